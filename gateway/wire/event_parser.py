@@ -27,7 +27,9 @@ class EventTooLargeError(ValueError):
 class EventParser:
     """Splits a stream into events. An event without data is yielded only where it has an id or a `retry`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_event: float = MAX_EVENT) -> None:
+        """Begin with an empty stream; `max_event` is the bound of an event's bytes, in place of `MAX_EVENT`."""
+        self._max_event: Final = max_event
         self._buffer = bytearray()
         self._data: list[bytes] = []
         self._size = 0
@@ -48,8 +50,8 @@ class EventParser:
                 self._field(line)
             elif (event := self._finished()) is not None:
                 yield event
-        if len(self._buffer) + self._size > MAX_EVENT:
-            raise EventTooLargeError(f"an event of more than {MAX_EVENT // 2**20} MiB")
+        if len(self._buffer) + self._size > self._max_event:
+            raise EventTooLargeError(f"an event of more than {self._max_event // 2**20} MiB")
 
     def _next_line(self) -> bytes | None:
         """Take the next whole line: lines end with CR, LF, or both."""

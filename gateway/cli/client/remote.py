@@ -1,5 +1,6 @@
 """A client of revision 2026-07-28 over Streamable HTTP. Speaks no older revision."""
 
+import math
 import os
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -19,6 +20,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.wire import headers, meta
 from gateway.wire.accept import EVENT_STREAM
 from gateway.wire.accept import JSON as JSON_TYPE
+from gateway.wire.event_parser import EventParser
 from gateway.wire.revisions import LATEST_MODERN
 
 TOKEN: Final = PREFIX + "TOKEN"
@@ -166,26 +168,11 @@ async def _messages(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
     if response.content_type != EVENT_STREAM:
         yield decoded(await response.read())
         return
-    data: list[bytes] = []
-    async for line in _lines(response.content):
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            data.append(value.removeprefix(b" "))
-        elif not line and data:
-            yield decoded(b"\n".join(data))
-            data = []
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Lines of any length; aiohttp's own iteration refuses long ones."""
-    partial = bytearray()
-    async for chunk in content.iter_any():
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
-            partial += line
-            yield bytes(partial.removesuffix(b"\r"))
-            partial.clear()
-        partial += rest
+    # Without a bound: whoever typed the URL wants what is there, as with an answer that is no stream.
+    parser = EventParser(max_event=math.inf)
+    async for chunk in response.content.iter_any():
+        for event in parser.feed(chunk):
+            yield decoded(event.data)
 
 
 def decoded(body: bytes) -> Json:

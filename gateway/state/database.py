@@ -2,8 +2,8 @@
 
 Every function that `run` is given is a transaction of its own, on a thread of the database's. Those that are asked for
 in one turn of the event loop, or wait while others are written, are committed together: one flush of the disk serves
-them all, and the two threads take turns less often. While no file can be
-written, `FallbackConnection` writes to memory.
+them all, and the two threads take turns less often. While no file can be written, `FallbackConnection` writes to
+memory.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""SqliteDocumentStore that are remembered over a restart: bytes by name, with their digest."""
+"""Documents that are remembered over a restart, in the state database: bytes by name, with their digest."""
 
 import hashlib
 import time

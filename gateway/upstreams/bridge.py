@@ -37,16 +37,28 @@ class _OpenQuestion(msgspec.Struct):
 
 
 class ParkedCall:
-    """One call to an upstream that outlives the requests of its client."""
+    """One call to an upstream that outlives the requests of its client.
 
-    def __init__(self) -> None:
+    It is the `Caller` of its own request: what the upstream says goes to whichever request of its client is served now.
+    """
+
+    def __init__(self, first: InvocationCaller) -> None:
         self.id: Final = secrets.token_urlsafe(16)
         self.task: asyncio.Task[JsonObject]
         self.open: list[_OpenQuestion] = []
         self.news: Final = asyncio.Event()
-        self.caller: InvocationCaller | None = None
+        self.caller: InvocationCaller | None = first
         """The one whose request is served now; None while it is parked."""
         self.expiry: asyncio.TimerHandle | None = None
+        self.key: Final = first.key
+        self.capabilities: Final = first.capabilities
+        self.declared: Final = first.declared
+        self.access_token: Final = first.access_token
+        self.log_level: Final = first.log_level
+        self.wants_progress: Final = first.wants_progress
+        self.fields: Final = first.fields
+        self.meta: Final = first.meta
+        self.declined: Final = first.declined
         self._asked = 0
 
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
@@ -129,30 +141,6 @@ class Send(Protocol):
     async def __call__(self, more: JsonObject, *, by: Caller = ...) -> JsonObject: ...
 
 
-class ParkedCaller:
-    """The caller of a parked call: what the upstream says goes to whichever request of its client is served now."""
-
-    def __init__(self, first: InvocationCaller, call: ParkedCall) -> None:
-        self._call: Final = call
-        self.key: Final = first.key
-        self.capabilities: Final = first.capabilities
-        self.declared: Final = first.declared
-        self.access_token: Final = first.access_token
-        self.log_level: Final = first.log_level
-        self.wants_progress: Final = first.wants_progress
-        self.fields: Final = first.fields
-        self.meta: Final = first.meta
-        self.progress: Final = call.progress
-        self.log: Final = call.log
-        self._first: Final = first
-
-    async def ask(self, method: str, params: JsonObject) -> JsonObject:
-        return await self._call.ask(method, params)
-
-    def declined(self, method: str) -> JsonObject:
-        return self._first.declined(method)
-
-
 async def bridged(  # noqa: PLR0913 - one fact of the call each
     parked: ParkedCalls,
     caller: InvocationCaller,
@@ -171,9 +159,8 @@ async def bridged(  # noqa: PLR0913 - one fact of the call each
     begun: list[ParkedCall] = []
 
     async def begin() -> str:
-        call = ParkedCall()
-        call.caller = caller
-        parked.begin(call, lambda: send({}, by=ParkedCaller(caller, call)))
+        call = ParkedCall(caller)
+        parked.begin(call, lambda: send({}, by=call))
         begun.append(call)
         return call.id
 

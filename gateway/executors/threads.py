@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 import structlog
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.deadline import Deadline
 from gateway.executors.invocation import Permit
@@ -43,7 +44,7 @@ class DaemonThreadPool:
         self._retirement: asyncio.TimerHandle | None = None
         self._jobs: set[_Job] = set()
         self._orphans: set[asyncio.Task[Any]] = set()
-        self._watches: set[asyncio.Task[None]] = set()
+        self._watches = BackgroundTasks()
         self._stopped = False
 
     async def __aenter__(self) -> Self:
@@ -90,7 +91,7 @@ class DaemonThreadPool:
                 await job.result
         finally:
             if job in self._jobs and on_stuck is not None:
-                on_stuck(self._watch(job.ended))
+                on_stuck(self._watches.begin(_wait_for(job.ended), name="stuck plugin"))
         returned: T = job.unwrap()
         return returned
 
@@ -98,7 +99,7 @@ class DaemonThreadPool:
         """Own a task that went on after it was cancelled, until it ends; what is returned ends with it."""
         self._orphans.add(task)
         task.add_done_callback(self._orphans.discard)
-        return self._watch(task)
+        return self._watches.begin(_wait_for(task), name="stuck plugin")
 
     async def stop(self) -> None:
         """Let the threads end that have nothing to do; stuck ones are left behind."""
@@ -107,10 +108,7 @@ class DaemonThreadPool:
             self._retirement.cancel()
         while self._idle:
             self._idle.pop()[0].dismiss()
-        for watch in tuple(self._watches):
-            watch.cancel()
-        if self._watches:
-            await asyncio.wait(self._watches)
+        await self._watches.cancel()
         if self.stuck:
             log.warning("threads left behind", stuck=self.stuck)
 
@@ -148,12 +146,6 @@ class DaemonThreadPool:
         while self._idle and self._idle[0][1] + self._idle_seconds <= loop.time():
             self._idle.pop(0)[0].dismiss()
         self._retirement = loop.call_at(self._idle[0][1] + self._idle_seconds, self._retire) if self._idle else None
-
-    def _watch(self, ending: "asyncio.Future[Any]") -> asyncio.Task[None]:
-        watch = asyncio.create_task(_wait_for(ending), name="stuck plugin")
-        self._watches.add(watch)
-        watch.add_done_callback(self._watches.discard)
-        return watch
 
 
 class BoundedCall(Protocol):

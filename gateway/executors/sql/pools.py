@@ -5,14 +5,15 @@ SQLAlchemy makes and keeps the connections. It comes with the extra `sql`, so it
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 import structlog
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.json_types import Json
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class DatabasePools:
     def __init__(self) -> None:
         self._pools: Final[dict[tuple[DatabaseProfile, bool], Pool]] = {}
         self._kept: frozenset[DatabaseProfile] | None = None
-        self._ending: Final[set[asyncio.Task[None]]] = set()
+        self._ending: Final = BackgroundTasks()
         self.failures: Final[dict[str, int]] = {}
         """Attempts to reach a database that failed, by its name."""
 
@@ -114,10 +115,9 @@ class DatabasePools:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for task in tuple(self._ending):
-            task.cancel()
-        if self._ending:
-            await asyncio.wait(self._ending, timeout=_CLOSE_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._ending.cancel()
         for pool in self._pools.values():
             await pool.close()
         self._pools.clear()
@@ -144,13 +144,9 @@ class DatabasePools:
         """Count an attempt that failed because the database was away."""
         self.failures[profile.name] = self.failures.get(profile.name, 0) + 1
 
-    def own(self, work: Any, *, name: str) -> asyncio.Task[None]:
+    def own(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Own work that goes on after its call was answered."""
-        task: asyncio.Task[None] = asyncio.ensure_future(work)
-        task.set_name(name)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        return task
+        return self._ending.begin(work, name=name)
 
     def status(self) -> dict[str, Json]:
         """The connections of each database that was used, and how often it could not be reached."""

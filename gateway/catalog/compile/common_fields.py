@@ -5,12 +5,11 @@ from typing import Final, TypedDict
 
 from gateway.catalog.compile.backends import BACKENDS, connection_of
 from gateway.catalog.compile.context import CompileContext
-from gateway.catalog.compile.requirements import required_capabilities
 from gateway.catalog.primitives import Access
 from gateway.config.models.backends import Connection
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.rates import RateLimit
-from gateway.json_types import JsonObject
+from gateway.json_types import JsonObject, empty
 from gateway.plugin import ListKind
 
 _TIMEOUT: Final = timedelta(seconds=60)
@@ -44,7 +43,7 @@ def common_fields(
         access=context.access_to(kind, name),
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
-        required_capabilities=required_capabilities(config.requires),
+        required_capabilities={name: {} for name in config.requires.client} if config.requires.client else empty(),
         timeout=_timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
         concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
         ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or _ASK_TIMEOUT,

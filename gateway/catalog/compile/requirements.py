@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gateway.config.models.definition_keys import Requires
-from gateway.json_types import JsonObject, empty
 
 _PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}
 """Names that people use → `sys.platform`."""
@@ -15,11 +14,6 @@ _PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}
 def unmet(requires: Requires, *, environ: Mapping[str, str]) -> str | None:
     """Say why the definition cannot be served here; None if it can."""
     return "; ".join(_reasons(requires, environ)) or None
-
-
-def required_capabilities(requires: Requires) -> JsonObject:
-    """The capabilities that the client must have declared, in the shape of ClientCapabilities."""
-    return {name: {} for name in requires.client} if requires.client else empty()
 
 
 def _reasons(requires: Requires, environ: Mapping[str, str]) -> Iterator[str]:

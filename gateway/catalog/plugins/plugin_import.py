@@ -26,33 +26,27 @@ def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) ->
         NoSuchModuleError: there is none of this name.
         ImportFailedError: it raised, `SystemExit` too, or took too long.
     """
-    attempt = _Attempt(name)
-    thread = threading.Thread(target=attempt.run, name=f"import {name}", daemon=True)
-    thread.start()
+    outcome: list[ModuleType | BaseException] = []
+
+    def attempt() -> None:
+        try:
+            outcome.append(importlib.import_module(name))
+        except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
+            outcome.append(error)
+
     # A daemon thread: one that hangs is left behind, and does not hold up the exit of the process.
+    thread = threading.Thread(target=attempt, name=f"import {name}", daemon=True)
+    thread.start()
     thread.join(seconds)
-    if attempt.module is not None:
-        return attempt.module
-    match attempt.error:
-        case None:
-            raise ImportFailedError(f"was not done after {seconds:g} s")
+    if not outcome:
+        raise ImportFailedError(f"was not done after {seconds:g} s")
+    match outcome[0]:
         case ModuleNotFoundError(name=missing) if missing and (name == missing or name.startswith(f"{missing}.")):
             raise NoSuchModuleError
-        case error:
+        case BaseException() as error:
             raise ImportFailedError(_described(error, beneath))
-
-
-class _Attempt:
-    def __init__(self, name: str) -> None:
-        self.module: ModuleType | None = None
-        self.error: BaseException | None = None
-        self._name = name
-
-    def run(self) -> None:
-        try:
-            self.module = importlib.import_module(self._name)
-        except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
-            self.error = error
+        case module:
+            return module
 
 
 def _described(error: BaseException, beneath: Path | None) -> str:

@@ -22,8 +22,10 @@ TOKENS: Final = re.compile(
     r"|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 """Keys of well-known services, signed tokens and private keys, by the form that their issuers gave them."""
+_MIN_TOKEN_LENGTH: Final = 15
+"""Characters of the shortest of them: most texts of a file are shorter."""
 _RUN: Final = re.compile(r"[\w-]{10}")
-"""A run of characters as each of them has one: most texts of a file have none, and a search for tokens takes longer."""
+"""A run of characters as each of them has one: most prose has none, and to search for tokens takes longer."""
 
 _USER_AND_PASSWORD: Final = re.compile(r"://[^/\s:@'\"{}]+:[^/\s@'\"{}$]{3,}@")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest)\s+", re.IGNORECASE)
@@ -41,7 +43,7 @@ def is_secret_key(key: str) -> bool:
 
 def is_secret(value: str, path: Sequence[str | int], *, belongs_here: bool) -> bool:
     """Whether text of the file is a secret. `belongs_here`: whether secrets stand in places of this kind at all."""
-    if _RUN.search(value) is not None and TOKENS.search(value) is not None:
+    if len(value) >= _MIN_TOKEN_LENGTH and _RUN.search(value) is not None and TOKENS.search(value) is not None:
         return True
     if "://" in value and _USER_AND_PASSWORD.search(value) is not None:
         return True

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.deploy.files import DEPLOY
-from tests.deploy.image import ENVIRON, SECONDS, Workshop
+from tests.deploy.image import ENVIRON, Workshop
 from tests.ports import free_port
 from tests.programs import need, need_named_by
 
@@ -42,10 +42,12 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
         "MCP_GATEWAY_TEST_BASE", what="a directory with a Debian that has Python, as .ci/run makes one"
     )
     workshop = Workshop(buildah=need("buildah"), folder=tmp_path_factory.mktemp("images"))
-    workshop.make_base(Path(base))
-    workshop.build()
-    yield workshop
-    subprocess.run(["rm", "-rf", str(workshop.folder)], check=False, timeout=SECONDS)
+    try:
+        workshop.make_base(Path(base))
+        workshop.build()
+        yield workshop
+    finally:
+        workshop.clear()
 
 
 @pytest.fixture(scope="module")

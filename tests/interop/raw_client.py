@@ -11,6 +11,7 @@ import orjson
 
 from gateway.json_types import Json
 from tests.e2e.daemon import MODERN, request
+from tests.interop.drivers.endure import PAUSE_SECONDS
 
 SECONDS: Final = 20
 TASK_SECONDS: Final = 60
@@ -59,6 +60,7 @@ class RawClient:
             await self._try(self._question)
             await self._try(self._resumption)
             self.counts["rounds"] += 1
+            await asyncio.sleep(PAUSE_SECONDS)
         await tasks
 
     async def _work(self) -> None:

@@ -18,6 +18,8 @@ from tests.interop.drivers.talk import Desk, Talker
 Connect = Callable[[Any, Desk], AbstractAsyncContextManager[tuple[Talker, str]]]
 URI = "test://note"
 ATTEMPTS = 2
+PAUSE_SECONDS = 0.1
+"""Between two rounds: five clients that never rest take the processors from the replicas that they are to watch."""
 LEVELS = ["warning", "error", "critical", "alert", "emergency"]
 
 
@@ -173,6 +175,7 @@ async def endure(connect: Connect) -> None:
         while not told_to_stop.done():
             await rounds.run()
             print(rounds.report(), flush=True)  # noqa: T201 - the test reads it
+            await asyncio.wait([told_to_stop], timeout=PAUSE_SECONDS)
 
 
 @asynccontextmanager

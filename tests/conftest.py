@@ -6,13 +6,15 @@ timed: machines differ.
 
 import gc
 import os
+import shlex
 import signal
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+import execnet
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -62,6 +64,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return 0
     # Two more than there are processors, since many a test waits for another process, or for a time to pass.
     return min(len(os.sched_getaffinity(0)) + 2, MOST_WORKERS)
+
+
+def pytest_xdist_setupnodes(specs: Iterable[execnet.XSpec]) -> None:
+    for spec in specs:
+        spec.python = shlex.quote(fork_server.WORKER)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -39,6 +39,8 @@ from pydantic import BaseModel
 from tests.e2e.handover import FIRST, handing_over
 
 FORKED: Final = "forked mcp-gateway"
+WORKER: Final = "forked pytest worker"
+"""The interpreter of pytest-xdist's workers: `tests/worker_server.py`."""
 REAL: Final = (sys.executable, "-m", "gateway")
 _PROJECT: Final = Path(__file__).parents[1]
 _INTERPRETER: Final = ("PYTHON", "LC_", "LD_", "LANG", "MALLOC_", "OPENSSL_", "SSL_", "TZ")
@@ -65,9 +67,10 @@ _libc: Final = ctypes.PyDLL(None, use_errno=True)
 class ForkServer:
     """The process to fork, from the first order on; it ends with this one."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], *, module: str = "tests.fork_server") -> None:
         self.environ: Final = environ
         """What its interpreter reads."""
+        self._module: Final = module
         self._connection: socket.socket | None = None
         self._lock: Final = threading.Lock()
 
@@ -88,7 +91,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
+                [sys.executable, "-m", self._module, str(theirs.fileno()), *sys.argv[1:]],
                 cwd=_PROJECT,
                 env={**self.environ, **_ROOM},
                 stdin=subprocess.DEVNULL,
@@ -107,13 +110,14 @@ def install() -> None:
     common = dict(os.environ)
     machines: dict[str, str] = {name: common[name] for name in _MACHINES if name in common}
     servers = {_read_of(common): ForkServer(common)}
+    workers = ForkServer(common, module="tests.worker_server")
     seen = set(servers)
 
     def execute_child(popen: Any, *given: Any) -> None:
         asked = signature.bind(popen, *given)
         arguments = asked.arguments
         words = [] if isinstance(arguments["args"], str) else [os.fsdecode(word) for word in arguments["args"]]
-        if words[:1] != [FORKED]:
+        if words[:1] not in ([FORKED], [WORKER]):
             original(popen, *given)
             return
         streams = [
@@ -133,7 +137,7 @@ def install() -> None:
             original(*asked.args)
             return
         folder = os.fspath(arguments["cwd"] or Path.cwd())
-        popen.pid = servers[read].start(
+        popen.pid = (servers[read] if words[0] == FORKED else workers).start(
             words=words[1:],
             environ=environ,
             folder=folder,
@@ -155,7 +159,7 @@ def _is_read(name: str) -> bool:
     return name.startswith(_INTERPRETER)
 
 
-def _serve(connection: socket.socket) -> None:
+def serve(connection: socket.socket) -> None:
     """Fork for each order; return in a child that is ready to run, and exit with the connection."""
     while True:
         length, passed, *_ = socket.recv_fds(connection, _NUMBER, FIRST + _MOST_PASSED)
@@ -234,7 +238,7 @@ def _reopened(stream: TextIO) -> TextIO:
     return TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=by_lines)
 
 
-def _end(code: int) -> None:
+def end(code: int) -> None:
     """Exit as the interpreter does, but leave the memory to the system: to free an object copies its page first.
 
     That took 80 ms of processor time, five times what else `--version` takes.
@@ -268,10 +272,10 @@ if __name__ == "__main__":
     check_schema({})  # for which the metaschema is compiled
     gc.freeze()  # else the collection at each child's exit would copy every page
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which is for who runs the tests
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])))
     try:
         runpy.run_module("gateway", run_name="__main__", alter_sys=True)
     except SystemExit as exit_:
         if isinstance(exit_.code, int):
-            _end(exit_.code)
+            end(exit_.code)
         raise

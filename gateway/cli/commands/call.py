@@ -25,7 +25,7 @@ _KNOWS_TASKS: Final[JsonObject] = {
 }
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-"""Seconds between questions for its status: somebody sits before the screen."""
+"""Seconds between questions for the status of a task: somebody sits before the screen."""
 
 
 def parser(name: str) -> Parser:

@@ -115,8 +115,8 @@ def _published(
             "listen.public_url",
             "is not set: a registry would know no way to the server. Set it, or name a package (--bundle, --pypi)",
         )
-    repository = None if options.repository is None else _web_url("--repository", options.repository)
     name = _name(options, loaded, view)
+    repository = None if options.repository is None else _web_url("--repository", options.repository)
     return name, _server_json(name, info, endpoint, packages, repository)
 
 

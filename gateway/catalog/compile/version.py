@@ -2,6 +2,7 @@
 
 import hashlib
 from functools import cache
+from typing import Final
 
 import orjson
 
@@ -13,6 +14,8 @@ from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.executors.files.regular_files import FileFacts, facts_of
 from gateway.executors.python.signature import Signature
 from gateway.json_types import Json
+
+_OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_NON_STR_KEYS
 
 
 def definition_version(
@@ -42,7 +45,7 @@ def _code_of(signature: Signature | None) -> str:
 
 
 def _digest(*facts: object) -> str:
-    return hashlib.sha256(orjson.dumps(facts, default=_plain, option=orjson.OPT_PASSTHROUGH_SUBCLASS)).hexdigest()
+    return hashlib.sha256(orjson.dumps(facts, default=_plain, option=_OPTIONS)).hexdigest()
 
 
 def _plain(value: object) -> Json:

@@ -18,9 +18,8 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreAwayError
 from gateway.json_types import Json
 from gateway.tasks.limiter import TaskLimiter
-from gateway.tasks.run import Ending, TaskRun, ended, failed, left_behind
 from gateway.tasks.store import NotStoredError, TaskStore
-from gateway.tasks.task import STOPPED, Task, TaskStatus
+from gateway.tasks.task import STOPPED, Ending, Task, TaskRun, TaskStatus, ended, failed, left_behind
 
 log: Final = structlog.get_logger()
 

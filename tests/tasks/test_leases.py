@@ -14,9 +14,8 @@ from gateway.state.replica import Replica
 from gateway.tasks import leases, redis_store
 from gateway.tasks.leases import Leases
 from gateway.tasks.redis_store import RedisTaskStore
-from gateway.tasks.run import Ending, TaskRun
 from gateway.tasks.runner import TaskRunner
-from gateway.tasks.task import Task, TaskStatus
+from gateway.tasks.task import Ending, Task, TaskRun, TaskStatus
 from tests.redis_server import RedisServer, redis_server
 from tests.tasks.test_stores import make_task
 

@@ -19,8 +19,7 @@ from gateway.protocol.call.tool_run import run_tool
 from gateway.protocol.exchange import Caller, Exchange
 from gateway.protocol.input_requests.requester import Where
 from gateway.protocol.tasks.task_requester import TaskRequester
-from gateway.tasks.run import Ending, TaskRun
-from gateway.tasks.task import TaskStatus
+from gateway.tasks.task import Ending, TaskRun, TaskStatus
 from gateway.wire import jsonrpc
 
 log: Final = structlog.get_logger(__name__)

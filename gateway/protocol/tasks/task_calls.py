@@ -39,10 +39,9 @@ from gateway.protocol.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_call import TaskCall, completed, failed, failure_result, run_work
 from gateway.protocol.tasks.task_requester import TaskRequester
-from gateway.tasks.run import Ending, TaskRun, ended
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.store import NotStoredError, TaskStore
-from gateway.tasks.task import Task, TaskCaller, TaskMemory, TaskStatus, decode_memory
+from gateway.tasks.task import Ending, Task, TaskCaller, TaskMemory, TaskRun, TaskStatus, decode_memory, ended
 from gateway.telemetry.log_context import CALL, LOG_CONTEXT, new_id
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Request

@@ -159,3 +159,24 @@ def test_a_secret_belongs_into_the_environment_or_a_file(tmp_path: Path, line: s
 )
 def test_what_is_no_secret_may_stand_in_the_file(tmp_path: Path, line: str) -> None:
     assert warnings_of(tmp_path, line) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "doubt"),
+    [
+        (
+            "cache: 1m, annotations: {destructive: true}, content: x",
+            "cache: keeps the answers of what changes something",
+        ),
+        (
+            "cache: 1m, http: {method: PUT, url: 'https://x.example'}",
+            "cache: keeps the answers of what changes something",
+        ),
+        ("cache: 1m, http: {method: POST, url: 'https://x.example'}", None),
+        ("input: {colour: {type: string, enum: []}}, content: '{{ colour }}'", "input.colour.enum: has no values"),
+        ("input: {colour: {type: string, enum: [red]}}, content: '{{ colour }}'", None),
+    ],
+)
+def test_what_can_do_nothing_is_named(compiled: Compile, keys: str, doubt: str | None) -> None:
+    found = doubts(compiled(f"tools: {{t: {{description: T, {keys}}}}}"))
+    assert [each.startswith(f"tools.t.{doubt}") for each in found] == ([] if doubt is None else [True])

@@ -76,6 +76,7 @@ def _lint_definition(
     match config, primitive:
         case models.Tool(), Tool():
             _warn_of_annotations(config, problems=problems)
+            _warn_of_cache(config, problems=problems)
             _warn_of_inputs(primitive, config, problems=problems)
             if config.output is not None and config.output.schema_ is not None:
                 _warn_of_keywords(config.output.schema_, problems=problems.at("output", "schema"))
@@ -147,6 +148,15 @@ def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
         problems.warning("sends DELETE: say `annotations: {destructive: true}`, or `false` if nothing is lost by it")
 
 
+def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
+    """Report a tool that changes something and whose answers are kept: asked twice, it makes the change once."""
+    said = config.annotations is not None and config.annotations.destructive
+    method = None if config.http is None else config.http.method
+    writes = config.sql is not None and config.sql.writes
+    if config.cache and (said or writes or method in _WRITING):
+        problems.at("cache").warning("keeps the answers of what changes something: the next such call changes nothing")
+
+
 def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> None:
     if config.input_schema is not None:
         _warn_of_keywords(config.input_schema, problems=problems.at("input_schema"))
@@ -163,12 +173,14 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
 
 
 def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
-    """Report keywords that were probably misspelt: validators pass over what they do not know, and check nothing."""
+    """Report an empty `enum`, and keywords that were probably misspelt: validators pass over what they do not know."""
     for keyword in (each for each in schema if each not in KEYWORDS):
         for meant in get_close_matches(keyword, KEYWORDS, n=1, cutoff=_MIN_LIKENESS):
             problems.at(keyword).warning(
                 f"`{keyword}` is no keyword of JSON Schema, and checks nothing; did you mean `{meant}`?"
             )
+    if schema.get("enum") == []:
+        problems.at("enum").warning("has no values, so that nothing fits")
     for path, inner in subschemas(schema):
         _warn_of_keywords(inner, problems=problems.at(*path))
 

@@ -22,24 +22,6 @@ from typing import Final
 
 from gateway.executors.processes.process_table import MARKER, all_pids, is_gone, marker_of
 
-_PROGRAM: Final = """\
-import os, sys, time
-wanted = b"\\0" + os.fsencode(sys.argv[1])
-sys.stdin.buffer.read()
-for _ in range(100):
-    found = False
-    for name in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if name.isdigit() and wanted in b"\\0" + file.read():
-                    os.kill(int(name), 9)
-                    found = True
-        except OSError:
-            pass
-    if not found:
-        break
-    time.sleep(0.02)
-"""
 _OF_A_CALL: Final = re.compile(r"(?P<daemon>\d+\.\d+\.\d+)\.[0-9a-f]{16}-\d+", re.ASCII)
 
 
@@ -72,6 +54,27 @@ def _is_left_over(pid: int, *, own: str | None) -> bool:
             return False
     found = _OF_A_CALL.fullmatch(marker)
     return found is not None and is_gone(found["daemon"])
+
+
+_PROGRAM: Final = """\
+import os, sys, time
+wanted = b"\\0" + os.fsencode(sys.argv[1])
+sys.stdin.buffer.read()
+for _ in range(100):
+    found = False
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if name.isdigit() and wanted in b"\\0" + file.read():
+                    os.kill(int(name), 9)
+                    found = True
+        except OSError:
+            pass
+    if not found:
+        break
+    time.sleep(0.02)
+"""
+"""Run by the death guard, given the beginning of the environment variable of what it ends."""
 
 
 class DeathGuard:

@@ -30,6 +30,8 @@ ORPHAN: Final = 0
 """Stands for the leader of children whose tree is gone."""
 UNKNOWN: Final = -1
 """Stands for the leader of children that may belong to several trees, or to others."""
+_CLAIM_SECONDS: Final = 60.0
+"""How old a zombie is that nobody will reap any more."""
 _ROUNDS: Final = 8
 """The maximal number of looks in a row: a process that forks and ends, again and again, would keep it busy."""
 
@@ -77,13 +79,13 @@ def classify(traces: Traces) -> Kind:
 class Descendants:
     """Knows the leaders of all trees, and finds their descendants among the daemon's children."""
 
-    def __init__(self, *, claim_seconds: float, cgroups: Cgroups | None = None) -> None:
-        self.cgroups = cgroups
+    def __init__(self) -> None:
+        self.cgroups: Cgroups | None = None
+        """The control groups of calls, where there can be any."""
         self.reaped = 0
         """Orphans so far."""
         self.living = 0
         """Orphans that the last look has found."""
-        self._claim_seconds = claim_seconds
         self._leaders: dict[int, str] = {}
         """Process id, which is the session's too → marker."""
         self._places: dict[int, Cgroup] = {}
@@ -189,7 +191,7 @@ class Descendants:
 
     def _is_unclaimed(self, zombie: int) -> bool:
         since = self._unclaimed.setdefault(zombie, time.monotonic())
-        return time.monotonic() - since >= self._claim_seconds
+        return time.monotonic() - since >= _CLAIM_SECONDS
 
 
 def _is_started(pid: int) -> bool:

@@ -55,10 +55,10 @@ def _nothing() -> None:
 class Processes:
     """Runs commands, and leaves no process behind: `async with Processes() as processes`."""
 
-    def __init__(self, *, grace_seconds: float = 5.0, claim_seconds: float = 60.0, with_cgroups: bool = True) -> None:
+    def __init__(self, *, grace_seconds: float = 5.0, with_cgroups: bool = True) -> None:
         self._grace = grace_seconds
         self._with_cgroups = with_cgroups
-        self._descendants = Descendants(claim_seconds=claim_seconds)
+        self._descendants = Descendants()
         self._death_guard = DeathGuard()
         self._can_adopt = False
         self._killed: set[int] = set()

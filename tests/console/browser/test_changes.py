@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from tests.console.browser.served import AUTH, KEY, file_with, served
+from tests.console.browser.served import AUTH, KEY, Served, file_with, served
 from tests.console.browser.tab import tab
 from tests.ports import free_port
 
@@ -84,3 +84,16 @@ async def test_a_lost_connection_is_shown_and_mends_itself(browser: Browser, tmp
             await expect(page.get_by_text("Live")).to_be_visible()
             await expect(ours.row("greet")).to_contain_text("Says hello again.")
         ours.check()
+
+
+async def test_a_file_of_the_page_that_does_not_come_is_said_so_and_asked_for_again(
+    browser: Browser, ops: Served
+) -> None:
+    async with tab(browser, ops) as ours:
+        page = ours.page
+        await page.route("**/static/data.js", lambda route: route.abort())
+        await page.goto(ops.page("overview"))
+        await expect(page.get_by_role("alert")).to_contain_text("A file of this page could not be loaded")
+        await page.unroute_all()
+        await page.get_by_role("button", name="Load the page again").click()
+        await expect(ours.heading("Overview")).to_be_visible()

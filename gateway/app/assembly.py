@@ -8,7 +8,6 @@ import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib import import_module
 from typing import Final
 
 from gateway.access.identity.authenticator import Authenticator
@@ -27,6 +26,7 @@ from gateway.config.settings import Settings, variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json
+from gateway.lean_imports import import_lean
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
@@ -169,7 +169,7 @@ def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
 
 async def _fetch_json(services: Services, url: str) -> Json:
     """Fetch a document of the authorization server."""
-    fetch: Fetch = import_module(_JSON_FETCHER).JsonFetcher(services.http)
+    fetch: Fetch = import_lean(_JSON_FETCHER).JsonFetcher(services.http)
     return await fetch(url)
 
 

@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -35,6 +34,7 @@ from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile
 from gateway.json_types import JsonObject
+from gateway.lean_imports import import_lean
 from gateway.reload.interpreter import gc_paused, tune_interpreter
 from gateway.reload.reloader import Trigger
 from gateway.state.keys import SigningKeys
@@ -273,7 +273,7 @@ class Gateway:
         page = loaded.document.listen.console
         if page is not None or self._opens_console:
             number = 0 if self._worker is None else self._worker.number
-            self._console_setup = import_module(_CONSOLE).ConsoleSetup(page or ConsolePage(), worker=number)
+            self._console_setup = import_lean(_CONSOLE).ConsoleSetup(page or ConsolePage(), worker=number)
         self._components = components = await assembled(
             stack,
             self._settings,
@@ -311,11 +311,11 @@ class Gateway:
     def _http_server(self) -> "HttpServer":
         metrics, worker = DaemonMetrics(self._components, health=self._health), self._worker
         if worker is not None:
-            self._all_workers = import_module(_ALL_WORKERS).AllWorkers(
+            self._all_workers = import_lean(_ALL_WORKERS).AllWorkers(
                 worker, health=self._health, metrics=metrics, logs=self._logs, reload=self._sighup
             )
         self._console = self._make_console()
-        server: HttpServer = import_module(HTTP_SERVING).http_server(
+        server: HttpServer = import_lean(HTTP_SERVING).http_server(
             self._components,
             health=self._health,
             metrics=metrics,

@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AsyncExitStack
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -12,6 +11,7 @@ import structlog
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
 from gateway.language.templates.expressions import did_you_mean
+from gateway.lean_imports import import_lean
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
@@ -96,7 +96,7 @@ class Listeners:
             ConfigError: an address cannot be listened on, or must not be without authentication.
         """
         if self.http is not None:
-            open_http = import_module(HTTP_SERVING).open_http
+            open_http = import_lean(HTTP_SERVING).open_http
             await open_http(self.http, stack, settings=self._settings, served=self._served, inherited=self._inherited)
         if self._standard_streams is not None:
             check_view(self._settings.view, self._served.document.views)

@@ -5,7 +5,6 @@ the time to start. The first entry comes with the start or with a reload, so tha
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, TypeVar
 
 from gateway.catalog.catalog import Catalog
@@ -15,6 +14,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import Document
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
+from gateway.lean_imports import import_lean
 
 if TYPE_CHECKING:
     from gateway.openapi.source import OpenApiSource
@@ -88,7 +88,7 @@ class Upstreams(OptionalSource["UpstreamSource"]):
         """Make nothing yet; `waits_for_first_lists`: see `UpstreamSource`, where it is a time."""
 
         def make(*, is_at_start: bool) -> "UpstreamSource":
-            room = import_module(_UPSTREAMS)
+            room = import_lean(_UPSTREAMS)
             seconds = None if waits_for_first_lists else room.FIRST_LISTS_SECONDS
             made: UpstreamSource = room.UpstreamSource(
                 services=services,
@@ -129,10 +129,10 @@ def openapi_documents(*, services: Services, documents: DocumentStore | None) ->
     """The OpenAPI documents of the file, if it has any; those with URLs are remembered in `documents`."""
 
     def make(*, is_at_start: bool) -> "OpenApiSource":
-        remote = import_module(_OPENAPI_BY_URL).RemoteDocuments(
+        remote = import_lean(_OPENAPI_BY_URL).RemoteDocuments(
             services=services, documents=documents, is_at_start=is_at_start
         )
-        made: OpenApiSource = import_module(_OPENAPI).OpenApiSource(remote)
+        made: OpenApiSource = import_lean(_OPENAPI).OpenApiSource(remote)
         return made
 
     return OptionalSource("openapi", make)

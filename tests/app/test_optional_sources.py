@@ -80,7 +80,11 @@ async def serve(path):
     settings = read_settings({"config": path, "stdio": True, "state_dir": "none", "no_watch": True})
     async with Gateway(settings) as gateway:
         await gateway.start()
-        Path(sys.argv[2]).write_text(" ".join(name for name in ("aiohttp", "prometheus_client") if name in sys.modules))
+        found = [name for name in ("aiohttp", "prometheus_client") if name in sys.modules]
+        connector = sys.modules.get("aiohttp.connector")
+        if connector is not None and connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509"]:
+            found.append("the system's certificates")
+        Path(sys.argv[2]).write_text(" ".join(found))
 
 asyncio.run(serve(Path(sys.argv[1])))
 """
@@ -111,7 +115,8 @@ import asyncio, ssl, sys
 from gateway.cli.commands import COMMANDS, load
 
 _, run = load(COMMANDS["serve"])
-import aiohttp
+from gateway.lean_imports import import_lean
+aiohttp = import_lean("aiohttp")
 
 async def main():
     async with aiohttp.ClientSession() as session:

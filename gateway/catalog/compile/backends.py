@@ -30,6 +30,7 @@ from gateway.executors.python.signature import Signature
 from gateway.executors.shell.executor import compile_shell
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
+from gateway.lean_imports import import_lean
 
 _HTTP: Final = "gateway.executors.http.executor"
 """Imported for the first definition that has `http`, with the HTTP client: files without one start without both."""
@@ -144,7 +145,7 @@ def _shell(given: _Definition) -> Executor:
 def _http(given: _Definition) -> Executor:
     assert given.config.http is not None  # noqa: S101
     context, config = given.context, given.config
-    executor: Executor = import_module(_HTTP).compile_http(
+    executor: Executor = import_lean(_HTTP).compile_http(
         given.config.http,
         connections=context.connections,
         scope=given.scope.at("http"),

@@ -6,7 +6,6 @@ the loader's among them; nothing is reported that only follows from an error in 
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Final
 
 from msgspec.structs import replace
@@ -41,6 +40,7 @@ from gateway.executors.http.tls import files_of
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
 from gateway.language.uris.overlap import TemplateIndex
+from gateway.lean_imports import import_lean
 
 Check = Callable[[LoadedConfig, Problems], None]
 """Checks a section that no part of the catalog is made of."""
@@ -115,7 +115,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     for name, connection in document.connections.items():
         place = problems.at("connections", name)
         context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
-        context.dependencies.files.update(import_module(_OUTBOUND_AUTH).key_file_of(connection.auth, place.at("auth")))
+        context.dependencies.files.update(import_lean(_OUTBOUND_AUTH).key_file_of(connection.auth, place.at("auth")))
     compiled = compiling.compile(environ=environ, excluded=excluded, skills=skills)
     _check_across(compiled, loaded, problems=problems)
     instructions = mask_text(
@@ -194,7 +194,7 @@ def _compile_connections(
 
     def compiled(name: str, connection: Connection) -> Authorization | None:
         def work(_: FileDependencies) -> Authorization | None:
-            authorization: Authorization | None = import_module(_OUTBOUND_AUTH).compile_connection(
+            authorization: Authorization | None = import_lean(_OUTBOUND_AUTH).compile_connection(
                 connection,
                 services=services,
                 redactor=loaded.redactor,

@@ -62,7 +62,7 @@ COMMANDS: Final = {
 EVENT_LOOP: Final = "gateway.cli.event_loop"
 """Imports asyncio and uvloop, which take as long as everything else that the overview needs."""
 
-LEAN_IMPORTS: Final = "gateway.cli.lean_imports"
+LEAN_IMPORTS: Final = "gateway.lean_imports"
 """Imports ssl, which the overview does not need either."""
 
 ERROR_REPORT: Final = "gateway.cli.error_report"

@@ -4,7 +4,6 @@ How many requests may run at once is the business of `concurrency`.
 """
 
 from collections import OrderedDict
-from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -14,6 +13,7 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.executors.http.address_guard import AddressGuard
 from gateway.executors.http.tls import ClientTrust
 from gateway.executors.threads import DaemonThreadPool
+from gateway.lean_imports import import_lean
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -67,7 +67,7 @@ class HttpClients:
 
     def prepare(self) -> None:
         """Import what opens connections: in a thread that compiles, for it would hold up the event loop."""
-        import_module(_SESSIONS)
+        import_lean(_SESSIONS)
 
     @property
     def shared(self) -> "ClientSession":
@@ -75,7 +75,7 @@ class HttpClients:
         if not self._is_open:
             raise RuntimeError("HTTP clients are used before they are started")
         if self._shared is None:
-            self._shared = import_module(_SESSIONS).open_shared_session(self._lookups)
+            self._shared = import_lean(_SESSIONS).open_shared_session(self._lookups)
         return self._shared
 
     async def addresses_of(self, host: str) -> list[str]:
@@ -84,7 +84,7 @@ class HttpClients:
         Raises:
             OSError: it cannot be looked up.
         """
-        resolver = import_module(_SESSIONS).DaemonResolver(self._lookups)
+        resolver = import_lean(_SESSIONS).DaemonResolver(self._lookups)
         return [found["host"] for found in await resolver.resolve(host)]
 
     def pool(self, profile: ClientProfile) -> "Pool":
@@ -92,7 +92,7 @@ class HttpClients:
         pool = self._pools.get(profile)
         if pool is None:
             self._make_room()
-            pool = self._pools[profile] = import_module(_SESSIONS).open_pool(profile, self._lookups)
+            pool = self._pools[profile] = import_lean(_SESSIONS).open_pool(profile, self._lookups)
         self._pools.move_to_end(profile)
         return pool
 

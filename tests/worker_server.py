@@ -8,6 +8,7 @@ import gc
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import Final
 
 import pytest
@@ -16,18 +17,22 @@ from tests.fork_server import end, serve
 
 
 class _ImportsAlone:
-    """A pytest plugin: modules are imported, and nothing in them becomes a test."""
+    """A pytest plugin: modules are imported, and only hypothesis's tests in them are collected.
+
+    Where there is one, hypothesis reads the source of each module, for constants to try: seconds, for each worker.
+    """
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_pycollect_makeitem(self) -> list[pytest.Item]:
-        return []
+    def pytest_pycollect_makeitem(self, obj: object) -> list[pytest.Item] | None:
+        return None if getattr(obj, "is_hypothesis_test", False) is True else []
 
 
 _NO_TESTS: Final = ("-qq", "-n0", "--collect-only")
 
 if __name__ == "__main__":
     descriptor, *words = sys.argv[1:]
-    pytest.main([*words, *_NO_TESTS], plugins=[_ImportsAlone()])
+    with suppress(Exception):
+        pytest.main([*words, *_NO_TESTS], plugins=[_ImportsAlone()])
     gc.freeze()  # else the first collection in each worker would copy every page
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which is for who runs the tests
     serve(socket.socket(fileno=int(descriptor)))

@@ -73,7 +73,11 @@ CONFIG = """
       get:
         description: Get what the attacker's server answers.
         input: {{what: string}}
-        http: {{url: "http://{web}/{{what}}", allow_private: [{host}], timeout: 3s}}
+        http: &get {{url: "http://{web}/{{what}}", allow_private: [{host}], timeout: 20s}}
+      get_briefly:
+        description: Get what the attacker's server answers, which may not end.
+        input: {{what: string}}
+        http: {{<<: *get, timeout: 1s}}
 """
 FIXED = """
       fixed_{number}:
@@ -374,7 +378,7 @@ SURVIVABLE = {"length_and_chunks", "folded_header", "nul_header", "unknown_encod
 def test_no_answer_holds_or_fills_the_daemon(target: Target, web: Web, what: str) -> None:
     web.answers[f"/{what}"] = ANSWERS[what]
     before = target.rss()
-    result = target.client.call("get", {"what": what})
+    result = target.client.call("get_briefly", {"what": what})
     assert result.get("isError") or what in SURVIVABLE, result
     assert target.rss() - before < 64 * 2**20
     assert target.client.says("get", {"what": "control"}) == "ok"

@@ -121,7 +121,7 @@ class Reloader(Generic[C]):
         self.refused = 0
         self.watch_error: str | None = None
         self.is_watching = False
-        """Whether changes are noticed from now on."""
+        """Whether there was a first look: whatever changes from now on is noticed."""
         self.attempted: Callable[[ReloadAttempt], None] = lambda _: None
         """Called after each attempt, on the event loop; must neither block nor raise."""
 
@@ -134,9 +134,9 @@ class Reloader(Generic[C]):
             is_overdue = False
             retry_at = clock() + retry_seconds  # however many hints come until then
             async with Watcher(self._pipeline.watch_plan, poll=self._poll) as self._watcher:
-                self.is_watching = True
                 self._note_watch_error(self._watcher.error)
                 await self._look(is_settled=False)
+                self.is_watching = True
                 while self._is_armed:
                     is_settled = False
                     try:

@@ -177,14 +177,25 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _changed_at(self, path: str) -> int:
-        """The time of the last change; of a directory, too, where it has taken the place of a file."""
-        inode, changed_at, _, _ = self.states[path]
+        """The time of the last change, of links that lead there too; of a directory that has taken a file's place."""
+        inode, changed_at, _, place = self.states[path]
+        if inode and place != path:
+            return max(changed_at, *(link.st_ctime_ns for link in _links(Path(path))))
         if not inode or changed_at or not path.endswith(self.plan.suffixes):
             return changed_at
         try:
             return os.stat(path).st_ctime_ns  # noqa: PTH116 - as below
         except OSError:
             return 0
+
+
+def _links(path: Path) -> Iterator[os.stat_result]:
+    """Yield the links by which a path leads to what is there."""
+    for part in (*reversed(path.parents), path):
+        if part.is_symlink():
+            yield part.lstat()
+            yield from _links(part.parent / part.readlink() / path.relative_to(part))
+            return
 
 
 def _fits(name: str, pattern: str) -> bool:

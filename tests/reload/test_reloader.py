@@ -286,6 +286,21 @@ async def test_a_configmap_swap_is_one_reload(tmp_path: Path) -> None:
         assert loads.served.empty()
 
 
+async def test_a_configmap_swap_between_loading_and_the_first_look_is_seen(tmp_path: Path) -> None:
+    for version in ("v1", "v2"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "config.yaml").write_text(version)
+    (tmp_path / "..data").symlink_to("v1")
+    (tmp_path / "config.yaml").symlink_to("..data/config.yaml")
+    loads = Loads(tmp_path / "config.yaml")
+    reloader, loaded_at = loads.reloader(), time.time_ns()
+    while (tmp_path / "..data").lstat().st_ctime_ns < loaded_at:  # the clock of files moves in ticks
+        (tmp_path / "..data_tmp").symlink_to("v2")
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+    async for _ in watching(reloader):
+        assert await loads.next() == "v2"
+
+
 async def test_a_directory_that_is_removed_and_made_again_is_watched_again(config: Path) -> None:
     loads = Loads(config)
     async for _ in watching(loads.reloader(poll=SOON)):

@@ -180,7 +180,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         """The time of the last change, of links that lead there too; of a directory that has taken a file's place."""
         inode, changed_at, _, place = self.states[path]
         if inode and place != path:
-            return max(changed_at, *(link.st_ctime_ns for link in _links(Path(path))))
+            return max((changed_at, *(link.st_ctime_ns for link in _links(Path(path)))))
         if not inode or changed_at or not path.endswith(self.plan.suffixes):
             return changed_at
         try:

@@ -3,8 +3,6 @@
 import asyncio
 import hashlib
 from collections.abc import Callable
-from contextlib import suppress
-from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -24,8 +22,6 @@ log: Final = structlog.get_logger(__name__)
 SETTLE_SECONDS: Final = 0.2
 """The time for which announcements of one upstream are put together."""
 _LOOK_SECONDS: Final = 5.0
-_TIMEOUT: Final = timedelta(minutes=1)
-"""The default of `timeout`."""
 
 
 class UpstreamServer:
@@ -124,15 +120,12 @@ class UpstreamServer:
         await self._known.wait()
 
     async def retire(self) -> None:
-        """Close once the calls in flight have ended, or have had the time that they may take."""
-        seconds = (self.config.timeout or _TIMEOUT).total_seconds()
+        """Close once the calls in flight have ended; each has a deadline of its own."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self.pool.quiet()
+            await self.pool.quiet()
         finally:
             await self.close()
 

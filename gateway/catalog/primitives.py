@@ -9,6 +9,7 @@ from typing import ClassVar, Final, Protocol
 
 import msgspec
 
+from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.rates import RateLimit
 from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
 from gateway.json_types import JsonObject, empty
@@ -85,7 +86,7 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     queue: int
     rate_limit: RateLimit | None = None
-    ask_timeout: timedelta = timedelta(minutes=10)
+    ask_timeout: timedelta = ASK_TIMEOUT
     """The deadline of an input request to the client."""
     access: Access = EVERYBODY
     aliases: tuple[str, ...] = ()

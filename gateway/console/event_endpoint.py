@@ -71,12 +71,12 @@ class EventEndpoint:
         active.begin(task, request.identity)
         active.begin_stream(task, request.identity)
         try:
-            with self._feed.watch(wants_calls=wants_calls) as watcher:
+            with self._feed.watch(wants_calls=wants_calls) as queue:
                 await stream.write(b"".join([_RETRY, self._hello(), *self._missed(since, wants_calls=wants_calls)]))
-                while (events := await watcher.get()) is not None:
+                while (events := await queue.get()) is not None:
                     await stream.write(events)
                     await asyncio.sleep(_BETWEEN_WRITES)
-            if watcher.is_lost:
+            if queue.is_lost:
                 stream.abort()
             return await stream.close()
         finally:

@@ -25,8 +25,8 @@ MAX_OTHERS: Final = 500
 """Other events. A reader who lets so many wait loses the connection, and resumes from what it has seen."""
 
 
-class Watcher:
-    """One watcher of the event stream: a bounded queue with one reader."""
+class EventQueue:
+    """The events that wait for one watcher of the feed. Bounded."""
 
     def __init__(self, *, wants_calls: bool) -> None:
         self.wants_calls: Final = wants_calls
@@ -92,7 +92,7 @@ class EventFeed:
         """Tell nobody yet."""
         self.numbers: Final = numbers
         self._clock: Final = clock
-        self._watchers: Final[list[Watcher]] = []
+        self._queues: Final[list[EventQueue]] = []
         self._second = 0
         self._told = 0
         """Calls of which watchers were told in this second."""
@@ -102,38 +102,38 @@ class EventFeed:
         """Called when somebody begins to watch, and when nobody does any more."""
 
     def __len__(self) -> int:
-        return len(self._watchers)
+        return len(self._queues)
 
     @property
     def has_room(self) -> bool:
-        return len(self._watchers) < MAX_WATCHERS
+        return len(self._queues) < MAX_WATCHERS
 
     @property
     def wants_calls(self) -> bool:
-        return any(each.wants_calls for each in self._watchers)
+        return any(each.wants_calls for each in self._queues)
 
     @contextmanager
-    def watch(self, *, wants_calls: bool = True) -> Iterator[Watcher]:
-        """A watcher for as long as the context lasts."""
-        watcher = Watcher(wants_calls=wants_calls)
+    def watch(self, *, wants_calls: bool = True) -> Iterator[EventQueue]:
+        """The events from now on, for as long as the context lasts."""
+        queue = EventQueue(wants_calls=wants_calls)
         if self._is_draining:
-            watcher.end()
-        self._watchers.append(watcher)
+            queue.end()
+        self._queues.append(queue)
         self.watching_changed()
         try:
-            yield watcher
+            yield queue
         finally:
-            self._watchers.remove(watcher)
+            self._queues.remove(queue)
             self.watching_changed()
 
     def publish(self, kind: str, value: JsonObject, *, number: int | None = None, is_state: bool = False) -> None:
         """Tell all of an event; `is_state`: it says how something is now, and takes the place of one that waits."""
-        if not self._watchers:
+        if not self._queues:
             return
         number = self.numbers.next() if number is None else number
         event = framed(kind, value, number)
-        for watcher in self._watchers:
-            watcher.put(kind if is_state else number, event)
+        for queue in self._queues:
+            queue.put(kind if is_state else number, event)
 
     def call_began(self, record: CallRecord) -> None:
         second = int(self._clock())
@@ -154,9 +154,9 @@ class EventFeed:
     def publish_call(self, call: JsonObject, number: int) -> None:
         """Tell of a call, and of the number of its beginning or end."""
         event = framed("call", call, number)
-        for watcher in self._watchers:
-            if watcher.wants_calls:
-                watcher.put_call(number, event)
+        for queue in self._queues:
+            if queue.wants_calls:
+                queue.put_call(number, event)
 
     def leave_out(self, count: int) -> None:
         """Count calls of which nobody is told."""
@@ -165,16 +165,16 @@ class EventFeed:
     def tell_left_out(self) -> None:
         """Tell how many calls were left out since this was told last."""
         count, self._left_out = self._left_out, 0
-        for watcher in self._watchers if count else ():
-            if watcher.wants_calls:
-                watcher.skip(count)
+        for queue in self._queues if count else ():
+            if queue.wants_calls:
+                queue.skip(count)
 
     def drain(self) -> None:
         """Let all streams end: the daemon is about to."""
         self._is_draining = True
         self.publish("draining", {})
-        for watcher in self._watchers:
-            watcher.end()
+        for queue in self._queues:
+            queue.end()
 
 
 def framed(kind: str, value: Json, number: int) -> bytes:

@@ -31,7 +31,6 @@ from gateway.upstreams.server_lists import ServerLists
 from gateway.wire.revisions import Era
 
 MAX_NAME: Final = 64
-_ASK_TIMEOUT: Final = timedelta(minutes=10)
 _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="before")
 """A call becomes a task only where the upstream asks inside of it; what is asked before it is called comes before."""
 _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")

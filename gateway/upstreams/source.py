@@ -14,6 +14,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.config.definition_source import DocumentStore, SourceEntry
 from gateway.config.diagnostics.problems import NO_PLACES, Problems
 from gateway.config.loader import LoadedConfig
+from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
@@ -32,7 +33,6 @@ log: Final = structlog.get_logger(__name__)
 
 FIRST_LISTS_SECONDS: Final = 5.0
 """The longest that a daemon waits for first lists, all upstreams side by side: later ones are announced."""
-_ASK_TIMEOUT: Final = timedelta(minutes=10)
 
 
 class UpstreamSource:
@@ -166,7 +166,7 @@ class UpstreamSource:
         """The definitions of an upstream; the same objects while they are made of the same."""
         found = config.sources.written(("upstreams", name))
         written = found if isinstance(found, Mapping) else {}
-        ask_timeout = config.document.defaults.ask_timeout or _ASK_TIMEOUT
+        ask_timeout = config.document.defaults.ask_timeout or ASK_TIMEOUT
         before = self._entries.get(name)
         if before is not None and before.lists is lists and before.made_of == (upstream, written, ask_timeout):
             return before

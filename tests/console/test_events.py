@@ -180,14 +180,14 @@ async def test_a_page_that_does_not_read_holds_nothing_up(tmp_path: Path) -> Non
         assert slow.connection.transport is not None
         slow.connection.transport.pause_reading()
         feed = daemon.gateway._console_setup._activity._feed  # type: ignore[union-attr]
-        [watcher] = feed._watchers
+        [queue] = feed._queues
         number = 0
-        while watcher._skipped == 0:
+        while queue._skipped == 0:
             for _ in range(100):
                 number += 1
                 feed.publish_call({"seq": number, "padding": "x" * 2000}, number)
             await asyncio.sleep(0)
-        assert watcher.waiting_bytes < (MAX_CALLS + 1) * 3000
+        assert queue.waiting_bytes < (MAX_CALLS + 1) * 3000
         async with daemon.events() as events:
             await daemon.call("greet")
             await events.until(is_call("greet", "ok"))

@@ -7,6 +7,7 @@ from gateway.catalog.compile.backends import BACKENDS, connection_of
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.primitives import Access
 from gateway.config.models.backends import Connection
+from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.rates import RateLimit
 from gateway.json_types import JsonObject, empty
@@ -14,7 +15,6 @@ from gateway.plugin import ListKind
 
 _TIMEOUT: Final = timedelta(seconds=60)
 _CONCURRENCY: Final = 16
-_ASK_TIMEOUT: Final = timedelta(minutes=10)
 _QUEUE: Final = 64
 
 
@@ -46,7 +46,7 @@ def common_fields(
         required_capabilities={name: {} for name in config.requires.client} if config.requires.client else empty(),
         timeout=_timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
         concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
-        ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or _ASK_TIMEOUT,
+        ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or ASK_TIMEOUT,
         queue=next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
         rate_limit=defaults.rate_limit if config.rate_limit is None else config.rate_limit,
     )

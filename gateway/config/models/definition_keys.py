@@ -1,6 +1,7 @@
 """Keys that tools, resources and prompts share: appearance, access, limits, and the shape of results."""
 
 import re
+from datetime import timedelta
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
@@ -27,6 +28,9 @@ from gateway.config.models.field_use import Use
 from gateway.config.models.json_schema import SchemaObject
 from gateway.config.models.rates import WrittenRateLimit
 from gateway.config.models.tasks import TaskDefaults
+
+ASK_TIMEOUT: Final = timedelta(minutes=10)
+"""The default of `ask_timeout`, where `defaults` has none."""
 
 
 def _web_or_data(value: str) -> str:

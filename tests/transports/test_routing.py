@@ -173,6 +173,24 @@ async def test_what_cannot_be_read_is_answered_without_an_id(served: RunningServ
     assert "id" not in (await served.send(body)).json
 
 
+@pytest.mark.parametrize("body", [b"[]", b"{", b'{"hello":1}', b"[{}]"])
+@pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25", MODERN])
+async def test_an_error_without_a_readable_id_has_the_form_of_its_revision(
+    served: RunningServer, body: bytes, revision: str
+) -> None:
+    """JSON-RPC 2.0 §5 writes null, as do the schemas until 2025-06-18; later ones omit the id."""
+    is_legacy = revision != MODERN
+    headers = {"Mcp-Session-Id": await served.initialize(revision)} if is_legacy else {"MCP-Protocol-Version": MODERN}
+    answer = (await served.send(body, headers)).json
+    [error] = answer if isinstance(answer, list) else [answer]
+    assert error["error"]["code"] == (-32700 if body == b"{" else -32600)
+    assert error.get("id", "absent") == (None if revision < "2025-11-25" else "absent")
+
+
+async def test_a_session_of_somebody_else_gives_an_error_no_form(served: RunningServer) -> None:
+    assert "id" not in (await served.send(b"{", {"Mcp-Session-Id": "unknown"})).json
+
+
 async def test_a_refused_request_is_answered_under_its_id(served: RunningServer) -> None:
     answer = await served.send(legacy_request("tools/list", request_id="abc"), {"Mcp-Session-Id": "unknown"})
     assert answer.json["id"] == "abc"

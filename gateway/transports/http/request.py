@@ -111,8 +111,11 @@ class HttpRequest:
         """The event after which a client wants to go on; an empty one says that it knows none (WHATWG HTML §9.2.4)."""
         return self._fields.by_name.get("last-event-id") or None
 
-    def refuse(self, error: HttpError | InvalidMessageError, message: Message | None = None) -> web.Response:
-        return refuse(error, headers=self.response_headers, message=message)
+    def refuse(
+        self, error: HttpError | InvalidMessageError, message: Message | None = None, *, revision: str | None = None
+    ) -> web.Response:
+        """Refuse the message, or whatever it was, in the form of the revision that it falls under, if that is known."""
+        return refuse(error, headers=self.response_headers, message=message, revision=revision)
 
 
 def current_task() -> Task:

@@ -36,14 +36,18 @@ def response_fields(reply: Reply, headers: Mapping[str, str]) -> Mapping[str, st
 
 
 def refuse(
-    error: HttpError | InvalidMessageError, *, headers: Mapping[str, str], message: Message | None = None
+    error: HttpError | InvalidMessageError,
+    *,
+    headers: Mapping[str, str],
+    message: Message | None = None,
+    revision: str | None = None,
 ) -> web.Response:
     """A refusal as an HTTP status and a JSON-RPC error, under the message's id if it is a request."""
     if isinstance(error, InvalidMessageError):
-        return whole_response(results.error_reply(error, request_id=None, revision=None), headers=headers)
+        return whole_response(results.error_reply(error, request_id=None, revision=revision), headers=headers)
     request_id = message.id if isinstance(message, Request) else None
     failure = RpcError(ErrorCode.INVALID_REQUEST, error.message)
-    reply = results.error_reply(failure, request_id=request_id, revision=None, status=error.status)
+    reply = results.error_reply(failure, request_id=request_id, revision=revision, status=error.status)
     return whole_response(reply, headers={**_NO_SNIFFING, **headers, **error.headers})
 
 

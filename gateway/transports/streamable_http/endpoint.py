@@ -121,7 +121,7 @@ class StreamableHttp:
             return request.refuse(body)
         message = self._dispatcher.decode(body)
         if isinstance(message, InvalidMessageError):
-            return request.refuse(message)
+            return await self._legacy.refuse_unreadable(message, request)
         if self._is_draining and isinstance(message, Request) and message.method in OPENERS:
             return request.refuse(DRAINING, message)
         if isinstance(message, Batch) or not is_modern(message, version_header=request.version):

@@ -28,7 +28,16 @@ from gateway.transports.sse.session_stream import SessionStream
 from gateway.transports.streamable_http.live_session import LiveSession
 from gateway.transports.streamable_http.session_messages import SessionMessages
 from gateway.transports.streamable_http.sessions import Sessions
-from gateway.wire.jsonrpc import Batch, Message, Notification, Request, RequestId, Response, size_of
+from gateway.wire.jsonrpc import (
+    Batch,
+    InvalidMessageError,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    size_of,
+)
 from gateway.wire.revisions import LEGACY, V2025_03_26, is_modern_date
 
 log: Final = structlog.get_logger()
@@ -59,20 +68,29 @@ class SessionEndpoint:
 
         1. `initialize` without a session id opens a session
         2. anything else needs one: see `_admit`; nothing that is refused makes a session
-        3. a request runs in the session, if not too many do: 503; anything else is taken at once
+        3. a batch needs one of 2025-03-26: 400
+        4. a request runs in the session, if not too many do: 503; anything else is taken at once
         """
         if isinstance(message, Request) and message.method == "initialize" and http.session_id is None:
             return await self._open(message, http)
         live = await self._admit(http, message)
-        if not isinstance(live, LiveSession):
+        if isinstance(live, HttpError):
             return http.refuse(live, message)
         if isinstance(message, (Request, Batch)):
-            if live.load + size_of(message) > MAX_IN_FLIGHT:
-                return http.refuse(BUSY, message)
+            if (refusal := _refusal_of(message, live)) is not None:
+                return http.refuse(refusal, message, revision=live.session.revision)
             if http.accepted.json and self._dispatcher.is_immediate(message, size=size):
                 return await self._answer_now(message, live, http)
             return await self._relay(message, live, http)
         return await self._take(message, live, http)
+
+    async def refuse_unreadable(self, error: InvalidMessageError, http: HttpRequest) -> web.Response:
+        """Refuse a body that is no message, in the form of the session that it names, if that is its sender's."""
+        session_id, version = http.session_id, http.version
+        if session_id is None or (version is not None and is_modern_date(version)):
+            return http.refuse(error)
+        live = await self._sessions.find(session_id, http.caller)
+        return http.refuse(error, revision=live.session.revision if isinstance(live, LiveSession) else None)
 
     async def get(self, http: HttpRequest) -> web.StreamResponse:
         """Open a stream for what belongs to no request, or go on with any stream of the session after an event of it.
@@ -233,7 +251,7 @@ class SessionEndpoint:
     async def _admit(self, http: HttpRequest, message: Message | None = None) -> LiveSession | HttpError:
         """Find the session that a request belongs to.
 
-        1. a batch needs one of 2025-03-26: 400
+        1. a batch has one: 400
         2. it is named: 400, or 405 for a modern client, which has nothing but POST
         3. it exists, is the caller's, and of the view that the path names: 404; see `Sessions.find`
         4. the version header, where there is one, names a legacy revision: 400
@@ -242,7 +260,7 @@ class SessionEndpoint:
         live = None if session_id is None else await self._sessions.find(session_id, http.caller)
         if not isinstance(live, LiveSession) and live is not None:
             return live
-        if isinstance(message, Batch) and (live is None or live.session.revision != V2025_03_26):
+        if isinstance(message, Batch) and live is None:
             return _NO_BATCHES
         if session_id is None:
             is_modern = message is None and version is not None and is_modern_date(version)
@@ -264,6 +282,12 @@ _SESSION_REQUIRED: Final = HttpError(
 _SESSION_UNKNOWN: Final = HttpError(
     status=404, message="There is no such session (any more); begin a new one with `initialize`"
 )
+
+
+def _refusal_of(message: Request | Batch, live: LiveSession) -> HttpError | None:
+    if isinstance(message, Batch) and live.session.revision != V2025_03_26:
+        return _NO_BATCHES
+    return BUSY if live.load + size_of(message) > MAX_IN_FLIGHT else None
 
 
 _LOST: Final = "The server was restarted before this was answered"

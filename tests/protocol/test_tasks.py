@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.protocol.task_requests import (
     get,
     hear,
     is_alive,
+    serving_tasks,
     start,
     text_of,
     until,
@@ -230,6 +232,29 @@ async def test_a_listen_stream_hears_of_the_tasks_that_it_names(peer: ModernPeer
     polled = await get(peer, named)
     assert {**heard[-1]["params"], "_meta": None, "resultType": None} == {**polled, "_meta": None, "resultType": None}
     listening.cancel()
+
+
+async def test_a_listen_stream_ends_whose_view_goes_while_its_tasks_are_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_STATE_DIR", str(tmp_path / "state"))  # whose store answers from a thread
+    async with serving_tasks(tmp_path) as served:
+        await served.edit("tools:\n", "views: {some: {include: {tools: [waits]}}}\ntools:\n")
+        peer = served.modern(capabilities=WITH_TASKS, view="some")
+        listening = asyncio.create_task(
+            peer.once("subscriptions/listen", {"notifications": {"toolsListChanged": True, "taskIds": ["unknown"]}})
+        )
+        await asyncio.sleep(0)
+        assert not served.dispatcher.notifier._subscriptions, "it is to wait for the store"
+        store = served.dispatcher._store
+        store.swap(replace(store.current, views={}))
+        async with asyncio.timeout(SECONDS):
+            answer = await listening
+        assert answer["result"]["resultType"] == "complete"
+        assert [each["method"] for each in peer.sent] == [
+            "notifications/subscriptions/acknowledged",
+            "notifications/cancelled",
+        ]
 
 
 @requirement("tasks/limits")

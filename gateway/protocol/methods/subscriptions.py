@@ -56,6 +56,8 @@ async def listen(call: Call) -> JsonObject:
         kinds, frozenset(uris), scopes=caller.identity.scopes, view=caller.view, task_ids=frozenset(task_ids)
     ) as subscription:
         await _tell_tasks(task_ids, subscription, call)
+        if caller.view is not None and caller.view not in call.server.store.current.views:
+            subscription.end()  # a reload took the view away while the task store was asked
         await _send(call, "notifications/subscriptions/acknowledged", {"notifications": filter_})
         await _relay(subscription, call)
     if call.caller.binding is not Binding.STREAMABLE_HTTP:

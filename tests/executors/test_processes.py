@@ -22,6 +22,7 @@ from gateway.executors.processes.bounded_buffer import BoundedBuffer
 from gateway.executors.processes.process_table import MARKER, own_identity
 from gateway.executors.processes.process_tree import NOWHERE, Command, Sinks
 from gateway.executors.processes.processes import Processes
+from gateway.executors.processes.started_children import StartedChildren
 from tests.executors.children import child_pids
 from tests.executors.recording import RecordingPermit
 
@@ -448,6 +449,19 @@ def test_an_orphan_that_may_belong_to_a_running_call_is_left_until_that_ends(
     run(work())
 
 
+def test_what_a_call_leaves_is_ended_also_while_other_code_is_starting_children(
+    run: Run[None], mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with Processes(grace_seconds=GRACE, with_cgroups=False) as processes:
+            monkeypatch.setattr(StartedChildren, "is_starting", True)
+            await call(processes, shell("(setsid sleep 600 &)", mark=mark))
+            await until(lambda: not alive(mark))
+            monkeypatch.undo()
+
+    run(work())
+
+
 def test_a_chain_of_processes_that_end_leaves_no_zombies_while_its_call_runs(
     run: Run[None], inherited: set[int], mark: str
 ) -> None:
@@ -606,6 +620,7 @@ import asyncio, os, sys
 from gateway.executors.processes.process_table import MARKER, own_identity
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.processes.processes import Processes
+from gateway.executors.processes.started_children import StartedChildren
 from tests.executors.children import child_pids
 from tests.executors.recording import RecordingPermit
 from tests.executors.test_processes import HOP
@@ -634,6 +649,7 @@ from pathlib import Path
 from gateway.errors import DeadlineExceededError, ExecutionError
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.processes.processes import Processes
+from gateway.executors.processes.started_children import StartedChildren
 from tests.executors.recording import RecordingPermit
 
 def fill():
@@ -711,6 +727,7 @@ DAEMON = """
 import asyncio, os, sys
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.processes.processes import Processes
+from gateway.executors.processes.started_children import StartedChildren
 from tests.executors.recording import RecordingPermit
 
 async def main(with_cgroups, script):

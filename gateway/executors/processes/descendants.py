@@ -1,7 +1,7 @@
 """Finds the call that each of the daemon's children belongs to, and reaps zombies without a waiting parent.
 
 As child subreaper the daemon inherits what its calls leave behind. What this process started itself, plugins' children
-included (`StartedChildren`), is left to the code that started it; `classify` tells the others apart.
+included (`StartedChildren`), is left to the code that started it.
 
 As the first process of a container the daemon inherits what others start there (`docker exec`), too: the rest is
 reaped there when it is dead, but not ended.
@@ -13,11 +13,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from enum import Enum
 from itertools import count
 from typing import Final
-
-import msgspec
 
 from gateway.executors.processes.cgroups import Cgroup, Cgroups
 from gateway.executors.processes.process_table import MARKER, Child, ChildList, all_pids, child, marker_of
@@ -34,46 +31,6 @@ _CLAIM_SECONDS: Final = 60.0
 """How old a zombie is that nobody will reap any more."""
 _ROUNDS: Final = 8
 """The maximal number of looks in a row: a process that forks and ends, again and again, would keep it busy."""
-
-
-class Kind(Enum):
-    """A child's relation to the daemon and its calls."""
-
-    OWN = "in the daemon's session, where no call's child is, or started by other code of this process: left alone"
-    DEAD = "the same, but dead: reaped if nobody has done so for a minute, since then nobody ever will"
-    DEAD_ORPHAN = "dead, in another session: reaped at once, since its parent is dead as well"
-    OF_CALL = "started by a call"
-    HIDDEN = "an orphan that has hidden where it comes from (`env -i setsid`): see `_last_candidate`"
-
-
-class Traces(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a child that tell where it comes from."""
-
-    is_dead: bool = False
-    shares_session: bool = False
-    """Whether it is in the daemon's session."""
-    is_of_call: bool = False
-    """Whether it has a call's marker, or is in the session of a call's first process, or in its cgroup."""
-    is_started: bool = False
-    """Whether other code of this process has started it, or may be doing so right now."""
-
-
-def classify(traces: Traces) -> Kind:
-    """Tell what a child is. Pure; the order counts.
-
-    1. one that is dead: `DEAD` if its exit status may be awaited, else `DEAD_ORPHAN`
-    2. one in the daemon's session: `OWN`
-    3. one with a call's traces: `OF_CALL`, also while other code is starting children
-    4. one that other code has started: `OWN`
-    5. any other: `HIDDEN`
-    """
-    if traces.is_dead:
-        return Kind.DEAD if traces.shares_session or traces.is_started else Kind.DEAD_ORPHAN
-    if traces.shares_session:
-        return Kind.OWN
-    if traces.is_of_call:
-        return Kind.OF_CALL
-    return Kind.OWN if traces.is_started else Kind.HIDDEN
 
 
 class Descendants:
@@ -142,30 +99,40 @@ class Descendants:
         children = [found for pid in others if (found := child(pid))]
         reaped = 0
         for each in children:
-            kind, leader = self._look_at(each)
-            if kind is Kind.DEAD_ORPHAN or (kind is Kind.DEAD and self._is_unclaimed(each.pid)):
-                reaped += _reap(each.pid)
-            elif kind is Kind.OF_CALL:
+            if each.is_zombie:
+                reaped += self._may_reap(each) and _reap(each.pid)
+            elif (leader := self._leader_of(each)) is not None:
                 families[leader].add(each.pid)
-            elif kind is Kind.HIDDEN:
-                families[self._last_candidate(each.pid)].add(each.pid)
         self.reaped += reaped
         pids = {each.pid for each in children}
         self._candidates = {pid: leaders for pid, leaders in self._candidates.items() if pid in pids}
         self._unclaimed = {pid: since for pid, since in self._unclaimed.items() if pid in pids}
         return families, bool(reaped)
 
-    def _look_at(self, each: Child) -> tuple[Kind, int]:
-        """Return what a child is, and the leader of the call that it belongs to."""
-        shares_session = each.session == os.getsid(0)
-        if each.is_zombie or shares_session:  # neither marker nor cgroup would tell more
-            traces = Traces(is_dead=each.is_zombie, shares_session=shares_session, is_started=_is_started(each.pid))
-            return classify(traces), ORPHAN
-        marker = marker_of(each.pid) or ""
-        leader = self._known_leader_of(each, marker)
-        is_marked = marker == STARTED.marker or marker.startswith(tuple(STARTED.prefixes))
-        is_started = _is_started(each.pid) or is_marked
-        return classify(Traces(is_of_call=leader is not None, is_started=is_started)), leader or ORPHAN
+    def _may_reap(self, zombie: Child) -> bool:
+        """Whether nobody awaits its exit status: an orphan's at once, another's when nobody has come for a minute."""
+        if zombie.session != os.getsid(0) and not _is_started(zombie.pid):
+            return True  # its parent is dead as well
+        since = self._unclaimed.setdefault(zombie.pid, time.monotonic())
+        return time.monotonic() - since >= _CLAIM_SECONDS
+
+    def _leader_of(self, living: Child) -> int | None:
+        """Return the leader of the call that a child belongs to; None where it is to be left alone. The order counts.
+
+        1. one in the daemon's session, where no call's child is: None
+        2. one with a call's traces, also while other code is starting children: that call's
+        3. one that other code of this process has started, or may be starting right now: None
+        4. any other hides where it comes from (`env -i setsid`): see `_last_candidate`
+        """
+        if living.session == os.getsid(0):
+            return None
+        marker = marker_of(living.pid) or ""
+        leader = self._known_leader_of(living, marker)
+        if leader is not None:
+            return leader
+        if _is_started(living.pid) or marker == STARTED.marker or marker.startswith(tuple(STARTED.prefixes)):
+            return None
+        return self._last_candidate(living.pid)
 
     def _known_leader_of(self, living: Child, marker: str) -> int | None:
         if living.session in self._leaders:
@@ -188,10 +155,6 @@ class Descendants:
         if len(candidates) > 1:
             return UNKNOWN
         return next(iter(candidates), ORPHAN)
-
-    def _is_unclaimed(self, zombie: int) -> bool:
-        since = self._unclaimed.setdefault(zombie, time.monotonic())
-        return time.monotonic() - since >= _CLAIM_SECONDS
 
 
 def _is_started(pid: int) -> bool:

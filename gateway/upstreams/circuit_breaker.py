@@ -4,10 +4,10 @@ A connection that fails is tried again after 1 s, 2 s … 60 s, with jitter, for
 nothing open the circuit: calls are refused at once until one probe is answered.
 """
 
-import asyncio
 import random
 import time
 from collections import deque
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -40,7 +40,7 @@ class CircuitBreaker:
         self.reason = ""
         """Why it cannot be reached."""
         self.next_try = 0.0
-        """Until then, on the loop's clock, nothing is tried."""
+        """Until then, by `time.monotonic`, nothing is tried."""
         self.since = time.time()
         """Unix time at which it was last found to be there, or not to be there."""
         self.failures: Final[deque[PastFailure]] = deque(maxlen=_REMEMBERED_FAILURES)
@@ -54,7 +54,7 @@ class CircuitBreaker:
 
     @property
     def seconds_to_next_try(self) -> int:
-        return max(1, round(self.next_try - _now()))
+        return max(1, round(self.next_try - monotonic()))
 
     def check_call(self) -> None:
         """Raises: UnreachableError: calls come to nothing just now."""
@@ -63,7 +63,7 @@ class CircuitBreaker:
 
     def check_connect(self) -> None:
         """Raises: UnreachableError: it is too early to try again."""
-        if _now() < self.next_try:
+        if monotonic() < self.next_try:
             raise self.unreachable(self.reason)
 
     def connect_failed(self, reason: str) -> None:
@@ -75,7 +75,7 @@ class CircuitBreaker:
         self.reason = reason
         delay = min(MAX_BACKOFF, 2.0 ** min(self._failed_connects - 1, 10))
         # Replicas that lost a server at the same time must not all come back at the same time.
-        self.next_try = _now() + delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+        self.next_try = monotonic() + delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
 
     def connected(self) -> None:
         """Note a handshake. An open circuit stays: a server that can be started may yet fail in each call."""
@@ -91,7 +91,7 @@ class CircuitBreaker:
         self._remember(reason)
         self._failed_calls += 1
         if self.is_open:
-            if _now() >= self.next_try:
+            if monotonic() >= self.next_try:
                 self.connect_failed(reason)
             log.warning("upstream does not answer", upstream=self._name, failed_calls=self._failed_calls)
 
@@ -123,7 +123,3 @@ class CircuitBreaker:
         last = self.failures[-1] if self.failures else None
         if last is None or last.message != reason or time.time() - last.at > _SAME_FAILURE_SECONDS:
             self.failures.append(PastFailure(time.time(), reason))
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

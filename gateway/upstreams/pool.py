@@ -8,6 +8,7 @@ import time
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -83,7 +84,7 @@ class SessionPool:
         self.within = [0] * (len(SECONDS_BUCKETS) + 1)
         """The number of requests by the first bucket that is long enough."""
         self.said_at = 0.0
-        """When the upstream was last heard of, on the loop's clock."""
+        """When the upstream was last heard of, by `time.monotonic`."""
 
     @property
     def state(self) -> str:
@@ -114,7 +115,7 @@ class SessionPool:
             OverLimitError: too many calls wait already.
         """
         self.circuit.check_call()
-        began = self._now()
+        began = monotonic()
         permit = await self._permit(caller)
         self._running += 1
         self._is_quiet.clear()
@@ -149,7 +150,7 @@ class SessionPool:
         key = self._key(caller)
         held = self._held.get(key)
         if held is not None and not held.is_closed:
-            held.used_at = self._now()
+            held.used_at = monotonic()
             self._held.move_to_end(key)
             return held
         connecting = self._connecting.get(key)
@@ -219,7 +220,7 @@ class SessionPool:
 
     def close_idle(self) -> None:
         """End sessions that nobody has used for `idle`; an eager upstream keeps the one that is nobody's own."""
-        oldest = self._now() - self.config.idle.total_seconds()
+        oldest = monotonic() - self.config.idle.total_seconds()
         for key, session in tuple(self._held.items()):
             is_kept = self.config.start == "eager" and key == SHARED
             if session.used_at < oldest and not session.open_calls and not session.subscribed and not is_kept:
@@ -286,7 +287,7 @@ class SessionPool:
             self.circuit.since = time.time()
         self._held[key] = session
         session.closed.add_done_callback(lambda closed: self._lost(session, closed))
-        self.said_at = session.used_at = self._now()
+        self.said_at = session.used_at = monotonic()
         self.circuit.connected()
         self._listener.opened()
         log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
@@ -357,7 +358,7 @@ class SessionPool:
         limit = (self.config.concurrency or _CONCURRENCY, queue)
         if not self._semaphore.try_acquire(limit):
             name = f"upstreams.{self.name}.concurrency"
-            await self._semaphore.acquire(limit, caller=caller.key, deadline=self._now() + _FOR_EVER, name=name)
+            await self._semaphore.acquire(limit, caller=caller.key, deadline=monotonic() + _FOR_EVER, name=name)
         return Permit((self._semaphore,))
 
     def _answered(self, outcome: str, began: float) -> None:
@@ -365,18 +366,14 @@ class SessionPool:
         self._heard()
 
     def _count(self, outcome: str, began: float) -> None:
-        seconds = self._now() - began
+        seconds = monotonic() - began
         self.calls[outcome] += 1
         self.seconds += seconds
         self.within[bisect_left(SECONDS_BUCKETS, seconds)] += 1
 
     def _heard(self) -> None:
-        self.said_at = self._now()
+        self.said_at = monotonic()
         self.circuit.answered(is_connected=bool(self.sessions))
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
 
 
 def allowed(config: Upstream, capabilities: JsonObject) -> dict[str, Json]:

@@ -24,7 +24,7 @@ from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.uris import PrefixedUris
 from gateway.wire import meta
 from gateway.wire.headers import HeaderParameter
-from gateway.wire.revisions import MODERN, Era
+from gateway.wire.revisions import Era
 
 _MAX_ROUNDS: Final = 32
 """The most rounds of questions of one call."""
@@ -70,7 +70,6 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             caller = InvocationCaller(invocation, pool.config, upstream=self.upstream)
             # The session comes first: the era, which decides how an upstream asks, is known once it is open.
             session = await pool.session_for(caller)
-            is_modern_client = invocation.context.protocol_version in MODERN
 
             async def send(more: JsonObject, *, by: Caller = caller) -> JsonObject:
                 return await pool.request(
@@ -81,7 +80,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
                 result = await send({})
             elif session.era is Era.MODERN:
                 result = await self._rounds(send, invocation)
-            elif is_modern_client:
+            elif caller.is_modern:
                 result = await bridged(
                     self.servers.parked, caller, send, invocation, name=self.upstream, ask_timeout=self.ask_timeout
                 )

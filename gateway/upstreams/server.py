@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -184,9 +185,8 @@ class UpstreamServer:
         return bool(self.pool.sessions) or self.config.start == "eager" or not self._is_remembered
 
     async def _keep(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            if loop.time() >= self.pool.circuit.next_try:
+            if monotonic() >= self.pool.circuit.next_try:
                 try:
                     await self._look()
                 except (UpstreamError, TimeoutError, RpcError) as error:
@@ -223,14 +223,14 @@ class UpstreamServer:
         reason = str(error) or "no answer in time"
         if self.pool.blames_nobody(error):
             self.pool.circuit.reason = reason  # and callers with tokens are let through
-        elif asyncio.get_running_loop().time() >= self.pool.circuit.next_try:
+        elif monotonic() >= self.pool.circuit.next_try:
             self.pool.circuit.connect_failed(reason)
         log.warning("upstream failed", upstream=self.name, reason=reason)
 
     @property
     def _is_health_due(self) -> bool:
         every = self.config.health.total_seconds()
-        is_quiet = asyncio.get_running_loop().time() - self.pool.said_at >= every
+        is_quiet = monotonic() - self.pool.said_at >= every
         return bool(every) and self.config.start == "eager" and bool(self.pool.sessions) and is_quiet
 
     async def _ask_for_lists(self) -> None:
@@ -258,10 +258,9 @@ class UpstreamServer:
 
     async def _pause(self) -> None:
         """Wait for a reason to look again: an announcement, a time to try again, or a while."""
-        loop = asyncio.get_running_loop()
         pause = _LOOK_SECONDS
-        if self.pool.circuit.next_try > loop.time():
-            pause = min(pause, self.pool.circuit.next_try - loop.time())
+        if (until_next_try := self.pool.circuit.next_try - monotonic()) > 0:
+            pause = min(pause, until_next_try)
         try:
             async with asyncio.timeout(pause):
                 await self._wake.wait()

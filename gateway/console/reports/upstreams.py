@@ -1,6 +1,5 @@
 """Upstreams: how each is, what it offers, what went wrong, and the last lines of its standard error."""
 
-import asyncio
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -60,7 +59,7 @@ def _facts(server: "UpstreamServer", redactor: Redactor) -> dict[str, Json]:
 
 
 def _next_try(at: float) -> str | None:
-    seconds = at - asyncio.get_running_loop().time()
+    seconds = at - time.monotonic()
     return moment(time.time() + seconds) if seconds > 0 else None
 
 

@@ -83,7 +83,10 @@ class InputPipe:
 
 
 class LastingInput:
-    """The input of a child for as long as it lives: written piece by piece, never waited for, and bounded."""
+    """The input of a child for as long as it lives: written piece by piece, never waited for, and bounded.
+
+    All that comes in one turn of the event loop goes out in one write.
+    """
 
     def __init__(self, *, limit: int) -> None:
         """`limit`: the most bytes that may wait for the child."""
@@ -104,15 +107,16 @@ class LastingInput:
         """Write; False if the child does not read, and too much waits for it. What it closed takes no more."""
         if len(self._waiting) + len(data) > self._limit:
             return False
+        # What waits already has a flush ahead: in this turn, when the child reads, or when there is a pipe.
+        if not self._waiting and self._loop is not None:
+            self._loop.call_soon(self._flush)
         self._waiting += data
-        if not self._is_watching:
-            self._flush()
         return True
 
     def close(self) -> None:
         """End the child's input, once it has read what waits."""
         self._is_ended = True
-        if not self._is_watching:
+        if not self._waiting:
             self._flush()
 
     def abandon(self) -> None:

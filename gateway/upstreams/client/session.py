@@ -59,7 +59,7 @@ class Session:
         self.server_info: JsonObject = {}
         self.instructions: str | None = None
         self.used_at = 0.0
-        """When it was used last, on the loop's clock."""
+        """When it was used last, by `time.monotonic`."""
         self.subscribed: set[str] = set()
         """URIs that are watched here."""
 

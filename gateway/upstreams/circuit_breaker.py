@@ -53,6 +53,11 @@ class CircuitBreaker:
         return self._failed_calls >= FAILED_CALLS
 
     @property
+    def is_backing_off(self) -> bool:
+        """Whether the last attempt to connect failed."""
+        return self._failed_connects > 0
+
+    @property
     def seconds_to_next_try(self) -> int:
         return max(1, round(self.next_try - monotonic()))
 

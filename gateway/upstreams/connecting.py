@@ -80,7 +80,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
                     await session.close()
                     session = None
             except UpstreamError as error:
-                failure = error
+                failure = _furthest(failure, error, way)
                 if isinstance(error, RefusedCredentialsError | NoCredentialsError) or type(error) is UnreachableError:
                     break  # another way would lead to the same door
             else:
@@ -90,6 +90,12 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
         if session is not None:
             await session.close()
     raise failure or UnreachableError("does not answer")
+
+
+def _furthest(before: UpstreamError | None, error: UpstreamError, way: Way) -> UpstreamError:
+    # That there is no event stream either does not say why requests are refused.
+    is_nothing_new = way.transport == "sse" and isinstance(error, NotMcpError)
+    return before if before is not None and is_nothing_new else error
 
 
 class _SilentError(NotMcpError):

@@ -7,9 +7,10 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import monotonic
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -39,6 +40,8 @@ from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era
 
 log: Final = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 SHARED: Final = ""
 """The key of the session that is nobody's own."""
@@ -89,7 +92,7 @@ class SessionPool:
     @property
     def state(self) -> str:
         if any(not session.is_closed for session in self._held.values()):
-            return "degraded" if self.circuit.is_open else "up"
+            return "degraded" if self.circuit.is_open or self.circuit.is_backing_off else "up"
         if self._connecting:
             return "connecting"
         return "backing_off" if self.circuit.reason else "idle"
@@ -172,15 +175,23 @@ class SessionPool:
             UpstreamError: it is not.
         """
         async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
-            session = self.sessions[0] if self.sessions else await self.session_for(None)
-            try:
-                await session.ping()
-            except RpcError:
-                pass  # an answer
-            except UpstreamError:
-                self.drop(session)
-                raise
+            with suppress(RpcError):  # an answer
+                await self.in_any_session(self._ping)
         self._heard()
+
+    async def in_any_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
+        """Ask the server in a session that is there already, or in one that is nobody's own.
+
+        Raises:
+            RpcError: the upstream's own error.
+            UpstreamError: it did not answer.
+        """
+        for session in self.sessions:
+            try:
+                return await ask(session)
+            except SessionLostError as error:  # a restarted server knows none of them, and is there all the same
+                self._lost(session, str(error))
+        return await ask(await self.session_for(None))
 
     def blames_nobody(self, error: Exception) -> bool:
         """Whether a refusal is what a server whose callers sign in may say to a request without a caller."""
@@ -286,18 +297,18 @@ class SessionPool:
         if not self.sessions:
             self.circuit.since = time.time()
         self._held[key] = session
-        session.closed.add_done_callback(lambda closed: self._lost(session, closed))
+        session.closed.add_done_callback(lambda closed: self._lost(session, closed.result()))
         self.said_at = session.used_at = monotonic()
         self.circuit.connected()
         self._listener.opened()
         log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
         return session
 
-    def _lost(self, session: Session, closed: "asyncio.Future[str]") -> None:
+    def _lost(self, session: Session, reason: str) -> None:
         if any(held is session for held in self._held.values()):
             self.restarts += 1
-            self.circuit.lost(closed.result())
-            log.warning("upstream lost", upstream=self.name, reason=closed.result())
+            self.circuit.lost(reason)
+            log.warning("upstream lost", upstream=self.name, reason=reason)
             self.drop(session)
             self._listener.lists_changed("")
 
@@ -308,6 +319,15 @@ class SessionPool:
         if caller is not None and caller.key != SHARED:
             return caller.declared
         return allowed(self.config, {"sampling": {}, "elicitation": {}, "roots": {}})
+
+    async def _ping(self, session: Session) -> None:
+        try:
+            await session.ping()
+        except SessionLostError:
+            raise
+        except UpstreamError:
+            self.drop(session)
+            raise
 
     def _check_room(self) -> None:
         if len(self._held) + len(self._connecting) < self.config.max_sessions:
@@ -338,7 +358,9 @@ class SessionPool:
         try:
             return await session.request(method, params, caller=caller, permit=permit, mirrored=mirrored)
         # Surely not begun, whatever it does; after a lost connection nobody knows.
-        except (SessionLostError, UnreachableError):
+        except SessionLostError as error:
+            self._lost(session, str(error))
+        except UnreachableError:
             self.drop(session)
         except ConnectionLostError:
             if session.is_closed or not session.is_stateless:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -237,10 +238,9 @@ class UpstreamServer:
         # Before the lists are asked for: what is announced meanwhile makes them stale again.
         self._is_stale = False
         try:
-            sessions = self.pool.sessions
-            session = sessions[0] if sessions else await self.pool.session_for(None)
+            before = None if self._is_inherited else self.lists
             async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
-                lists = await discover(session, before=None if self._is_inherited else self.lists)
+                lists = await self.pool.in_any_session(partial(discover, before=before))
         except BaseException:
             self._is_stale = True
             raise

@@ -1,15 +1,18 @@
 """What stands before a call holds for upstreams, too; and how one is kept in touch with: idle, circuit, health."""
 
 import asyncio
+import secrets
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from yarl import URL
 
 from gateway.app.gateway import Gateway
 from gateway.json_types import Json, JsonObject
@@ -17,8 +20,11 @@ from tests import local_server
 from tests.behaviour.cells import Cell
 from tests.behaviour.client import initialize_params
 from tests.behaviour.conftest import Newcomer
+from tests.e2e.daemon import Daemon
 from tests.upstreams.test_failures import call, config, gateway, odd, said, until, until_listed
+from tests.upstreams.test_sessions import LEGACY
 from tests.upstreams.test_sessions import gateway as daemon_of
+from tests.upstreams.upstream_servers import until_offered
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -77,6 +83,41 @@ async def server() -> AsyncIterator[Web]:
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.upstreams.server._LOOK_SECONDS", 0.02)
+
+
+@dataclass
+class Forgetful:
+    """A legacy upstream over HTTP without a GET stream: whatever it says, it says in the answer to a request."""
+
+    port: int = 0
+    tool: str = "old"
+    is_full: bool = False
+    """Whether it opens no more sessions."""
+    sessions: set[str] = field(default_factory=set)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body: JsonObject = await request.json()
+        method, session = body["method"], request.headers.get("Mcp-Session-Id")
+        if method == "initialize":
+            if self.is_full:
+                return web.Response(status=500, text="full")
+            self.sessions.add(session := f"session-{secrets.token_hex(8)}")
+        elif session not in self.sessions:
+            return web.Response(status=404)
+        if "id" not in body:
+            return web.Response(status=202)
+        results: dict[str, Json] = {
+            "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {}},
+            "tools/list": {"tools": [{"name": self.tool, "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "seen"}]},
+            "ping": {},
+        }
+        reply = {"jsonrpc": "2.0", "id": body["id"], "result": results[method]}
+        return web.json_response(reply, headers={"Mcp-Session-Id": str(session)})
+
+    def restart(self, *, tool: str) -> None:
+        self.tool = tool
+        self.sessions.clear()
 
 
 def state(running: Gateway, name: str) -> JsonObject:
@@ -211,6 +252,55 @@ async def test_a_list_without_end_is_cut_and_a_body_that_is_too_long_is_refused(
 
         await until(is_told)
         assert (await said(client, "good_work")).startswith("did work")
+
+
+@pytest.mark.parametrize("start", ["lazy", "eager, health: 100ms"])
+async def test_a_restarted_server_is_asked_for_its_lists_again_though_sessions_of_other_clients_are_stale(
+    start: str, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    server, app = Forgetful(), web.Application()
+    app.router.add_post("/mcp", server.answer)
+    server.port = await processes.enter_async_context(local_server.listening(app))
+    entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true, start: {start}"
+    daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
+    idle, busy = await newcomer(LEGACY, daemon=daemon), await newcomer(MODERN, daemon=daemon)
+    for client in (busy, idle):
+        assert (await client.call("web_old")).text == "seen"
+
+    server.restart(tool="new")
+
+    assert (await busy.call("web_old")).text == "seen"
+    await until_offered(daemon, "web_new")
+    assert (await busy.call("web_new")).text == "seen"
+    found = await entry_of(daemon)
+    assert found["state"] == "up"
+    assert found["restarts"] > 0
+    assert "reason" not in found
+
+
+async def test_a_server_that_opens_no_more_sessions_is_not_called_up_though_it_has_some(
+    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    server, app = Forgetful(), web.Application()
+    app.router.add_post("/mcp", server.answer)
+    server.port = await processes.enter_async_context(local_server.listening(app))
+    entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true"
+    daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
+    known, late = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
+    assert (await known.call("web_old")).text == "seen"
+    server.is_full = True
+
+    assert "web cannot be reached: answers 500" in (await late.call("web_old")).text
+
+    assert (await entry_of(daemon))["state"] == "degraded"
+    assert (await known.call("web_old")).text == "seen"
+
+
+async def entry_of(daemon: Daemon) -> JsonObject:
+    async with aiohttp.ClientSession() as http:
+        status = await (await http.get(URL(await daemon.url()).with_path("/-/status"))).json()
+    found: JsonObject = status["upstreams"]["web"]
+    return found
 
 
 @pytest.mark.parametrize("entries", [{"web": odd("good")}, {}], ids=["changed", "removed"])

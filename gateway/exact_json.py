@@ -4,7 +4,9 @@ RFC 8259 §6: whoever reads JSON may bound the range of numbers. What must not h
 """
 
 import json
+import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -23,18 +25,27 @@ _STRING_OR_NUMBER: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*
 
 
 def loads(data: bytes | str) -> Json:
-    """Read JSON with integers of any length.
+    """Read JSON with integers of any length that Python reads (`sys.set_int_max_str_digits`: 4300 digits).
 
     Raises:
-        orjson.JSONDecodeError: it is not JSON, or nested too deep to be read exactly.
+        orjson.JSONDecodeError: it is not JSON, has a longer integer, or is nested too deep to be read exactly.
     """
-    value = orjson.loads(data)
-    if large_integer(data) is None:
-        return value
+    raw = data.encode() if isinstance(data, str) else data
     try:
-        return json.loads(data)
-    except (RecursionError, ValueError) as error:
-        raise orjson.JSONDecodeError(f"cannot be read exactly: {error}", "", 0) from error
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        if "infinity" not in error.msg:
+            raise
+        orjson.loads(_STRING_OR_NUMBER.sub(_shortened, raw))  # of more digits than a float has room for
+    else:
+        if not _has_large_integer(raw):
+            return value
+    try:
+        return json.loads(raw)
+    except RecursionError as error:
+        raise orjson.JSONDecodeError("nested too deep for its integers to be read exactly", "", 0) from error
+    except ValueError as error:
+        raise orjson.JSONDecodeError(f"an integer of more than {sys.get_int_max_str_digits()} digits", "", 0) from error
 
 
 def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option: int | None = None) -> bytes:
@@ -50,26 +61,50 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
         if "64-bit" not in str(error):
             raise
     try:
-        return orjson.dumps(_with_fragments(value), default=default, option=option)
+        return orjson.dumps(_with_fragments(value), default=default and _then_fragments(default), option=option)
     except RecursionError as error:
         raise orjson.JSONEncodeError(f"nested too deep: {error}") from error
     except ValueError as error:
         raise orjson.JSONEncodeError(f"an integer is too long: {error}") from error
 
 
-def large_integer(data: bytes | str) -> str | None:
-    """The first integer in a JSON text that has more than 64 bits; None, quickly, in nearly every text."""
-    raw = data.encode() if isinstance(data, str) else data
+def non_finite(value: Json) -> str | None:
+    """The first number in a value that JSON lacks, and its place: `nan at /rows/0/price`; None if there is none.
+
+    orjson writes null in its place (RFC 8259 §6: infinities and NaN are not permitted).
+    """
+    waiting: list[tuple[str, Json]] = [("", value)]
+    while waiting:
+        place, found = waiting.pop()
+        match found:
+            case float() if not math.isfinite(found):
+                return f"{found} at {place}" if place else str(found)
+            case Mapping():
+                waiting += reversed([(f"{place}/{name}", member) for name, member in found.items()])
+            case list() | tuple():
+                waiting += reversed([(f"{place}/{index}", item) for index, item in enumerate(found)])
+    return None
+
+
+def _shortened(token: re.Match[bytes]) -> bytes:
+    return b"0" if _is_large(token[0]) else token[0]
+
+
+def _has_large_integer(raw: bytes) -> bool:
+    """Whether an integer in a JSON text has more than 64 bits; False, quickly, of nearly every text."""
     if raw.translate(_AS_ZERO).find(_LONG_RUN) < 0:  # `in` takes bytes for a number first, at the price of an error
-        return None
-    tokens = (match[0] for match in _STRING_OR_NUMBER.finditer(raw))
-    return next((token.decode() for token in tokens if _is_large(token)), None)
+        return False
+    return any(_is_large(match[0]) for match in _STRING_OR_NUMBER.finditer(raw))
 
 
 def _is_large(token: bytes) -> bool:
     if len(token) < len(_LONG_RUN) or not token.removeprefix(b"-").isdigit():
         return False
     return len(token) > len(str(_SMALLEST)) or not _SMALLEST <= int(token) <= _MAX_LENGTH
+
+
+def _then_fragments(default: Callable[[Json], Json]) -> Callable[[Json], Json]:
+    return lambda value: _with_fragments(default(value))
 
 
 def _with_fragments(value: Json) -> Json:

@@ -45,26 +45,11 @@ def test_what_is_written_is_read_as_the_same(value: Json) -> None:
     assert repr(exact_json.loads(written)) == repr(value)
 
 
-@given(VALUES)
-def test_an_integer_is_large_where_an_exact_reader_finds_one(value: Json) -> None:
-    found: list[str] = []
-
-    def seen(literal: str) -> int:
-        if not -(2**63) <= int(literal) < 2**64:
-            found.append(literal)
-        return 0
-
-    text = without_surrogates(value)
-    json.loads(text, parse_int=seen)
-    assert exact_json.large_integer(text) == (found[0] if found else None)
-
-
 @pytest.mark.parametrize(
     "text", ['"18446744073709551617"', "18446744073709551617.0", "1e25", '{"9\\"999999999999999999999":1}']
 )
-def test_text_and_floats_are_no_large_integers(text: str) -> None:
-    assert exact_json.large_integer(text) is None
-    assert exact_json.loads(text) == orjson.loads(text)
+def test_text_and_floats_are_read_as_what_they_are(text: str) -> None:
+    assert repr(exact_json.loads(text)) == repr(orjson.loads(text))
 
 
 def test_mappings_and_tuples_are_written_with_their_integers() -> None:
@@ -78,6 +63,25 @@ def test_what_is_nested_too_deep_is_no_crash() -> None:
         assert b"18446744073709551617" in exact_json.dumps(exact_json.loads(deep))
     except (orjson.JSONDecodeError, RecursionError, TypeError) as error:
         assert re.search("exactly|recursion", str(error))  # noqa: PT017 - either is right
+
+
+def test_what_stands_for_a_value_is_written_with_its_integers() -> None:
+    assert (
+        exact_json.dumps([2**64, {1, 2}], default=lambda _: [2**65]) == b"[18446744073709551616,[36893488147419103232]]"
+    )
+
+
+def test_an_integer_is_read_up_to_the_digits_that_python_reads() -> None:
+    assert exact_json.loads("[" + "9" * 4300 + "]") == [10**4300 - 1]
+    with pytest.raises(orjson.JSONDecodeError, match="more than 4300 digits"):
+        exact_json.loads("[" + "9" * 4301 + "]")
+
+
+@pytest.mark.parametrize("beside", ["1e400", "NaN", '"\\ud800"', "01", "1,", "[" * 2000 + "]" * 2000])
+def test_a_huge_integer_makes_nothing_beside_it_json(beside: str) -> None:
+    assert exact_json.loads(f"[{'9' * 400},1]") == [10**400 - 1, 1]
+    with pytest.raises(orjson.JSONDecodeError):
+        exact_json.loads(f"[{'9' * 400},{beside}]")
 
 
 @pytest.mark.parametrize("value", [10**5000, -(10**5000), {"a": [10**5000]}], ids=["large", "small", "inside"])

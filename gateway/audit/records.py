@@ -11,6 +11,7 @@ from typing import Final
 
 import orjson
 
+from gateway import exact_json
 from gateway.access.identity.auth_error import AuthError
 from gateway.errors import ErrorCode, InsufficientScopeError
 from gateway.json_types import Json, JsonObject
@@ -113,7 +114,7 @@ def _arguments(call: Call, *, key: bytes, keeps_arguments: bool) -> dict[str, Js
     if not arguments:
         return {}
     try:
-        text = orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
+        text = exact_json.dumps(arguments, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # deeper than orjson writes (254), which `limits.request_depth` may allow
         return {"arguments_digest": "none: the arguments are nested too deep"}
     if keeps_arguments and (kept := _kept(call, arguments, size=len(text))) is not None:
@@ -125,7 +126,7 @@ def _kept(call: Call, arguments: Json, *, size: int) -> Json:
     """The arguments as they are kept in full: without the bytes of files; None where they are too long."""
     described = call.described_params.get("arguments")
     if described is not None and described != arguments:
-        arguments, size = described, len(orjson.dumps(described))
+        arguments, size = described, len(exact_json.dumps(described))
     return arguments if size <= _MAX_ARGUMENT_BYTES else None
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import orjson
 
+from gateway import exact_json
 from gateway.config.fs_checks import is_directory
 from gateway.errors import ConfigError
-from gateway.exact_json import large_integer
 from gateway.json_types import Json
 
 EXPECTED: Final = "expected key=text, key:=json or key@=file"
@@ -81,12 +81,9 @@ def _object(json: str) -> dict[str, Json]:
 
 def _json(text: str, *, where: str) -> Json:
     try:
-        value = orjson.loads(text)
+        return exact_json.loads(text)
     except orjson.JSONDecodeError as error:
         raise ConfigError.at(where, f"is not JSON: {error}") from error
-    if (large := large_integer(text)) is not None:  # orjson has made a float of it
-        raise ConfigError.at(where, f"{large:.40} has more than 64 bits: send it as text")
-    return value
 
 
 def _file(name: str, *, where: str) -> str:

@@ -7,8 +7,8 @@ from typing import Final
 import orjson
 from aiohttp import web
 
+from gateway import exact_json
 from gateway.access.identity.auth_error import NO_CHALLENGE, AuthError
-from gateway.exact_json import large_integer
 from gateway.json_types import Json
 from gateway.language.schemas.rules import is_deeper
 from gateway.transports.errors import HttpError
@@ -63,13 +63,11 @@ async def read_json_object(request: HttpRequest) -> dict[str, Json] | HttpError:
     if isinstance(body, HttpError):
         return body
     try:
-        found = orjson.loads(body)
+        found = exact_json.loads(body)
     except orjson.JSONDecodeError as error:
         return HttpError(status=400, message=f"The body is not JSON: {error.msg}")
     if not isinstance(found, dict):
         return HttpError(status=400, message="The body must be a JSON object")
     if is_deeper(found, than=MAX_DEPTH):
         return HttpError(status=400, message=f"The body is nested more than {MAX_DEPTH} deep")
-    if large_integer(body) is not None:  # another number stands in `found`
-        return HttpError(status=400, message="The body has an integer of more than 64 bits: send it as text")
     return found

@@ -10,6 +10,7 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
+from gateway import exact_json
 from gateway.bounded_map import BoundedMap
 from gateway.executors.invocation import (
     Blocks,
@@ -54,11 +55,11 @@ def _size_of(outcome: Outcome) -> int | None:
     """Return the approximate size in bytes of a cached outcome; None where it is not cached."""
     match outcome:
         case RawOutput(data=data, variables=variables):
-            return len(data) + len(orjson.dumps(dict(variables), default=str)) + _OVERHEAD
+            return len(data) + len(exact_json.dumps(dict(variables), default=str)) + _OVERHEAD
         case Value(value=value):
-            return len(orjson.dumps(value, default=str)) + _OVERHEAD
+            return len(exact_json.dumps(value, default=str)) + _OVERHEAD
         case Blocks(content=content, is_error=False):
-            return sum(len(orjson.dumps(dict(block), default=str)) for block in content) + _OVERHEAD
+            return sum(len(exact_json.dumps(dict(block), default=str)) for block in content) + _OVERHEAD
         case Relayed(is_error=False):
             return outcome.size + _OVERHEAD
         case Blocks() | Relayed() | Failure():
@@ -109,6 +110,6 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
     def _key_of(self, invocation: Invocation) -> Hashable:
         if isinstance(self.executor, Keyed):
             return self.executor.cache_key(invocation)
-        arguments = orjson.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS, default=_key_of_file)
+        arguments = exact_json.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS, default=_key_of_file)
         # A digest, because what is kept is counted by its answers, and arguments may be as large as a message.
         return invocation.caller, invocation.rights, hashlib.sha256(arguments).digest()

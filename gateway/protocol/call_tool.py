@@ -7,6 +7,7 @@ the real name and the real arguments, as if the client had sent them.
 import orjson
 from msgspec.structs import replace
 
+from gateway import exact_json
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.search_tools import CALL_TOOL
 from gateway.json_types import Json
@@ -31,6 +32,6 @@ def _object(value: Json) -> Json:
     if not isinstance(value, str):
         return value
     try:
-        return orjson.loads(value)
+        return exact_json.loads(value)
     except orjson.JSONDecodeError:
         return value

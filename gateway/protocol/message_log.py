@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-import orjson
 import structlog
 
+from gateway import exact_json
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.search_tools import CALL_TOOL
 from gateway.json_types import Json, JsonObject
@@ -65,7 +65,7 @@ class LoggedExchange:
 
     def answered(self, reply: Reply) -> Reply:
         if reply.body is not None:
-            self._log("message sent", orjson.loads(reply.body))
+            self._log("message sent", exact_json.loads(reply.body))
         return reply
 
     def _log(self, event: str, message: Json) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
-import orjson
 
+from gateway import exact_json
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.wire.meta import HEADER_METHOD, HEADER_NAME, HEADER_PARAM_PREFIX
@@ -60,7 +60,7 @@ def parameter_fields(parameters: Iterable[HeaderParameter], arguments: JsonObjec
     """Return the `Mcp-Param-*` fields of a call."""
     values = ((parameter.name, _argument_at(arguments, parameter.path)) for parameter in parameters)
     return {
-        f"Mcp-Param-{name}": encode(value if isinstance(value, str) else orjson.dumps(value).decode())
+        f"Mcp-Param-{name}": encode(value if isinstance(value, str) else exact_json.dumps(value).decode())
         for name, value in values
         if value is not None
     }
@@ -105,13 +105,15 @@ def _argument_at(arguments: Json, path: tuple[str, ...]) -> Json:
 def _is_equal(text: str, value: Json) -> bool:
     if isinstance(value, str):
         return text == value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            number = float(text)
-        except ValueError:
-            return False
-        return math.isfinite(number) and number == value  # "42.0" is 42
-    return text == orjson.dumps(value).decode()
+    if text == exact_json.dumps(value).decode():
+        return True
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        number = float(text)
+    except ValueError:
+        return False
+    return math.isfinite(number) and number == value  # "42.0" is 42
 
 
 def _decoded(field: str, value: str) -> str:

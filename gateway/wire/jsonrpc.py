@@ -12,7 +12,6 @@ import orjson
 
 from gateway import exact_json
 from gateway.errors import ErrorCode, RpcError
-from gateway.exact_json import large_integer
 from gateway.json_types import Json, JsonObject
 
 RequestId = str | int
@@ -21,9 +20,8 @@ VERSION: Final = "2.0"
 MAX_BATCH: Final = 100
 """Entries. A batch runs as one message of its sender, so it may not be a way around every other limit."""
 
-_ID_TYPES: Final = frozenset({str, int})
-"""Of an id; `true` is an `int` to `isinstance`."""
-_MAX_SHOWN_LENGTH: Final = 40
+_NUMERIC_IDS: Final = range(-(2**63), 2**64)
+"""Most peers read longer integers as other numbers, and would not find theirs again."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -75,17 +73,11 @@ def decode(body: bytes | bytearray | memoryview, *, max_depth: int) -> Message:
     Raises:
         InvalidMessageError: -32700 if this is not JSON, -32600 or -32602 if it is no message.
     """
+    raw = bytes(body)
     try:
-        value = orjson.loads(body)
+        value = exact_json.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidMessageError(ErrorCode.PARSE_ERROR, f"Parse error: {error.msg}") from error
-    raw = bytes(body)
-    if (large := large_integer(raw)) is not None:  # another number stands in `value`
-        raise InvalidMessageError(
-            ErrorCode.INVALID_REQUEST,
-            f"{large:.{_MAX_SHOWN_LENGTH}} has more than 64 bits: send it as text",
-            _readable_id(value),
-        )
     # Brackets bound the depth, so that an ordinary message is never walked.
     if raw.count(b"{") + raw.count(b"[") > max_depth and _is_deeper(value, max_depth):
         raise InvalidMessageError(
@@ -140,7 +132,7 @@ def _single(value: Json) -> Single:
     if value.get("jsonrpc") != VERSION:
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, '`jsonrpc` must be "2.0"', request_id)
     if request_id is None and "id" in value and not ("error" in value and value["id"] is None):
-        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "`id` must be a string or an integer")
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "`id` must be a string or an integer of up to 64 bits")
     if "method" not in value:
         if ("result" in value) == ("error" in value):
             raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "Neither a request nor a response", request_id)
@@ -157,7 +149,9 @@ def _single(value: Json) -> Single:
 
 def _readable_id(value: Json) -> RequestId | None:
     request_id = value.get("id") if isinstance(value, dict) else None
-    return request_id if type(request_id) in _ID_TYPES else None
+    if type(request_id) is int:  # `true` is an `int` to `isinstance`
+        return request_id if request_id in _NUMERIC_IDS else None
+    return request_id if isinstance(request_id, str) else None
 
 
 def _is_deeper(value: Json, limit: int) -> bool:

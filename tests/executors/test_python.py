@@ -1,6 +1,7 @@
 """Plugins are called in time, whatever they do; and what they return becomes an outcome."""
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
@@ -122,8 +123,12 @@ class Nested:
             Nested(Model(when=datetime(2025, 1, 31, tzinfo=UTC))),
             Value(value={"model": {"when": "2025-01-31T00:00:00Z"}, "_private": 1}),
         ),
-        ([Model(when=datetime(2025, 1, 31, tzinfo=UTC))], Value(value=[{"when": "2025-01-31T00:00:00Z"}])),
-        (float("nan"), Value(value=None)),
+        (
+            [Model(when=datetime(2025, 1, 31, tzinfo=UTC))],
+            Value(value=[{"when": "2025-01-31T00:00:00Z"}]),
+        ),
+        (2**70, Value(value=2**70)),
+        (["NaN", None, {2**70}], Value(value=["NaN", None, [2**70]])),
         (b"\x00\xff", RawOutput(data=b"\x00\xff", media_type="application/octet-stream", is_blob=True)),
         (
             Image(b"png", "image/png", annotations={"priority": 1}),
@@ -168,6 +173,11 @@ def test_nothing_of_a_result_is_shared_with_the_plugin() -> None:
     assert result == Value(value={"a": []})
 
 
+@dataclass
+class Weighed:
+    weights: dict[int, float]
+
+
 def endless() -> Iterator[int]:
     while True:
         yield 1
@@ -184,7 +194,11 @@ def recursive() -> list[Any]:
     [
         ({"a": [object()]}, "Unable to serialize unknown type: <class 'object'>"),
         ([endless()], "Type is not JSON serializable: generator"),
-        (2**70, "Integer exceeds 64-bit range"),
+        (float("nan"), "nan; return None, or text, in its place"),
+        ({"rows": [{"price": 1.5}, {"price": -math.inf}, {"price": math.nan}]}, "-inf at /rows/1/price"),
+        (Weighed({1: math.nan}), "nan at /weights/1"),
+        ([Text("one"), {"a": (None, math.inf)}], "inf at /a/1"),
+        ([10**5000], "the limit (4300 digits)"),
         ({"a": "\ud800"}, "str is not valid UTF-8: surrogates not allowed"),
         (recursive(), "Recursion limit reached"),
     ],

@@ -96,7 +96,8 @@ async def test_a_question_that_no_client_could_answer_is_not_asked(asking: House
 async def test_what_is_kept_is_json_and_no_secret(asking: House, era: str) -> None:
     peer = await asking.of(era)
     assert await text(peer, "keeps", what="tuple") == "[1, 2]"
-    for what in ("object", "secret"):
+    assert await text(peer, "keeps", what="large") == str(2**70)
+    for what in ("object", "secret", "nan"):
         said = await text(peer, "keeps", what=what)
         assert "failed; correlation id" in said
         assert "hunter2" not in said

@@ -46,7 +46,15 @@ def test_a_resource_is_named_by_its_uri_and_a_list_by_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("value", "field"),
-    [("eu", "eu"), ("eu", sentinel("eu")), (42, "42"), (42, "42.0"), (True, "true"), ("=?base64?", "=?base64?")],
+    [
+        ("eu", "eu"),
+        ("eu", sentinel("eu")),
+        (42, "42"),
+        (42, "42.0"),
+        (2**64 + 1, str(2**64 + 1)),
+        (True, "true"),
+        ("=?base64?", "=?base64?"),
+    ],
 )
 def test_a_parameter_that_says_the_same_is_taken(value: Json, field: str) -> None:
     check_parameters(REGION, {"place": {"region": value}}, {"mcp-param-region": field})
@@ -62,6 +70,7 @@ def test_a_parameter_that_says_the_same_is_taken(value: Json, field: str) -> Non
         ({"place": "eu"}, "eu"),
         ({"place": {"region": 42}}, "forty-two"),
         ({"place": {"region": 42}}, "nan"),
+        ({"place": {"region": 2**64 + 1}}, str(2**64)),
         ({"place": {"region": True}}, "True"),
     ],
 )

@@ -5,13 +5,15 @@ and sent is what was returned, and no part of it is shared with the plugin any l
 """
 
 import inspect
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import orjson
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
+from gateway import exact_json
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Outcome, RawOutput, Value
 from gateway.executors.output.media_types import OCTETS
@@ -40,7 +42,7 @@ def outcome_of(returned: object) -> Outcome:
             return Blocks(content=tuple(_item_block(item) for item in returned))
         case _:
             written = _written(returned)
-            return Value(value=orjson.loads(written), size=len(written))
+            return Value(value=exact_json.loads(written), size=len(written))
 
 
 def block_of(content: Content) -> JsonObject:
@@ -57,7 +59,7 @@ def plain_json(value: object) -> Json:
     Raises:
         ExecutionError: a part of it has no form in JSON.
     """
-    return orjson.loads(_written(value))
+    return exact_json.loads(_written(value))
 
 
 def _written(value: object) -> bytes:
@@ -65,9 +67,24 @@ def _written(value: object) -> bytes:
         value.close()
         raise ExecutionError("The function returned a coroutine; it should be declared with `async def`")
     try:
-        return orjson.dumps(value, default=_jsonable, option=_OPTIONS)
+        written = exact_json.dumps(value, default=_jsonable, option=_OPTIONS)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ExecutionError(f"The function returned what cannot be written as JSON: {_reason(error)}") from error
+        raise _not_json(_reason(error)) from error
+    if b"null" in written and (number := _non_finite(value)) is not None:
+        raise _not_json(f"{number}; return None, or text, in its place")
+    return written
+
+
+def _not_json(reason: str) -> ExecutionError:
+    return ExecutionError(f"The function returned what cannot be written as JSON: {reason}")
+
+
+def _non_finite(value: object) -> str | None:
+    """The first number in `value` that JSON lacks, for which null has been written; None if there is none."""
+    exact = to_json(value, inf_nan_mode="constants", serialize_unknown=True)
+    if not _NON_FINITE.search(exact):
+        return None
+    return exact_json.non_finite(to_jsonable_python(value, serialize_unknown=True))
 
 
 def valid_text(text: str) -> str:
@@ -75,6 +92,7 @@ def valid_text(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
+_NON_FINITE: Final = re.compile(rb"NaN|Infinity")
 _OPTIONS: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
@@ -96,7 +114,7 @@ def _item_block(item: object) -> JsonObject:
         case str():
             return {"type": "text", "text": valid_text(item)}
         case _:
-            return {"type": "text", "text": orjson.dumps(plain_json(item)).decode()}
+            return {"type": "text", "text": exact_json.dumps(plain_json(item)).decode()}
 
 
 def _text(content: Text) -> dict[str, Json]:

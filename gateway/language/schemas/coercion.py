@@ -12,7 +12,7 @@ import orjson
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from gateway.exact_json import large_integer
+from gateway import exact_json
 from gateway.json_types import Json
 from gateway.language.schemas.json_schema import Validator
 from gateway.language.schemas.rules import is_deeper
@@ -67,10 +67,8 @@ def _unquoted(diagnostic: ValidationError) -> Json:
 
 def _parsed(text: str) -> Json:
     try:
-        value = orjson.loads(text)
+        value = exact_json.loads(text)
     except orjson.JSONDecodeError:
-        return None
-    if large_integer(text) is not None:  # another number stands in `value`
         return None
     return None if is_deeper(value, than=_MAX_DEPTH) else value
 

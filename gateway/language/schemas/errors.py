@@ -9,6 +9,7 @@ import orjson
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
+from gateway import exact_json
 from gateway.json_types import Json, JsonObject
 
 MAX_MESSAGE: Final = 300
@@ -67,7 +68,7 @@ def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterat
 def shown(value: Json) -> str:
     """The value as JSON, cut to a length that fits a message."""
     try:
-        text = orjson.dumps(value).decode()
+        text = exact_json.dumps(value).decode()
     except TypeError:
         text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

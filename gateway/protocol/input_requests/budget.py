@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 import orjson
 
+from gateway import exact_json
 from gateway.config.models.rates import RateLimit
 from gateway.config.models.server import SamplingLimits
 from gateway.errors import ExecutionError
@@ -88,7 +89,10 @@ class CallBudget:
             ValueError: it holds a secret, which the client would read.
         """
         if key not in self.results:
-            result = orjson.loads(orjson.dumps(await function(), option=_STRICT))
+            returned = await function()
+            result = exact_json.loads(exact_json.dumps(returned, option=_STRICT))
+            if (number := exact_json.non_finite(returned)) is not None:
+                raise TypeError(f"what once({key!r}, …) returned cannot be written as JSON: {number}")
             if self._call.catalog.redactor.json(result) != result:
                 raise ValueError(f"what once({key!r}, …) returned holds a secret, and clients can read it")
             self.results[key] = result

@@ -20,6 +20,7 @@ import msgspec
 import orjson
 from itsdangerous import Signer
 
+from gateway import exact_json
 from gateway.errors import ExecutionError, InvalidRetryError
 from gateway.json_types import Json, JsonObject, empty
 from gateway.state.keys import FromKeys, SigningKeys
@@ -81,7 +82,7 @@ class RequestStateSigner:
         expires = int(self._clock() + LIFETIME.total_seconds())
         signer = self._signers()[0]
         marks = [_mark(signer, binding.call), _mark(signer, binding.definition)]
-        content = orjson.dumps([expires, *marks, nonce, state.answers, state.results], default=jsonrpc.plain)
+        content = exact_json.dumps([expires, *marks, nonce, state.answers, state.results], default=jsonrpc.plain)
         signed = signer.sign(base64.urlsafe_b64encode(content)).decode()
         if len(signed) > MAX_BYTES:
             raise ExecutionError(f"What was answered so far is more than {MAX_BYTES} bytes and cannot be carried on")
@@ -130,7 +131,7 @@ class RequestStateSigner:
         content = given.rpartition(b".")[0]
         for signer in self._signers():
             if hmac.compare_digest(signer.sign(content), given):  # to the byte, where a decoder would be lenient
-                return signer, orjson.loads(base64.urlsafe_b64decode(content))
+                return signer, exact_json.loads(base64.urlsafe_b64decode(content))
         raise _invalid("is not one of this server's")
 
 
@@ -140,7 +141,7 @@ def _signer(key: bytes) -> Signer:
 
 def _mark(signer: Signer, value: Json) -> str:
     """A keyed digest: clients can read the state, and learn nothing of what it is bound to."""
-    written = orjson.dumps(value, default=jsonrpc.plain, option=orjson.OPT_SORT_KEYS)
+    written = exact_json.dumps(value, default=jsonrpc.plain, option=orjson.OPT_SORT_KEYS)
     return base64.urlsafe_b64encode(hmac.digest(signer.derive_key(), written, "sha256")[:16]).decode()
 
 

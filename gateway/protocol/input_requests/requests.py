@@ -9,8 +9,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
-import orjson
 
+from gateway import exact_json
 from gateway.control_characters import visible
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.json_schema import schema_problem_in
@@ -133,9 +133,11 @@ def checked(key: str, question: InputRequest) -> InputRequest:
         ToolError: no client could answer it.
     """
     try:
-        params = orjson.loads(orjson.dumps(question.params, default=jsonrpc.plain))
+        params = exact_json.loads(jsonrpc.encode(question.params))
     except (TypeError, RecursionError) as error:
         raise ToolError(f"The question {key!r} cannot be written as JSON: {error}") from error
+    if (number := exact_json.non_finite(question.params)) is not None:
+        raise ToolError(f"The question {key!r} cannot be written as JSON: {number}")
     question = InputRequest(question.method, params)
     schema_problem = _PROBLEMS[question.method](params)
     if schema_problem is not None:

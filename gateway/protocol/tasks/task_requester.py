@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeVar
 
-import orjson
-
+from gateway import exact_json
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import Json, JsonObject
@@ -147,5 +146,5 @@ def key_prefix(asked_again: int) -> str:
 
 def open_questions(encoded: bytes) -> dict[str, InputRequest]:
     """The questions of a task's record, by the key that the client sees."""
-    found: dict[str, Json] = orjson.loads(encoded)
+    found: dict[str, Json] = exact_json.loads(encoded)
     return {key: InputRequest(wire["method"], wire["params"]) for key, wire in found.items()}

@@ -1,6 +1,7 @@
 """Authors' mistakes around questions."""
 
 import asyncio
+import math
 import threading
 from typing import Any
 
@@ -127,7 +128,13 @@ async def keeps(context: Context, what: str) -> str:
     """Keeps what cannot be kept."""
 
     async def kept() -> object:
-        return {"secret": "token hunter2-hunter2", "object": object(), "tuple": (1, 2)}[what]
+        return {
+            "secret": "token hunter2-hunter2",
+            "object": object(),
+            "tuple": (1, 2),
+            "nan": {"a": [math.nan]},
+            "large": 2**70,
+        }[what]
 
     return str(await context.once("kept", kept))
 

@@ -18,16 +18,17 @@ GATEWAY: Final = Path(__file__).parents[1] / "gateway"
 LEAVES: Final = {
     "lean_imports",
     *("background_tasks", "bounded_map", "control_characters", "errors", "exact_json", "json_types", "plugin"),
-    "whole_file",
+    *("rfc3339", "whole_file"),
     "__init__",
 }
-"""Importable by all; among themselves in this order: background_tasks, bounded_map, control_characters, whole_file,
-json_types, exact_json, errors, plugin."""
+"""Importable by all; among themselves in this order: background_tasks, bounded_map, control_characters, rfc3339,
+whole_file, json_types, exact_json, errors, plugin."""
 
 MAY_IMPORT: Final[dict[str, set[str]]] = {
     "background_tasks": set(),
     "bounded_map": set(),
     "control_characters": set(),
+    "rfc3339": set(),
     "whole_file": set(),
     "json_types": set(),
     "lean_imports": set(),

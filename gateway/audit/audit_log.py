@@ -10,7 +10,6 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ from gateway.config.fs_checks import exists, is_directory, is_file, is_unreadabl
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import Audit
 from gateway.json_types import JsonObject
+from gateway.rfc3339 import timestamp
 from gateway.telemetry.background_writer import BackgroundWriter
 
 log: Final = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ class AuditLog:
             self._file,
             name="audit log",
             max_bytes=most_bytes,
-            on_drop=lambda count: _line({"time": _now(), "event": "dropped", "records": count}),
+            on_drop=lambda count: _line({"time": timestamp(time.time()), "event": "dropped", "records": count}),
             retry_seconds=retry_seconds,
             gather_seconds=_GATHER_SECONDS,
             on_end=self._report_lost,
@@ -107,7 +107,7 @@ class AuditLog:
     def append(self, record: JsonObject) -> None:
         """Queue a record, with the time in front of it. Never waits, and never raises for what is in it."""
         had_room = not self._writer.unreported
-        self._writer.put(_line({"time": _now(), **record}))
+        self._writer.put(_line({"time": timestamp(time.time()), **record}))
         if had_room and self._writer.unreported:
             log.error("audit records dropped", file=str(self.path), reason=self.problem or "the disk is too slow")
 
@@ -225,11 +225,6 @@ def check_audit_is_apart(loaded: LoadedConfig, problems: Problems, *, reserved: 
     path = audit_path(loaded.document.audit, loaded.root).resolve()
     if path in {file.resolve() for file in (*loaded.files, *(loaded.root / name for name in reserved))}:
         problems.at("audit", "file").error("belongs to the configuration; the log needs a file of its own")
-
-
-def _now() -> str:
-    """RFC 3339, UTC, milliseconds."""
-    return datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _line(record: JsonObject) -> bytes:

@@ -12,11 +12,11 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.console.event_feed import MAX_WATCHERS, EventFeed, framed, skipped_event
-from gateway.console.json_forms import moment
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
 from gateway.console.responses import error_response
 from gateway.json_types import JsonObject
+from gateway.rfc3339 import timestamp
 from gateway.transports.errors import RETRY, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.request import HttpRequest, current_task
@@ -55,7 +55,7 @@ class EventEndpoint:
         self._reloads: Final = reloads
         self._active_requests: Final = active_requests
         self._generation: Final = generation
-        self._started: Final = moment(started)
+        self._started: Final = timestamp(started)
         self._pace: Final = StreamTimeouts(keepalive=KEEPALIVE_SECONDS, quota=WriteQuota())
 
     async def answer(self, request: HttpRequest) -> web.StreamResponse:

@@ -1,7 +1,6 @@
-"""Forms of values in the API: times, durations, ids of sessions, problems of the operator's files."""
+"""Forms of values in the API: durations, ids of sessions, problems of the operator's files."""
 
 import hashlib
-from datetime import UTC, datetime
 from typing import Final
 
 from gateway.config.diagnostics.render import excerpt
@@ -9,11 +8,6 @@ from gateway.errors import Problem
 from gateway.json_types import Json
 
 _ID_LENGTH: Final = 12
-
-
-def moment(seconds: float) -> str:
-    """Return a Unix time as RFC 3339 has it, in UTC, to the millisecond."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def milliseconds(seconds: float | None) -> float | None:

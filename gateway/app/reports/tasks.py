@@ -5,7 +5,7 @@ from typing import Final
 
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.tasks.task_requester import open_questions
-from gateway.protocol.tasks.wire import timestamp
+from gateway.rfc3339 import timestamp
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.task import Task, TaskStatus
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.console.json_forms import moment
 from gateway.json_types import Json, JsonObject
+from gateway.rfc3339 import timestamp
 from gateway.telemetry.observer import Outcome
 
 SECONDS: Final = 10
@@ -98,7 +98,7 @@ class CallRates:
         line = [total.get(at, _NO_CALLS) for at in range(last - INTERVALS + 1, last + 1)]
         return {
             "seconds": SECONDS,
-            "end": moment((last + 1) * SECONDS),
+            "end": timestamp((last + 1) * SECONDS),
             "calls": [each.calls for each in line],
             "errors": [each.errors for each in line],
             "p50Ms": [each.quantile_ms(0.5) for each in line],

@@ -18,8 +18,9 @@ import orjson
 from gateway import exact_json
 from gateway.config.models.interpolated_text import MASK
 from gateway.config.secrets.redactor import Redactor
-from gateway.console.json_forms import milliseconds, moment, short_id
+from gateway.console.json_forms import milliseconds, short_id
 from gateway.json_types import Json, JsonObject
+from gateway.rfc3339 import timestamp
 from gateway.telemetry.observer import Call, CallResult, Outcome, ProgressReport, Wait
 from gateway.telemetry.trace import TraceContext
 
@@ -131,7 +132,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         return {
             "seq": self.seq,
             "id": self.id,
-            "at": moment(self.at),
+            "at": timestamp(self.at),
             "ms": milliseconds(self.seconds),
             "method": self.method,
             "kind": self.kind,
@@ -167,7 +168,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
             "waits": [{"for": each.cause, "ms": milliseconds(each.seconds)} for each in waits],
             "progress": [
                 {
-                    "at": moment(each.at),
+                    "at": timestamp(each.at),
                     "progress": each.progress,
                     "total": each.total,
                     "message": None if each.message is None else self.redactor.text(each.message),

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from itertools import chain, islice
 from typing import Final, Protocol
 
-from gateway.console.json_forms import moment
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import CallRates
 from gateway.console.recording.call_record import CallRecord, kept
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import Json, JsonObject
+from gateway.rfc3339 import timestamp
 from gateway.telemetry.log_context import CALL
 from gateway.telemetry.observer import Call, CallResult
 from gateway.wire import jsonrpc
@@ -174,7 +174,7 @@ class RecordedCalls:
         """Return the newest refusals of calls, oldest first."""
         return [
             {
-                "at": moment(record.at),
+                "at": timestamp(record.at),
                 "caller": record.principal or record.address or None,
                 "what": " ".join(filter(None, (record.method, record.shown_name))),
                 "limit": record.limit,

@@ -14,12 +14,13 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.models.document import LISTS
-from gateway.console.json_forms import milliseconds, moment, problem_json
+from gateway.console.json_forms import milliseconds, problem_json
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.planning import Change, ChangeKind, Plan, plan
 from gateway.reload.reloader import ReloadAttempt, ReloadStatus, Trigger
+from gateway.rfc3339 import timestamp
 
 log: Final = structlog.get_logger(__name__)
 
@@ -104,7 +105,7 @@ def _compared(
     changes = () if found is None else found.changes
     views = _listed_by_view(each for each in (before, after) if each is not None)
     return after, {
-        "at": moment(attempt.status.at.timestamp()),
+        "at": timestamp(attempt.status.at.timestamp()),
         "generation": generation,
         "outcome": _outcome(attempt, found),
         "trigger": attempt.trigger.value,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.bounded_map import BoundedMap
-from gateway.console.json_forms import moment
 from gateway.json_types import JsonObject
+from gateway.rfc3339 import timestamp
 from gateway.tasks.task import Task
 
 MAX_TASKS: Final = 1000
@@ -27,4 +27,4 @@ class TaskProgress:
 
     def shown(self, task_id: str) -> Sequence[JsonObject]:
         """Return the reports of a task, oldest first; messages are masked already."""
-        return [{"at": moment(at), "message": message} for at, message in self._reports.get(task_id) or ()]
+        return [{"at": timestamp(at), "message": message} for at, message in self._reports.get(task_id) or ()]

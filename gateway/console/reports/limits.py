@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from typing import Final
 
-from gateway.console.json_forms import moment
 from gateway.console.recording.recorded_calls import MAX_REFUSALS, RecordedCalls
 from gateway.console.reports.daemon import Daemon
 from gateway.json_types import Json, JsonObject
+from gateway.rfc3339 import timestamp
 from gateway.transports.http.quota import ResourceQuota
 
 MAX_CALLERS: Final = 100
@@ -54,7 +54,7 @@ def _uses(daemon: Daemon) -> Iterator[JsonObject]:
 def _refused_by_quotas(daemon: Daemon) -> Iterator[JsonObject]:
     for name, quota in _quotas(daemon):
         for each in quota.refusals:
-            yield {"at": moment(each.at), "caller": each.caller or None, "what": name, "limit": f"limits.{name}"}
+            yield {"at": timestamp(each.at), "caller": each.caller or None, "what": name, "limit": f"limits.{name}"}
 
 
 def _quotas(daemon: Daemon) -> Iterator[tuple[str, ResourceQuota]]:

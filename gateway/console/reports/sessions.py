@@ -3,13 +3,14 @@
 import time
 from typing import Final
 
-from gateway.console.json_forms import moment, short_id
+from gateway.console.json_forms import short_id
 from gateway.console.recording.call_record import CallRecord
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.reports.daemon import Daemon
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
+from gateway.rfc3339 import timestamp
 from gateway.transports.errors import HttpError
 from gateway.wire.client_title import title_of
 
@@ -55,8 +56,8 @@ def _facts(binding: Binding, session: Session, daemon: Daemon, calls: RecordedCa
         "transport": binding.value,
         "principal": session.identity.principal,
         "address": address,
-        "createdAt": moment(session.created_at),
-        "lastUsedAt": moment(time.time() - (0.0 if live is None else live.idle_seconds)),
+        "createdAt": timestamp(session.created_at),
+        "lastUsedAt": timestamp(time.time() - (0.0 if live is None else live.idle_seconds)),
         "streams": live.readers if live is not None else int(binding is Binding.HTTP_SSE),
         "subscriptions": sorted(map(masked, session.subscriptions)),
         "calls": count,
@@ -73,8 +74,8 @@ def _stream(record: CallRecord) -> JsonObject:
         "transport": record.transport,
         "principal": record.principal,
         "address": record.address,
-        "createdAt": moment(record.at),
-        "lastUsedAt": moment(record.at),
+        "createdAt": timestamp(record.at),
+        "lastUsedAt": timestamp(record.at),
         "streams": 1,
         "subscriptions": sorted(map(record.redactor.text, _uris(record))),
         "calls": 0,

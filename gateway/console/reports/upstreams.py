@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.secrets.redactor import Redactor
-from gateway.console.json_forms import moment
 from gateway.console.reports.daemon import Daemon
 from gateway.json_types import Json, JsonObject
+from gateway.rfc3339 import timestamp
 from gateway.transports.errors import HttpError
 
 if TYPE_CHECKING:
@@ -51,16 +51,16 @@ def _facts(server: "UpstreamServer", redactor: Redactor) -> dict[str, Json]:
         "sessions": len(sessions),
         "calls": status["calls"],
         "restarts": pool.restarts,
-        "since": moment(pool.circuit.since),
+        "since": timestamp(pool.circuit.since),
         "nextTryAt": _next_try(pool.circuit.next_try) if pool.circuit.reason else None,
-        "errors": [{"at": moment(each.at), "message": masked(each.message)} for each in pool.circuit.failures],
+        "errors": [{"at": timestamp(each.at), "message": masked(each.message)} for each in pool.circuit.failures],
         "stderr": None if said is None else masked(said).splitlines(),
     }
 
 
 def _next_try(at: float) -> str | None:
     seconds = at - time.monotonic()
-    return moment(time.time() + seconds) if seconds > 0 else None
+    return timestamp(time.time() + seconds) if seconds > 0 else None
 
 
 def _server_info(info: JsonObject) -> JsonObject | None:

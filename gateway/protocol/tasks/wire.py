@@ -1,6 +1,5 @@
 """The wire form of tasks (ext-tasks 2026, "Tasks"), and the extension's name. Pure."""
 
-from datetime import UTC, datetime
 from typing import Final
 
 from msgspec.structs import replace
@@ -8,6 +7,7 @@ from msgspec.structs import replace
 from gateway import exact_json
 from gateway.errors import MissingCapabilityError
 from gateway.json_types import Json, JsonObject
+from gateway.rfc3339 import timestamp
 from gateway.tasks.task import Task, TaskStatus
 from gateway.wire.revisions import MODERN
 
@@ -56,8 +56,3 @@ def _metadata(task: Task, now: float) -> dict[str, Json]:
     if task.message:
         wire["statusMessage"] = task.message
     return wire
-
-
-def timestamp(seconds: float) -> str:
-    """A time in UTC as ISO 8601 has it."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

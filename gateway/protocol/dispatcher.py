@@ -267,7 +267,7 @@ class Dispatcher:
         1. a response is refused (-32600, 400), a notification is taken and ignored (202)
         2. the envelope: see `open_envelope`
         3. over HTTP, `Mcp-Method` is the method: -32020
-        4. the method exists in this era: -32601 (404)
+        4. the method exists in this era: -32601 (404); the client has declared the extension it belongs to: -32021
         5. over HTTP, `Mcp-Name` is the name: -32020
         6. the method's own checks follow
         """
@@ -285,7 +285,7 @@ class Dispatcher:
             if fields is not None:
                 headers.check_method(message.method, fields)
             catalog = self.views.catalog_for(exchange.caller)
-            check_method(message.method, _MODERN)
+            check_method(message.method, _MODERN, envelope)
             if fields is not None:
                 headers.check_name(message.method, message.params, fields)
         except RpcError as error:
@@ -331,7 +331,7 @@ class Dispatcher:
             return _NOTHING
         try:
             catalog = self.views.catalog_for(exchange.caller)
-            check_method(message.method, _LEGACY)
+            check_method(message.method, _LEGACY, session)
         except RpcError as error:
             status = 400 if error.code == ErrorCode.INVALID_REQUEST else None  # `initialize` again
             return results.error_reply(error, request_id=message.id, revision=session.revision, status=status)

@@ -133,7 +133,8 @@ class HttpSse:
             return request.refuse(body)
         message = self._dispatcher.decode(body)
         if isinstance(message, InvalidMessageError):
-            return request.refuse(message)
+            session = None if client is None else client.channel.session
+            return request.refuse(message, revision=None if session is None else session.revision)
         if client is not None:
             refusal = await self._take(message, client, session_id, request.caller)
         elif self._remote is not None:

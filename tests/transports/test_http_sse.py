@@ -173,6 +173,17 @@ async def test_what_cannot_be_read_is_refused_where_it_was_posted(
         await client.initialize()  # and the session is none the worse
 
 
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-11-25"])
+async def test_an_error_without_a_readable_id_has_the_form_of_its_session(served: RunningServer, revision: str) -> None:
+    async with connected(served) as client:
+        await client.initialize(revision)
+        message = (await client.post(b"[]")).json
+        assert (message["error"]["code"], message.get("id", "absent")) == (
+            -32600,
+            None if revision < "2025-11-25" else "absent",
+        )
+
+
 async def test_requests_before_initialize_are_refused_on_the_stream_but_for_ping(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.post(legacy_request("tools/list", request_id=1))

@@ -33,6 +33,16 @@ UNKNOWN: Final = {"Mcp-Session-Id": "unknown"}
 TASK_LIST: Final = legacy_request("tools/list", {"_meta": {"io.modelcontextprotocol/related-task": {}}})
 
 
+TASK: Final = modern_request("tasks/get", {"taskId": "unknown"})
+TASK_WITH_EXTENSION: Final = modern_request(
+    "tasks/get",
+    {
+        "taskId": "unknown",
+        "_meta": {"io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}},
+    },
+)
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the table."""
@@ -114,6 +124,8 @@ TABLE: Final = (
     ),
     Row("8 ping is gone", modern_request("ping"), standard(method="ping"), status=404, code=-32601),
     Row("8 method header differs", MODERN_LIST, standard(method="ping"), status=400, code=-32020),
+    Row("8 extension not declared", TASK, standard(method="tasks/get"), status=400, code=-32021),
+    Row("8 task's name differs", TASK_WITH_EXTENSION, standard(method="tasks/get"), status=400, code=-32020),
     Row("8 modern notification", {"jsonrpc": "2.0", "method": "notifications/x"}, STANDARD, status=202),
     Row("8 modern response", RESPONSE, STANDARD, status=400, code=-32600),
     Row("9 initialize", initialize_request(), sessions=1),

@@ -8,8 +8,9 @@ import msgspec
 
 from gateway.errors import ErrorCode, OverLimitError, RpcError, TooManyRequestsError
 from gateway.json_types import JsonObject
-from gateway.protocol.call.call import Call
+from gateway.protocol.call.call import Call, ClientTerms
 from gateway.protocol.methods import completion, lifecycle, prompts, resources, skills, subscriptions, tasks, tools
+from gateway.protocol.tasks.wire import declares_tasks, missing_extension
 from gateway.wire.revisions import Era
 
 Handler = Callable[[Call], Awaitable[JsonObject | bytes]]
@@ -33,6 +34,8 @@ class Method(msgspec.Struct, frozen=True):
     by reading all of them has spent its calls."""
     is_immediate: bool = False
     """Whether its answer waits for nothing."""
+    is_of_tasks: bool = False
+    """Whether it belongs to the tasks extension, so that its client must have declared that."""
     refused: Callable[[OverLimitError, Call], JsonObject] = _refused
     """What it is answered with where a limit refuses it."""
 
@@ -65,9 +68,9 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "skills/get": Method(skills.get_skill, MODERN_ONLY, is_list=True),
         "skills/list": _list("skills", MODERN_ONLY),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
-        "tasks/cancel": Method(tasks.cancel, MODERN_ONLY),
-        "tasks/get": Method(tasks.get, MODERN_ONLY),
-        "tasks/update": Method(tasks.update, MODERN_ONLY),
+        "tasks/cancel": Method(tasks.cancel, MODERN_ONLY, is_of_tasks=True),
+        "tasks/get": Method(tasks.get, MODERN_ONLY, is_of_tasks=True),
+        "tasks/update": Method(tasks.update, MODERN_ONLY, is_of_tasks=True),
         "tools/call": Method(tools.call_tool, BOTH, is_call=True, refused=tools.refused),
         "tools/list": _list("tools"),
     }
@@ -75,14 +78,17 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
 """`initialize` is not among them: it is the legacy era's door, not a method behind it."""
 
 
-def check_method(method: str, era: Era) -> None:
-    """Check that a method exists in an era.
+def check_method(method: str, era: Era, terms: ClientTerms) -> None:
+    """Check that a method exists in an era, and that its client knows the extension that it belongs to.
 
     Raises:
         RpcError: -32601, or -32600 for a second `initialize`.
+        MissingCapabilityError: -32021, the client has not declared the extension.
     """
     found = METHODS.get(method)
     if found is None or era not in found.eras:
         if method == "initialize" and era is Era.LEGACY:
             raise RpcError(ErrorCode.INVALID_REQUEST, "This session is initialized already")
         raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Method not found: {method}")
+    if found.is_of_tasks and not declares_tasks(terms.capabilities, terms.revision):
+        raise missing_extension()

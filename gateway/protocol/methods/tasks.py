@@ -1,7 +1,6 @@
 """tasks/get, tasks/update and tasks/cancel (ext-tasks: "Task Polling", "Task Update Requests", "Task Cancellation").
 
-Whether the client has declared the extension is looked at first, and then whether there is such a task for it. Somebody
-else's is as unknown as one that never was.
+Somebody else's task is as unknown as one that never was.
 """
 
 from msgspec.structs import replace
@@ -43,11 +42,8 @@ async def _own_task(call: Call) -> Task:
     """The task that the request names.
 
     Raises:
-        MissingCapabilityError: the client has not declared the extension.
         RpcError: -32602, there is no such task for this caller.
     """
-    if not wire.declares_tasks(call.client_capabilities, call.revision):
-        raise wire.missing_extension()
     found = await own_task(params.string(call.params, "taskId"), call)
     if found is None:
         raise RpcError(ErrorCode.INVALID_PARAMS, "Task not found")

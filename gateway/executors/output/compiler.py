@@ -16,7 +16,7 @@ from gateway.executors.output.result_shaper import OutputTraits, ResultShaper
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE, OverflowCounter, SizeLimit
 from gateway.json_types import Json
-from gateway.language.schemas.json_schema import compile_schema
+from gateway.language.schemas.json_schema import Validator, compile_schema
 from gateway.language.scope import Scope
 from gateway.language.templates.expressions import ALL_INPUTS, did_you_mean
 from gateway.language.templates.templating import compile_text
@@ -38,7 +38,6 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
     """Compile an `output:`, at which `scope` stands, the defaults filled in; mistakes go to its problems."""
     _check_format(config, traits, scope)
     template = config.template
-    is_binding = config.mismatch == "error"
     names = ("result", ALL_INPUTS, *traits.names)
     return ResultShaper(
         traits=traits,
@@ -46,10 +45,7 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
         mime_type=config.mime_type,
         select=_compile_select(config.select, scope.at("select")) if config.select is not None else None,
         template=compile_text(template, scope.at("template").naming(*names)) if template is not None else None,
-        schema=compile_schema(config.schema_, scope.problems.at("schema"))
-        if config.schema_ is not None and is_binding
-        else None,
-        expected=_compile_expected(config, scope, mismatches),
+        schema=_compile_schema(config, scope, mismatches),
         sanitizer=Sanitizer(redactor=redactor, keeps_controls=config.raw),
         room=SizeLimit(
             max_size=DEFAULT_MAX_SIZE if config.max_size is None else config.max_size,
@@ -60,12 +56,13 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
     )
 
 
-def _compile_expected(config: Output, scope: Scope, mismatches: MismatchCounter) -> ExpectedSchema | None:
-    if config.mismatch == "error":
-        return None
+def _compile_schema(config: Output, scope: Scope, mismatches: MismatchCounter) -> Validator | ExpectedSchema | None:
     if config.schema_ is None:
-        scope.at("mismatch").problems.error("goes with `schema`")
+        if config.mismatch != "error":
+            scope.at("mismatch").problems.error("goes with `schema`")
         return None
+    if config.mismatch == "error":
+        return compile_schema(config.schema_, scope.problems.at("schema"))
     return ExpectedSchema(schema=config.schema_, place=scope.problems.path, mismatches=mismatches)
 
 

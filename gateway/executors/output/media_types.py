@@ -1,7 +1,8 @@
 """Reads bytes as their media type says: as JSON, as text of a charset, or as neither. Pure."""
 
 import re
-from typing import Final
+from functools import lru_cache
+from typing import Final, Literal
 
 from gateway.language.files.media_types import essence
 
@@ -14,7 +15,6 @@ _TEXTUAL: Final = frozenset(
         "application/ecmascript",
         "application/graphql",
         "application/javascript",
-        "application/json",
         "application/jsonl",
         "application/sql",
         "application/toml",
@@ -42,19 +42,25 @@ _CHARSETS: Final = {
 """Charsets that old servers still use; all else is read as UTF-8."""
 
 
-def is_json(media_type: str | None) -> bool:
-    """Whether it is JSON, or a format made of one JSON text (RFC 6839 §3.1)."""
+@lru_cache(maxsize=64)  # a server says the same of each response
+def form_of(media_type: str) -> Literal["json", "text", "image", "audio"] | None:
+    """Say how bytes of this type are meant to be read; None where it does not tell."""
     kind = essence(media_type)
-    return kind == JSON or kind.endswith("+json")
-
-
-def is_textual(media_type: str | None) -> bool:
-    """Whether bytes of this type are meant to be read as text."""
-    kind = essence(media_type)
-    return kind.startswith("text/") or kind in _TEXTUAL or kind.endswith(("+json", "+xml", "+yaml"))
+    if kind == JSON or kind.endswith("+json"):  # one JSON text (RFC 6839 §3.1)
+        return "json"
+    if kind.startswith("audio/"):
+        return "audio"
+    if kind.startswith("text/") or kind in _TEXTUAL or kind.endswith(("+xml", "+yaml")):
+        return "text"
+    return "image" if kind.startswith("image/") else None
 
 
 def decoded(data: bytes, media_type: str | None = None) -> str:
     """Read text in the charset that the media type names, or UTF-8; what is not in it is replaced."""
-    named = _CHARSET.search(media_type or "")
-    return data.decode(_CHARSETS.get(named[1].lower(), "utf-8") if named else "utf-8", errors="replace")
+    return data.decode("utf-8" if media_type is None else _charset_of(media_type), errors="replace")
+
+
+@lru_cache(maxsize=64)
+def _charset_of(media_type: str) -> str:
+    named = _CHARSET.search(media_type)
+    return _CHARSETS.get(named[1].lower(), "utf-8") if named else "utf-8"

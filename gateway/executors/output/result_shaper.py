@@ -28,7 +28,7 @@ from gateway.executors.invocation import (
     sole_text,
 )
 from gateway.executors.output.expected_schema import ExpectedSchema
-from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, decoded, is_json, is_textual
+from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, decoded, form_of
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.output.size_limit import SizeLimit, text_block
 from gateway.json_types import ABSENT, Json, JsonObject
@@ -66,9 +66,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     mime_type: str | None
     select: ParsedResult | None
     template: TextTemplate | None
-    schema: Validator | None
-    expected: ExpectedSchema | None = None
-    """In place of `schema`, where a result need not fit."""
+    schema: Validator | ExpectedSchema | None
     sanitizer: Sanitizer
     room: SizeLimit
 
@@ -94,7 +92,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return ToolResult(content=(text_block(shown),), is_error=True)
 
     def _blocks(self, blocks: Blocks, invocation: Invocation) -> ToolResult:
-        if not blocks.is_error and self._promises_structure:
+        if not blocks.is_error and self.schema is not None:
             raise ExecutionError("The tool promises structured content, and gave content blocks instead")
         return ToolResult(content=self._finished(blocks.content, invocation), is_error=blocks.is_error)
 
@@ -107,7 +105,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     def _block(self, block: JsonObject, invocation: Invocation) -> Sequence[JsonObject]:
         match block:
             case {"type": "text", "text": str(text), **others}:
-                first, *more = self._text(self.sanitizer.text(text), invocation) or [text_block("")]
+                first, *more = self.room.text_blocks(self.sanitizer.text(text), invocation) or [text_block("")]
                 return [{**first, **self.sanitizer.block(others)}, *more]
             case _:
                 return [self.sanitizer.block(block)]
@@ -124,15 +122,12 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         meta = self.sanitizer.json(result.meta) if result.meta else result.meta
         structured = result.structured if result.structured is ABSENT else self.sanitizer.json(result.structured)
         if structured is not ABSENT and not self.room.has_room_for(written := json_of(structured)):
-            # What was promised cannot be cut, and cannot be left out either.
-            link = self.room.large_blocks(written, media_type=JSON, caller=invocation.caller)
-            reason = str(self.room.too_large(len(written.encode())))
-            return ToolResult(content=(text_block(f"{reason}; it can be read as a resource"), *link), is_error=True)
+            return self._at_link(written, invocation)
         return ToolResult(content=content, structured=structured, is_error=result.is_error, meta=meta)
 
     @property
     def _reshapes(self) -> bool:
-        is_made = self.select is not None or self.template is not None or self._promises_structure
+        is_made = self.select is not None or self.template is not None or self.schema is not None
         return is_made or self.format != "auto"
 
     def _value(self, value: Json, invocation: Invocation, *, text: str | None = None) -> ToolResult:
@@ -143,7 +138,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if self.format in {"image", "audio", "binary"}:
             raise ExecutionError(f"The tool promises {self.format} content, and its function returned no bytes")
         value = self.sanitizer.json(self._selected(value))
-        is_structured = self.format == "json" or self._promises_structure or isinstance(value, list | dict)
+        is_structured = self.format == "json" or self.schema is not None or isinstance(value, list | dict)
         if value is None and not is_structured and self.template is None:
             return ToolResult(content=())
         shown = None if text is None or self.select is not None else self.sanitizer.text(text)
@@ -156,35 +151,36 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
                 return self._plain(output, invocation)
             case "json":
                 return self._parsed(output, invocation)
-            case "image" | "audio" as kind:
-                return self._media(kind, output, invocation)
-            case "binary":
-                return self._binary(output, invocation)
+            case form:
+                return self._bytes(form, output, invocation)
 
     def _form(self, output: RawOutput) -> Form:
         if self.format != "auto":
             return self.format
-        if self._promises_structure or self.select is not None:
+        if self.schema is not None or self.select is not None:
             return "json"
         media_type = self.mime_type or output.media_type
-        if media_type is not None:
-            return _form_of(media_type, output.data, self.traits)
-        # What a program writes is text; a function's bytes are not.
-        return "binary" if self.traits.is_bytes else "text"
+        if media_type is None:  # what a program writes is text; a function's bytes are not
+            return "binary" if self.traits.is_bytes else "text"
+        form = form_of(media_type)
+        if form == "json" and not output.data:
+            return "text"
+        return form or ("binary" if self.traits.is_bytes or not _is_utf8(output.data) else "text")
 
     def _plain(self, output: RawOutput, invocation: Invocation) -> ToolResult:
         if self.select is not None:
             value = self.sanitizer.json(self._selected(self._read_json(output)))
             return self._json(value, output.variables, invocation, is_structured=False)
-        text = self._decoded(output)
-        omitted = output.omitted - len(_gap(output).encode())  # what says so was no output
-        return self._written(text, output.variables, invocation, media_type=PLAIN_TEXT, omitted=omitted)
+        text, omitted = self._decoded(output), output.omitted
+        if omitted:
+            omitted -= len(_gap(output).encode())  # what says so was no output
+        return ToolResult(content=self._written(text, output.variables, invocation, omitted=omitted))
 
     def _parsed(self, output: RawOutput, invocation: Invocation) -> ToolResult:
         try:
             value = self._read_json(output)
         except ExecutionError:
-            if self.format == "auto" and not self._promises_structure and self.select is None:
+            if self.format == "auto" and self.schema is None and self.select is None:
                 return self._plain(output, invocation)  # only the media type said that it is JSON
             raise
         value = self.sanitizer.json(self._selected(value))
@@ -202,26 +198,20 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         """The result for a JSON value that has been selected and sanitized; its text is `shown`, or else its JSON."""
         value = self._validated(value)
         is_text = isinstance(value, str) and not is_structured
-        text = value if is_text else json_of(value)
-        media_type = PLAIN_TEXT if is_text else JSON
-        if not is_structured:
-            if shown is not None:
-                return self._written(value, variables, invocation, text=shown, media_type=PLAIN_TEXT)
-            return self._written(value, variables, invocation, text=text, media_type=media_type)
-        if self.room.has_room_for(text):
-            shown_type = media_type if shown is None else PLAIN_TEXT
-            result = self._written(
-                value, variables, invocation, text=text if shown is None else shown, media_type=shown_type
-            )
-            return ToolResult(content=result.content, structured=value)
-        if not self._promises_structure:
-            return self._written(value, variables, invocation, text=text, media_type=media_type)
-        # A promised structure cannot be cut, and cannot be left out either: the whole is at the link, or nowhere.
-        link = self.room.large_blocks(
-            text, media_type=media_type, caller=invocation.caller, seconds=invocation.output_seconds
-        )
-        reason = str(self.room.too_large(len(text.encode())))
-        return ToolResult(content=(text_block(f"{reason}; it can be read as a resource"), *link), is_error=True)
+        text, media_type = (value, PLAIN_TEXT) if is_text else (json_of(value), JSON)
+        has_room = not is_structured or self.room.has_room_for(text)
+        if not has_room and self.schema is not None:
+            return self._at_link(text, invocation)
+        if shown is not None and has_room:
+            text, media_type = shown, PLAIN_TEXT
+        content = self._written(value, variables, invocation, text=text, media_type=media_type)
+        return ToolResult(content=content, structured=value if is_structured and has_room else ABSENT)
+
+    def _at_link(self, written: str, invocation: Invocation) -> ToolResult:
+        """The error for a promised structure without room: it can neither be cut nor left out."""
+        link = self.room.link(written, invocation, media_type=JSON)
+        reason = str(self.room.too_large(len(written.encode())))
+        return ToolResult(content=(text_block(f"{reason}; it can be read as a resource"), link), is_error=True)
 
     def _written(  # noqa: PLR0913 - what is written, and the facts around it
         self,
@@ -229,55 +219,34 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         variables: JsonObject,
         invocation: Invocation,
         *,
-        media_type: str,
         text: str | None = None,
+        media_type: str = PLAIN_TEXT,
         omitted: int = 0,
-    ) -> ToolResult:
-        """A result of text: what the template makes of `result`, or else `text`, or `result` itself."""
+    ) -> Sequence[JsonObject]:
+        """Blocks of text: what the template makes of `result`, or else `text`, or `result` itself."""
         if self.template is not None:
             names = {**variables, "result": result, ALL_INPUTS: invocation.arguments}
             text, media_type = self.sanitizer.text(self.template.render(names)), PLAIN_TEXT
-        blocks = self.room.text_blocks(
-            result if text is None else text,
-            media_type=media_type,
-            caller=invocation.caller,
-            seconds=invocation.output_seconds,
-            omitted=omitted,
-        )
-        return ToolResult(content=blocks)
-
-    def _text(self, text: str, invocation: Invocation) -> list[JsonObject]:
         return self.room.text_blocks(
-            text, media_type=PLAIN_TEXT, caller=invocation.caller, seconds=invocation.output_seconds
+            result if text is None else text, invocation, media_type=media_type, omitted=omitted
         )
 
-    def _media(self, kind: str, output: RawOutput, invocation: Invocation) -> ToolResult:
+    def _bytes(self, form: Form, output: RawOutput, invocation: Invocation) -> ToolResult:
+        """The result for bytes: an image, a sound, or a resource; a link instead where they have no room."""
         media_type = essence(self.mime_type or output.media_type)
-        if not media_type.startswith(f"{kind}/"):
-            raise ExecutionError(f"The output is {media_type or 'of an unknown type'}, and should be {kind}/…")
-        if too_large := self._too_large(output, media_type, invocation):
-            return too_large
-        return ToolResult(content=({"type": kind, "data": _in_base64(output.data), "mimeType": media_type},))
-
-    def _binary(self, output: RawOutput, invocation: Invocation) -> ToolResult:
-        media_type = essence(self.mime_type or output.media_type) or OCTETS
-        if too_large := self._too_large(output, media_type, invocation):
-            return too_large
-        resource = {"uri": _name_of(output.data), "mimeType": media_type, "blob": _in_base64(output.data)}
-        return ToolResult(content=({"type": "resource", "resource": resource},))
-
-    def _too_large(self, output: RawOutput, media_type: str, invocation: Invocation) -> ToolResult | None:
-        """A link instead of bytes that have no room."""
+        if form != "binary" and not media_type.startswith(f"{form}/"):
+            raise ExecutionError(f"The output is {media_type or 'of an unknown type'}, and should be {form}/…")
+        media_type = media_type or OCTETS
         self.sanitizer.check_bytes(output.data)
         if output.omitted:
             raise self.room.too_large(len(output.data) + output.omitted)
-        if self.room.has_room_for(output.data):
-            return None
-        return ToolResult(
-            content=self.room.large_blocks(
-                output.data, media_type=media_type, caller=invocation.caller, seconds=invocation.output_seconds
-            )
-        )
+        if not self.room.has_room_for(output.data):
+            return ToolResult(content=(self.room.link(output.data, invocation, media_type=media_type),))
+        encoded = base64.b64encode(output.data).decode("ascii")
+        if form != "binary":
+            return ToolResult(content=({"type": form, "data": encoded, "mimeType": media_type},))
+        resource = {"uri": _name_of(output.data), "mimeType": media_type, "blob": encoded}
+        return ToolResult(content=({"type": "resource", "resource": resource},))
 
     def _decoded(self, output: RawOutput) -> str:
         """The sanitized text; where its middle is missing, a line says so."""
@@ -305,13 +274,9 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
             # Boundary: the expression is the operator's, the value is anybody's.
             raise ExecutionError(f"`select` cannot be applied to the output: {error}") from error
 
-    @property
-    def _promises_structure(self) -> bool:
-        return self.schema is not None or self.expected is not None
-
     def _validated(self, value: Json) -> Json:
-        if self.expected is not None:
-            return self.expected.accept(value)
+        if isinstance(self.schema, ExpectedSchema):
+            return self.schema.accept(value)
         errors = self.schema.errors(value) if self.schema else ()
         if errors:
             reasons = "\n".join(f"- {error}" for error in errors)
@@ -324,30 +289,12 @@ def _gap(output: RawOutput) -> str:
     return f"\n[… {output.omitted} bytes left out …]\n" if output.omitted else ""
 
 
-def _form_of(media_type: str, data: bytes, traits: OutputTraits) -> Form:
-    """The form of bytes of a media type."""
-    if is_json(media_type) and data:
-        return "json"
-    kind = essence(media_type).partition("/")[0]
-    if kind == "audio":
-        return "audio"
-    if is_textual(media_type):
-        return "text"
-    if kind == "image":
-        return "image"
-    return "binary" if traits.is_bytes or not _is_utf8(data) else "text"
-
-
 def _is_utf8(data: bytes) -> bool:
     try:
         data.decode()
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _in_base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
 
 
 def _name_of(data: bytes) -> str:

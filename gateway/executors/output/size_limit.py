@@ -7,6 +7,8 @@ from typing import Final, Literal
 import msgspec
 
 from gateway.errors import ExecutionError
+from gateway.executors.invocation import Invocation
+from gateway.executors.output.media_types import PLAIN_TEXT
 from gateway.executors.output.output_store import TTL_SECONDS, OutputStore
 from gateway.json_types import JsonObject
 
@@ -46,11 +48,9 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         return _size(contents) <= self.max_size
 
     def text_blocks(
-        self, text: str, *, media_type: str, caller: str, omitted: int = 0, seconds: float | None = None
+        self, text: str, invocation: Invocation, *, media_type: str = PLAIN_TEXT, omitted: int = 0
     ) -> list[JsonObject]:
         """The content blocks for a text: none if it is empty. `omitted` bytes of it are missing already.
-
-        `seconds`: how long a whole output is kept; None: `TTL_SECONDS`.
 
         Raises:
             ExecutionError: it is too long, and the file says that this is an error.
@@ -60,27 +60,23 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         if self.overflow == "error":
             self.overflows.note("error")
             raise self.too_large(_size(text) + omitted)
-        uri = self._park(text, media_type=media_type, caller=caller, seconds=seconds)
-        if uri is None:
+        link = self._link(text, invocation, media_type=media_type)
+        if link is None:
             return [text_block(self.cut(text, omitted=omitted))]
-        return [
-            text_block(_head(text, self.max_size, uri, seconds=TTL_SECONDS if seconds is None else seconds)),
-            _link(text, uri=uri, media_type=media_type),
-        ]
+        seconds = TTL_SECONDS if invocation.output_seconds is None else invocation.output_seconds
+        return [text_block(_head(text, self.max_size, link["uri"], seconds=seconds)), link]
 
-    def large_blocks(
-        self, contents: str | bytes, *, media_type: str, caller: str, seconds: float | None = None
-    ) -> list[JsonObject]:
-        """The content blocks for what has no room and cannot be cut: a link, where it can be kept.
+    def link(self, contents: str | bytes, invocation: Invocation, *, media_type: str) -> JsonObject:
+        """The content block for what has no room and cannot be cut: a link, where it can be kept.
 
         Raises:
             ExecutionError: it cannot be kept.
         """
-        uri = self._park(contents, media_type=media_type, caller=caller, seconds=seconds)
-        if uri is None:
+        link = self._link(contents, invocation, media_type=media_type)
+        if link is None:
             self.overflows.note("error")
             raise self.too_large(_size(contents))
-        return [_link(contents, uri=uri, media_type=media_type)]
+        return link
 
     def cut(self, text: str, *, omitted: int = 0, at_least: int = 0) -> str:
         """Keep the head and the tail of a text that is too long, and say between them what is missing."""
@@ -100,13 +96,24 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
             f"The output is too large: {size} bytes, and no more than {self.max_size} are passed on (max_size)"
         )
 
-    def _park(self, contents: str | bytes, *, media_type: str, caller: str, seconds: float | None) -> str | None:
+    def _link(self, contents: str | bytes, invocation: Invocation, *, media_type: str) -> JsonObject | None:
+        """Keep the contents for the caller; None where they cannot be kept, or the file does not say so."""
         if self.overflow != "resource":
             return None
-        uri = self.output_store.save(contents, media_type=media_type, caller=caller, seconds=seconds)
-        if uri is not None:
-            self.overflows.note("resource")
-        return uri
+        uri = self.output_store.save(
+            contents, media_type=media_type, caller=invocation.caller, seconds=invocation.output_seconds
+        )
+        if uri is None:
+            return None
+        self.overflows.note("resource")
+        return {
+            "type": "resource_link",
+            "uri": uri,
+            "name": "output",
+            "title": "The whole output",
+            "mimeType": media_type,
+            "size": _size(contents),
+        }
 
 
 def text_block(text: str) -> JsonObject:
@@ -125,14 +132,3 @@ def _head(text: str, max_size: int, uri: str, *, seconds: float) -> str:
         f"{head}\n[… {len(data) - max_size} of {len(data)} bytes left out; "
         f"the whole output is the resource {uri} for {minutes} minutes]"
     )
-
-
-def _link(contents: str | bytes, *, uri: str, media_type: str) -> JsonObject:
-    return {
-        "type": "resource_link",
-        "uri": uri,
-        "name": "output",
-        "title": "The whole output",
-        "mimeType": media_type,
-        "size": _size(contents),
-    }

@@ -69,7 +69,7 @@ class Target(msgspec.Struct, frozen=True):
     request: aiohttp.ClientRequest
     """What the connector asks where it leads, and whether it can lead there by a connection that it has."""
     fields: Mapping[str, str]
-    """The lines of header fields that every request has, by name; it may bring others of these names."""
+    """The lines of header fields that every request has, by name in lower case; its own replace them."""
     is_absolute: bool
     """Whether the request target is the whole URL, for a proxy (RFC 9112 §3.2.2)."""
 
@@ -203,16 +203,16 @@ class Exchange:
             raise aiohttp.ClientResponseError(about, (), status=error.code, message=error.message) from error
 
     def _head(self, target: Target) -> bytes:
-        url = self._url
-        lines = [f"{self._method} {url if target.is_absolute else url.raw_path_qs} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in self._headers]
-        given = {name.lower() for name, _ in self._headers}
-        lines += [line for name, line in target.fields.items() if name not in given]
+        method, url, body = self._method, self._url, self._body
+        fields = dict(target.fields)
+        for name, value in self._headers:
+            fields[name.lower()] = f"{name}: {value}"
+        if body is not None or method not in _WITHOUT_BODY:
+            fields.setdefault("content-length", f"Content-Length: {len(body or b'')}")
+        lines = [f"{method} {url if target.is_absolute else url.raw_path_qs} HTTP/1.1", *fields.values()]
         if target.is_absolute and (authorization := target.request.headers.get("Proxy-Authorization")) is not None:
             lines.append(f"Proxy-Authorization: {authorization}")
-        if (self._body is not None or self._method not in _WITHOUT_BODY) and "content-length" not in given:
-            lines.append(f"Content-Length: {len(self._body or b'')}")
-        text = "".join(lines)
-        if "\r" in text or "\n" in text or "\0" in text:
+        head = "\r\n".join(lines)
+        if not head.count("\r") == head.count("\n") == len(lines) - 1 or "\0" in head:
             raise ValueError("a header field holds a line break")
-        return ("\r\n".join(lines) + "\r\n\r\n").encode(errors="surrogateescape")
+        return f"{head}\r\n\r\n".encode("utf-8", "surrogateescape")

@@ -56,7 +56,8 @@ class Expansion:
 
     def expand(self, variables: JsonObject) -> str:
         if self._single is not None and isinstance(value := variables.get(self._single), str):
-            return quote(value, safe="")  # RFC 6570 §3.2.2: all but unreserved characters are encoded
+            # RFC 6570 §3.2.2: all but unreserved characters are encoded; `quote` takes as long where there are none.
+            return value if value.isascii() and value.isalnum() else quote(value, safe="")
         values = {name: _value(variables.get(name)) for name in self.names}
         given: VariableValueDict = {name: value for name, value in values.items() if value is not None}
         text = self._template.expand(given)

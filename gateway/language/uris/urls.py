@@ -34,21 +34,16 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: a value cannot stand where the template has it; the text names the input.
         """
-        authority = [part if isinstance(part, str) else part.expand(arguments) for part in self.authority]
-        query = [part if isinstance(part, str) else part.expand(arguments) for part in self.query]
-        return "".join([self.scheme, *authority, self._path(arguments), *query])
+        authority = "".join([part if isinstance(part, str) else part.expand(arguments) for part in self.authority])
+        query = "".join([part if isinstance(part, str) else part.expand(arguments) for part in self.query])
+        return f"{self.scheme}{authority}{self._path(arguments)}{query}"
 
     def _path(self, arguments: JsonObject) -> str:
-        pieces: list[_Piece] = []
-        for part in self.path:
-            if isinstance(part, str):
-                pieces.append((part, _NO_NAMES))
-            else:
-                pieces += _pieces(part, arguments)
-        for segment, names in _segments(pieces):
-            if names:
-                _check_segment(segment, names)
-        return "".join([text for text, _ in pieces])
+        path = "".join([part if isinstance(part, str) else _given(part, arguments) for part in self.path])
+        # No segment of any other path is empty, or climbs, and to take one apart costs as much as all the rest.
+        if not path or path.endswith("/") or "//" in path or "." in path or "%" in path:
+            _check_segments(self.path, arguments)
+        return path
 
 
 _NOWHERE: Final = UrlTemplate(scheme="https://", authority=("invalid",), path=(), query=())
@@ -217,15 +212,28 @@ def _check_always_given(names: Iterable[str], scope: Scope) -> None:
             scope.problems.error(f"`{name}` stands in the host or path, so it must be required or have a default")
 
 
+def _given(part: Expansion, arguments: JsonObject) -> str:
+    for name in part.names:
+        if arguments.get(name) is None:
+            raise ExecutionError(f"`{name}` must be given: it stands in the URL's path")
+    return part.expand(arguments)
+
+
 _Piece = tuple[str, frozenset[str]]
 """Text of the path, and the inputs that it came from."""
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
-def _pieces(part: Expansion, arguments: JsonObject) -> list[_Piece]:
-    for name in part.names:
-        if arguments.get(name) is None:
-            raise ExecutionError(f"`{name}` must be given: it stands in the URL's path")
+def _check_segments(parts: Iterable[str | Expansion], arguments: JsonObject) -> None:
+    pieces = [piece for part in parts for piece in _pieces(part, arguments)]
+    for segment, names in _segments(pieces):
+        if names:
+            _check_segment(segment, names)
+
+
+def _pieces(part: str | Expansion, arguments: JsonObject) -> list[_Piece]:
+    if isinstance(part, str):
+        return [(part, _NO_NAMES)]
     text = part.expand(arguments)
     if part.expression.operator == "/":
         return [(text[:1], _NO_NAMES), (text[1:], part.names)]

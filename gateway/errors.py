@@ -207,6 +207,7 @@ class DeadlineExceededError(ExecutionError):
     def __init__(self, what: str, seconds: float, *, setting: str = "") -> None:
         """`what` took longer than `seconds`, which `setting` says where it is not the call's `timeout`."""
         super().__init__(f"{what} timed out after {max(seconds, 0.0):.1f} s" + (f" ({setting})" if setting else ""))
+        self.what = what
 
 
 class OverLimitError(ExecutionError):

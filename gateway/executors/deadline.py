@@ -3,10 +3,14 @@
 import asyncio
 from contextlib import suppress
 from types import TracebackType
+from typing import Final
 
 import msgspec
 
 from gateway.errors import DeadlineExceededError
+
+_RESOLUTION: Final = 0.001
+"""Seconds by which a timer may be early."""
 
 
 class Deadline(msgspec.Struct, eq=False):
@@ -14,6 +18,8 @@ class Deadline(msgspec.Struct, eq=False):
 
     at: float
     """As things stand: a pause that is not over yet is not counted."""
+    seconds: float
+    """How long the call may take until then, with what it waits before its work begins, and without pauses."""
     _paused_at: float | None = None
     _limits: dict[asyncio.Timeout, float] = {}
 
@@ -24,6 +30,10 @@ class Deadline(msgspec.Struct, eq=False):
             DeadlineExceededError: it took longer; pauses do not count.
         """
         return Limit(self, what, seconds)
+
+    def exceeded(self, error: DeadlineExceededError) -> DeadlineExceededError:
+        """Return what to raise for a part of the call that took too long: if the whole did, an error that says so."""
+        return error if self.at - self.now() > _RESOLUTION else DeadlineExceededError(error.what, self.seconds)
 
     def begin(self, end: float) -> asyncio.Timeout:
         """Make a timeout that is moved back with this deadline, until `end_of` is called with it."""
@@ -60,7 +70,7 @@ class Deadline(msgspec.Struct, eq=False):
 class Limit:
     """A body of work that must be done by a deadline: `async with deadline.limit(…)`."""
 
-    __slots__ = ("_began", "_deadline", "_end", "_seconds", "_timeout", "_what")
+    __slots__ = ("_allowed", "_deadline", "_seconds", "_timeout", "_what")
 
     def __init__(self, deadline: Deadline, what: str, seconds: float | None) -> None:
         self._deadline = deadline
@@ -69,9 +79,10 @@ class Limit:
 
     async def __aenter__(self) -> None:
         deadline = self._deadline
-        self._began = deadline.now()
-        self._end = deadline.at if self._seconds is None else min(deadline.at, self._began + self._seconds)
-        self._timeout = deadline.begin(self._end)
+        end, self._allowed = deadline.at, deadline.seconds
+        if self._seconds is not None and (own_end := deadline.now() + self._seconds) < end:
+            end, self._allowed = own_end, self._seconds
+        self._timeout = deadline.begin(end)
         await self._timeout.__aenter__()
 
     async def __aexit__(
@@ -81,7 +92,7 @@ class Limit:
         try:
             await self._timeout.__aexit__(kind, error, traceback)
         except TimeoutError as expiry:
-            raise DeadlineExceededError(self._what, self._end - self._began) from expiry
+            raise DeadlineExceededError(self._what, self._allowed) from expiry
 
 
 def _reschedule(timeout: asyncio.Timeout, when: float | None) -> None:

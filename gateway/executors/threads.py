@@ -164,15 +164,14 @@ async def run_in_thread(function: Callable[[], T], *, what: str, call: BoundedCa
         DeadlineExceededError: it had not returned at the deadline of `call`.
         ExecutionError: no thread came free by then.
     """
-    began, deadline = asyncio.get_running_loop().time(), call.deadline.at
     try:
-        return await threads.run(function, deadline=deadline, on_stuck=call.permit.hold_until_done)
+        return await threads.run(function, deadline=call.deadline.at, on_stuck=call.permit.hold_until_done)
     except NoThreadFreeError as error:
         raise ExecutionError(
             f"{what} did not begin: all threads for large outputs and files were busy until the deadline"
         ) from error
     except TimeoutError as error:
-        raise DeadlineExceededError(what, deadline - began) from error
+        raise DeadlineExceededError(what, call.deadline.seconds) from error
 
 
 async def shaped(shape: Callable[[], T], *, size: int, call: BoundedCall, threads: DaemonThreadPool) -> T:

@@ -152,16 +152,17 @@ def make_invocation(
     context: Context | None = None,
     permit: RecordingPermit | None = None,
     timeout: float = 20.0,
+    waited: float = 0.0,
     caller: str = "tester",
     rights: Hashable = None,
     headers: Mapping[str, str] = MappingProxyType({}),
     access_token: Credential | None = None,
 ) -> RecordedInvocation:
-    """One call, due `timeout` seconds from now; to be made while the loop runs."""
+    """One call, due `timeout` seconds from now, which has `waited` before; to be made while the loop runs."""
     return RecordedInvocation(
         arguments=arguments,
         context=context or RecordingContext(),
-        deadline=Deadline(asyncio.get_running_loop().time() + timeout),
+        deadline=Deadline(asyncio.get_running_loop().time() + timeout, waited + timeout),
         permit=permit or RecordingPermit(),
         caller=caller,
         rights=rights,

@@ -14,17 +14,17 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_the_nearer_of_two_limits_counts() -> None:
-    for deadline, seconds in ((now() + SOON, 30), (now() + 30, SOON), (now() + SOON, None)):
+async def test_the_nearer_of_two_limits_counts_and_is_named() -> None:
+    for left, seconds, named in ((SOON, 30, "60.0"), (30, SOON, "0.1"), (SOON, None, "60.0")):
         began = now()
-        with pytest.raises(DeadlineExceededError):
-            async with Deadline(deadline).limit("it", seconds):
+        with pytest.raises(DeadlineExceededError, match=f"^it timed out after {named} s$"):
+            async with Deadline(now() + left, 60).limit("it", seconds):
                 await asyncio.sleep(30)
         assert now() - began < 10
 
 
 async def test_time_that_it_stood_still_does_not_count() -> None:
-    deadline = Deadline(now() + SOON)
+    deadline = Deadline(now() + SOON, SOON)
     due = deadline.at
     async with deadline.limit("it", 2 * SOON):
         deadline.pause()
@@ -37,7 +37,7 @@ async def test_time_that_it_stood_still_does_not_count() -> None:
 
 
 async def test_it_goes_on_from_where_it_stood() -> None:
-    deadline = Deadline(now() + SOON)
+    deadline = Deadline(now() + SOON, SOON)
     deadline.pause()
     await asyncio.sleep(2 * SOON)
     deadline.resume()
@@ -47,7 +47,7 @@ async def test_it_goes_on_from_where_it_stood() -> None:
 
 
 async def test_a_limit_that_begins_while_it_stands_still_begins_when_it_goes_on() -> None:
-    deadline = Deadline(now() + 30)
+    deadline = Deadline(now() + 30, 30)
     deadline.pause()
     await asyncio.sleep(SOON)
     went_on = 0.0
@@ -66,7 +66,7 @@ async def test_a_limit_that_begins_while_it_stands_still_begins_when_it_goes_on(
 
 
 async def test_stopping_in_the_moment_that_a_limit_ran_out_changes_nothing() -> None:
-    deadline = Deadline(now() + 30)
+    deadline = Deadline(now() + 30, 30)
 
     async def limited() -> None:
         async with deadline.limit("it", 0):

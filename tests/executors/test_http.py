@@ -117,11 +117,13 @@ async def call(
     connections: Mapping[str, Connection] | None = None,
     headers: Mapping[str, str] | None = None,
     seconds: float = 20.0,
+    waited: float = 0.0,
 ) -> Outcome:
     """Compile and execute; arguments are the inputs, those named `optional…` are optional."""
     inputs: dict[str, Json] = {"optional": {}} | {name: {} for name in arguments or {}}
     executor = compiled(config, services, connections=connections, inputs=inputs, optional=("optional",))
-    return await executor.execute(make_invocation(arguments or {}, headers=headers or {}, timeout=seconds))
+    invocation = make_invocation(arguments or {}, headers=headers or {}, timeout=seconds, waited=waited)
+    return await executor.execute(invocation)
 
 
 async def refusal(awaitable: Awaitable[Outcome]) -> str:
@@ -460,7 +462,8 @@ async def test_a_slow_answer_ends_with_the_timeout_or_the_deadline(services: Ser
     )
     await asyncio.wait_for(gone.wait(), 20)
     gone.clear()
-    assert "timed out after 0." in await refusal(call(http(url=server.url), services, seconds=0.1))
+    text = await refusal(call(http(url=server.url), services, seconds=0.1, waited=60.0))
+    assert text == "The request to 127.0.0.1 timed out after 60.1 s"
     await asyncio.wait_for(gone.wait(), 20)
 
 

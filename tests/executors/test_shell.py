@@ -214,11 +214,11 @@ async def test_where_nobody_wants_progress_there_is_none(tool: Tool) -> None:
 
 
 async def test_at_the_deadline_the_caller_learns_how_far_it_came(tool: Tool) -> None:
-    for config, timeout in (({"timeout": 0.3}, 20.0), ({}, 0.3)):
+    for config, timeout, named in (({"timeout": 0.3}, 20.0, "0.3"), ({}, 0.3, "60.3")):
         executor = tool.compiled({"script": "echo so far; exec sleep 600", **config})
         permit = RecordingPermit()
-        with pytest.raises(ExecutionError, match=r"(?s)'sh' timed out after 0.3 s.*stdout:\nso far"):
-            await executor.execute(make_invocation(timeout=timeout, permit=permit))
+        with pytest.raises(ExecutionError, match=rf"(?s)'sh' timed out after {named} s.*stdout:\nso far"):
+            await executor.execute(make_invocation(timeout=timeout, waited=60.0, permit=permit))
         await permit.freed()
 
 

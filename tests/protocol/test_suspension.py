@@ -31,7 +31,7 @@ async def requester(pause: RunSuspension, chance: random.Random) -> None:
 
 async def call(slots: ConcurrencyLimiter, chance: random.Random) -> None:
     loop = asyncio.get_running_loop()
-    deadline = Deadline(loop.time() + SECONDS)
+    deadline = Deadline(loop.time() + SECONDS, SECONDS)
     permit = await slots.acquire("t", (2, 99), caller="ada", deadline=deadline.at)
     pause = RunSuspension(deadline, permit)
     tasks = [asyncio.create_task(requester(pause, chance)) for _ in range(chance.randrange(1, 4))]

@@ -96,7 +96,7 @@ class _SourcedValues(msgspec.Struct, frozen=True):
         now = asyncio.get_running_loop().time()
         asked = invocation.narrowed(
             arguments={**arguments, "value": value},
-            deadline=Deadline(min(invocation.deadline.at, now + SECONDS)),
+            deadline=Deadline(min(invocation.deadline.at, now + SECONDS), SECONDS),
         )
         try:
             return fitting(await self.source(asked), value)

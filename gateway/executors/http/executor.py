@@ -61,7 +61,10 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """Signs in to the service."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        return self._outcome(await self._answer(self.request.render(invocation), invocation))
+        try:
+            return self._outcome(await self._answer(self.request.render(invocation), invocation))
+        except DeadlineExceededError as error:
+            raise invocation.deadline.exceeded(error) from error
 
     def cache_key(self, invocation: Invocation) -> bytes:
         """A digest of all that its answer depends on: the whole request, forwarded header fields included.

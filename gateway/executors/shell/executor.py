@@ -69,7 +69,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         try:
             exit_code = await self._run(invocation, stdout=stdout, stderr=stderr)
         except DeadlineExceededError as error:
-            raise ExecutionError(f"{error}{self._ends(stdout, stderr)}") from error
+            raise ExecutionError(f"{invocation.deadline.exceeded(error)}{self._ends(stdout, stderr)}") from error
         said = self._said(stderr)
         if exit_code and not stdout.data and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)

@@ -97,7 +97,8 @@ class Run(msgspec.Struct, eq=False):
         """The deadline of the run, once it is started."""
         if self._deadline is None:
             assert self._began  # noqa: S101 - as below
-            self._deadline = Deadline(self._began + self.primitive.timeout.total_seconds())
+            seconds = self.primitive.timeout.total_seconds()
+            self._deadline = Deadline(self._began + seconds, seconds)
         return self._deadline
 
     @property

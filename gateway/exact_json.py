@@ -30,18 +30,16 @@ def loads(data: bytes | str) -> Json:
     Raises:
         orjson.JSONDecodeError: it is not JSON, has a longer integer, or is nested too deep to be read exactly.
     """
-    raw = data.encode() if isinstance(data, str) else data
     try:
-        value = orjson.loads(raw)
+        value = orjson.loads(data)
+        if not _has_large_integer(_raw(data)):
+            return value
     except orjson.JSONDecodeError as error:
         if "infinity" not in error.msg:
             raise
-        orjson.loads(_STRING_OR_NUMBER.sub(_shortened, raw))  # of more digits than a float has room for
-    else:
-        if not _has_large_integer(raw):
-            return value
+        orjson.loads(_STRING_OR_NUMBER.sub(_shortened, _raw(data)))  # of more digits than a float has room for
     try:
-        return json.loads(raw)
+        return json.loads(data)
     except RecursionError as error:
         raise orjson.JSONDecodeError("nested too deep for its integers to be read exactly", "", 0) from error
     except ValueError as error:
@@ -84,6 +82,10 @@ def non_finite(value: Json) -> str | None:
             case list() | tuple():
                 waiting += reversed([(f"{place}/{index}", item) for index, item in enumerate(found)])
     return None
+
+
+def _raw(data: bytes | str) -> bytes:
+    return data.encode() if isinstance(data, str) else data
 
 
 def _shortened(token: re.Match[bytes]) -> bytes:

@@ -77,7 +77,7 @@ def test_an_integer_is_read_up_to_the_digits_that_python_reads() -> None:
         exact_json.loads("[" + "9" * 4301 + "]")
 
 
-@pytest.mark.parametrize("beside", ["1e400", "NaN", '"\\ud800"', "01", "1,", "[" * 2000 + "]" * 2000])
+@pytest.mark.parametrize("beside", ["1e400", "NaN", '"\ud800"', '"\\ud800"', "01", "1,", "[" * 2000 + "]" * 2000])
 def test_a_huge_integer_makes_nothing_beside_it_json(beside: str) -> None:
     assert exact_json.loads(f"[{'9' * 400},1]") == [10**400 - 1, 1]
     with pytest.raises(orjson.JSONDecodeError):

@@ -6,12 +6,12 @@ one that says something else than the body is an attack or a bug, and both are r
 
 import base64
 import binascii
-import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
+import orjson
 
 from gateway import exact_json
 from gateway.errors import ErrorCode, RpcError
@@ -28,6 +28,7 @@ NAME_PARAM: Final = {
 
 _PREFIX: Final = "=?base64?"
 _SUFFIX: Final = "?="
+_NUMBERS: Final = frozenset({int, float})
 _PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 """Text that a field carries as it is (RFC 9110 §5.5)."""
 
@@ -105,15 +106,13 @@ def _argument_at(arguments: Json, path: tuple[str, ...]) -> Json:
 def _is_equal(text: str, value: Json) -> bool:
     if isinstance(value, str):
         return text == value
-    if text == exact_json.dumps(value).decode():
-        return True
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return text == exact_json.dumps(value).decode()
     try:
-        number = float(text)
-    except ValueError:
+        number = exact_json.loads(text)
+    except orjson.JSONDecodeError:
         return False
-    return math.isfinite(number) and number == value  # "42.0" is 42
+    return type(number) in _NUMBERS and bool(number == value)  # "42.0" is 42
 
 
 def _decoded(field: str, value: str) -> str:

@@ -71,6 +71,10 @@ def test_a_parameter_that_says_the_same_is_taken(value: Json, field: str) -> Non
         ({"place": {"region": 42}}, "forty-two"),
         ({"place": {"region": 42}}, "nan"),
         ({"place": {"region": 2**64 + 1}}, str(2**64)),
+        ({"place": {"region": 10}}, "1_0"),
+        ({"place": {"region": 10}}, sentinel("\u0661\u0660")),
+        ({"place": {"region": 1}}, "true"),
+        ({"place": {"region": 1}}, "\udcff"),
         ({"place": {"region": True}}, "True"),
     ],
 )

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 from yarl import URL
 
 from gateway.config.diagnostics.problems import NO_PLACES, Problems
@@ -22,7 +21,6 @@ from gateway.executors.processes.process_tree import Command
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.environment import inherited_environment
 from gateway.executors.shell.launcher import Launcher
-from gateway.executors.shell.program import Launch
 from gateway.executors.shell.sandbox import PRIVATE, compile_sandbox
 from gateway.language.templates.expressions import did_you_mean
 from gateway.language.uris.urls import base_url_problem
@@ -66,8 +64,9 @@ def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> 
     environment = {**inherited_environment(()), **config.env}
 
     def command(lasting: LastingInput) -> Command:
-        launch = Launch(argv=config.argv, environment=environment)
-        return replace(launcher.command(launch, directory=directory, stdin=b""), lasting_input=lasting)
+        return launcher.confined(
+            Command(argv=config.argv, environment=environment, directory=directory, lasting_input=lasting)
+        )
 
     said = LineTail()
     links = {"stdio": lambda: StdioLink(command, processes=services.processes, said=said)}

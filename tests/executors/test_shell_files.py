@@ -162,7 +162,7 @@ tempfile.tempdir = {str(tmp_path)!r}
 from gateway.executors.shell.scratch import Scratch
 async def main():
     async with Scratch() as scratch:
-        scratch.new_folder().path.joinpath("photo").write_text("x")
+        scratch.new_folder().joinpath("photo").write_text("x")
         print("ready", flush=True)
         signal.pause()
 asyncio.run(main())

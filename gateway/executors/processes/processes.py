@@ -17,6 +17,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import chain, repeat
 from typing import Final, Self
 
@@ -185,15 +186,14 @@ class Processes:
         if command.lasting_input is not None:
             self._death_guard.start(self._descendants.prefix)
         marker = self._descendants.new_marker()
+        starting = partial(
+            start, command, marker=marker, sinks=sinks, afterwards=afterwards, programs=self._programs, null=self._null
+        )
         try:
-            tree = start(
-                command, marker=marker, sinks=sinks, afterwards=afterwards, programs=self._programs, null=self._null
-            )
+            tree = starting()
         except NoProcessError:
             self._look()
-            tree = start(
-                command, marker=marker, sinks=sinks, afterwards=afterwards, programs=self._programs, null=self._null
-            )
+            tree = starting()
         tree.cgroup = self._confine(tree.pid)
         self._descendants.add(tree.pid, marker, tree.cgroup)
         self._trees.add(tree)

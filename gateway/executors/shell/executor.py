@@ -3,6 +3,8 @@
 import asyncio
 import re
 import signal
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -18,13 +20,13 @@ from gateway.executors.processes.bounded_buffer import BoundedBuffer
 from gateway.executors.processes.process_tree import Command, Sink, Sinks
 from gateway.executors.processes.processes import Processes
 from gateway.executors.shared_services import Services
-from gateway.executors.shell.argv import compile_argv
+from gateway.executors.shell.argv import Argv, compile_argv
 from gateway.executors.shell.environment import Environment, compile_environment, compile_input_variables
 from gateway.executors.shell.file_paths import FilePaths
 from gateway.executors.shell.launcher import Launcher, compile_launcher
-from gateway.executors.shell.program import CommandLine, Program, Script
 from gateway.executors.shell.progress_lines import ProgressLines
-from gateway.executors.shell.scratch import CallFolder, Scratch, output_without_scratch, without_scratch
+from gateway.executors.shell.scratch import Scratch, output_without_scratch, remove_folder, without_scratch
+from gateway.executors.shell.script import Script
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
@@ -42,7 +44,7 @@ _SHOWN: Final = 4000
 class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `shell:`."""
 
-    program: Program
+    program: Argv | Script
     launcher: Launcher
     environment: Environment
     directory: Path
@@ -87,8 +89,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             arguments = FilePaths(invocation.arguments, folder=folder).arguments if folder else invocation.arguments
             command = self._prepare(arguments, None, folder)
         finally:
-            if folder is not None:
-                folder.remove()
+            remove_folder(folder)
         script = self.program.text if isinstance(self.program, Script) else None
         facts: dict[str, Json] = {
             "argv": [without_scratch(argument) for argument in command.argv],
@@ -114,12 +115,11 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     async def _run_into(self, invocation: Invocation, sinks: Sinks) -> int:
         with invocation.trace.step("shell", kind="internal", facts={}) as step:
             folder = self._new_folder()
-            afterwards = _nothing if folder is None else folder.remove
             try:
                 arguments = await self._with_paths(invocation, folder)
                 command = self._prepare(arguments, step.context, folder)
             except BaseException:
-                afterwards()
+                remove_folder(folder)
                 raise
             step.note("process.executable.name", command.argv[0].rpartition("/")[2])
             exit_code = await self.processes.run(
@@ -127,23 +127,23 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 deadline=self._deadline(invocation),
                 permit=invocation.permit,
                 sinks=sinks,
-                afterwards=afterwards,
+                afterwards=partial(remove_folder, folder),
             )
             step.note("process.exit.code", exit_code)
             if exit_code not in self.success_codes:
                 step.fail("exit_code")
             return exit_code
 
-    def _new_folder(self) -> CallFolder | None:
+    def _new_folder(self) -> Path | None:
         """Make the directory of a call; None for one that needs none."""
-        if not self.has_files and not self.program.needs_folder:
+        if not self.has_files and not isinstance(self.program, Script):
             return None
         try:
             return self.scratch.new_folder()
         except OSError as error:
             raise ExecutionError(f"no directory for the call can be made: {error.strerror}") from error
 
-    async def _with_paths(self, invocation: Invocation, folder: CallFolder | None) -> JsonObject:
+    async def _with_paths(self, invocation: Invocation, folder: Path | None) -> JsonObject:
         """Write the files that the caller gave; return the arguments with their paths."""
         if not self.has_files or folder is None:
             return invocation.arguments
@@ -151,7 +151,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         await paths.write(invocation, threads=self.threads)
         return paths.arguments
 
-    def _prepare(self, arguments: JsonObject, trace: TraceContext | None, folder: CallFolder | None) -> Command:
+    def _prepare(self, arguments: JsonObject, trace: TraceContext | None, folder: Path | None) -> Command:
         """Build the command of a call."""
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         cwd = self.cwd.render(arguments)
@@ -159,8 +159,13 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if "\0" in directory:
             raise ExecutionError("`cwd` would hold a NUL character")
         environment = self.environment.build(arguments, trace=trace)
-        launch = self.program.prepare(arguments, environment, folder)
-        return self.launcher.command(launch, directory=directory, stdin=stdin, folder=folder)
+        if isinstance(self.program, Argv):
+            argv: Sequence[str] = self.program.build(arguments)
+        else:
+            assert folder is not None  # noqa: S101 - each script has one
+            argv, environment = self.program.write(arguments, environment, folder)
+        command = Command(argv=argv, environment=environment, directory=directory, stdin=stdin)
+        return self.launcher.confined(command, folder=folder)
 
     def _deadline(self, invocation: Invocation) -> float:
         if self.timeout is None:
@@ -191,10 +196,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return without_scratch(self.sanitizer.text(written.data.decode(errors="replace")))
         head, tail = (part.decode(errors="replace") for part in written.parts)
         return without_scratch(self.sanitizer.head(head)) + without_scratch(self.sanitizer.tail(tail))
-
-
-def _nothing() -> None:
-    pass
 
 
 def _end(text: str) -> str:
@@ -256,17 +257,17 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
     )
 
 
-def _compile_command(config: Shell, stdin: TextTemplate, scope: Scope) -> Program:
+def _compile_command(config: Shell, stdin: TextTemplate, scope: Scope) -> Argv:
     argv = compile_argv(config.command or [], scope.at("command"))
     if argv.reader_of_stdin is not None and stdin.literal is None:
         scope.at("stdin").problems.error(
             f"an expression here would be read as code by {argv.reader_of_stdin}; use `script:`,"
             " where inputs are in the environment"
         )
-    return CommandLine(argv=argv)
+    return argv
 
 
-def _compile_script(config: Shell, scope: Scope) -> Program:
+def _compile_script(config: Shell, scope: Scope) -> Script:
     script, place = config.script or "", scope.at("script")
     if "{{" in script:
         place.problems.warning("a script is not a template: `{{` stays as it is, and inputs are variables: $INPUT_NAME")

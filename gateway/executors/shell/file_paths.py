@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Invocation
-from gateway.executors.shell.scratch import CallFolder
+from gateway.executors.shell.scratch import remove_folder
 from gateway.executors.threads import MAX_ON_LOOP, DaemonThreadPool, run_in_thread
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
@@ -27,9 +27,9 @@ _MAX_STEM: Final = 64
 class FilePaths:
     """The files of one call, and the arguments with their paths."""
 
-    def __init__(self, arguments: JsonObject, *, folder: CallFolder) -> None:
+    def __init__(self, arguments: JsonObject, *, folder: Path) -> None:
         """Give each file a path; nothing is written yet."""
-        self._directory: Final = folder.path / _FOLDER
+        self._directory: Final = folder / _FOLDER
         self._files: Final[dict[Path, FileArgument]] = {}
         self._is_abandoned: Final = threading.Event()
         self._folder: Final = folder
@@ -61,7 +61,7 @@ class FilePaths:
                 raise ExecutionError(f"the files of the call cannot be written: {error.strerror}") from error
         finally:
             if self._is_abandoned.is_set():
-                self._folder.remove()
+                remove_folder(self._folder)
 
     def _write_one(self, path: Path, data: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -6,17 +6,17 @@ command writes.
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.config.models.backends import Shell
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.shell.limits import Limits, compile_limits
-from gateway.executors.shell.program import Launch
 from gateway.executors.shell.sandbox import PRIVATE, Sandbox, compile_sandbox
 from gateway.executors.shell.sandbox_probe import SandboxProbe
-from gateway.executors.shell.scratch import CallFolder
 from gateway.json_types import empty
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
@@ -28,27 +28,22 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
     places: Mapping[str, str]
     """Variables that lead to the sandbox's private directory."""
 
-    def command(self, launch: Launch, *, directory: str, stdin: bytes, folder: CallFolder | None = None) -> Command:
-        """The command of one call, behind what confines it."""
+    def confined(self, command: Command, *, folder: Path | None = None) -> Command:
+        """The command of one call behind what confines it; `folder` is the directory of the call."""
+        if self.sandbox is None and self.limits is None:
+            return command
         before: list[str] = []
-        environment = launch.environment
+        environment = command.environment
         if self.sandbox is not None:
-            shown = None if folder is None else str(folder.path)
-            before += self.sandbox.before(program=launch.argv[0], directory=directory, folder=shown)
+            shown = None if folder is None else str(folder)
+            before += self.sandbox.before(program=command.argv[0], directory=command.directory, folder=shown)
             environment = {**environment, **self.places}
         if self.limits is not None:
             before += self.limits.shim
-        if before and (heeded := [name for name in environment if name.startswith(_LOADER)]):
+        if heeded := [name for name in environment if name.startswith(_LOADER)]:
             before += (_ENV, *(f"{name}={environment[name]}" for name in heeded))
             environment = {name: value for name, value in environment.items() if name not in heeded}
-        return Command(
-            argv=launch.argv,
-            environment=environment,
-            directory=directory,
-            stdin=stdin,
-            before=before,
-            is_sandboxed=self.sandbox is not None,
-        )
+        return replace(command, environment=environment, before=before, is_sandboxed=self.sandbox is not None)
 
     def problem(self, exit_code: int, stderr: str) -> str | None:
         """Say why the command was not even started, if it was not; to be asked when it wrote nothing else."""

@@ -25,18 +25,6 @@ _ROOT: Final = re.compile(rf"{_PREFIX}\w{{8}}")
 _SHOWN: Final = rf"/(?:{_PREFIX}\w{{8}}/\w{{8}}|{_UNLOCKED}\w{{8}}(?:/\w{{8}})?)/(?:files/)?"
 
 
-class CallFolder:
-    """The directory of one call."""
-
-    __slots__ = ("path",)
-
-    def __init__(self, path: Path) -> None:
-        self.path: Final = path
-
-    def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-
-
 class Scratch:
     """Makes directories for calls: `async with Scratch() as scratch`. Before that, it makes each by itself."""
 
@@ -57,19 +45,19 @@ class Scratch:
         self._is_open = False
         self._close()
 
-    def new_folder(self) -> CallFolder:
+    def new_folder(self) -> Path:
         """Make the directory of a call.
 
         Raises:
             OSError: none can be made.
         """
         if not self._is_open:
-            return CallFolder(Path(tempfile.mkdtemp(prefix=_UNLOCKED)))
+            return Path(tempfile.mkdtemp(prefix=_UNLOCKED))
         try:
-            return CallFolder(Path(tempfile.mkdtemp(prefix="", dir=self._open_root())))
+            return Path(tempfile.mkdtemp(prefix="", dir=self._open_root()))
         except FileNotFoundError:  # somebody has removed it
             self._close()
-            return CallFolder(Path(tempfile.mkdtemp(prefix="", dir=self._open_root())))
+            return Path(tempfile.mkdtemp(prefix="", dir=self._open_root()))
 
     def _open_root(self) -> Path:
         """The daemon's own directory, which gets its name once it is locked: until then nobody takes it for left."""
@@ -90,6 +78,12 @@ class Scratch:
             shutil.rmtree(root, ignore_errors=True)
         if lock >= 0:
             os.close(lock)
+
+
+def remove_folder(folder: Path | None) -> None:
+    """Remove the directory of a call, if it has one."""
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(names: re.Pattern[str] = _ROOT) -> int:

@@ -19,6 +19,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gateway.config.settings import LogFormat, LogLevel
+from gateway.control_characters import visible
 from gateway.json_types import Json
 from gateway.telemetry.background_writer import BackgroundWriter
 from gateway.telemetry.log_context import LOG_CONTEXT
@@ -222,26 +223,20 @@ def _json(event: EventDict, **_options: Json) -> str:
         line = orjson.dumps(event).decode()
     except TypeError:  # a lone surrogate, or an integer of more than 64 bits
         return json.dumps(event)
-    return line if line.isprintable() else _DECEPTIVE.sub(_escaped, line)
+    return line if line.isprintable() else _DECEPTIVE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
 
 _DECEPTIVE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Control characters, line ends and overrides of direction, which a terminal acts on. Callers choose part of a line."""
 
 
-def _escaped(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
-
-
 def _visible(event: EventDict) -> EventDict:
     """The event as text that a terminal only shows; a traceback keeps its line ends."""
-    return {key: _visible_value(value, has_lines=key in _OF_LINES) for key, value in event.items()}
+    return {
+        # Other values are shown by repr(), which escapes.
+        key: visible(value, has_lines=key in _OF_LINES) if isinstance(value, str) else value
+        for key, value in event.items()
+    }
 
 
 _OF_LINES: Final = frozenset({"exception", "stack"})
-
-
-def _visible_value(value: Json, *, has_lines: bool) -> Json:
-    if not isinstance(value, str) or value.isprintable():
-        return value  # other values are shown by repr(), which escapes
-    return _DECEPTIVE.sub(lambda match: match[0] if has_lines and match[0] in "\n\t" else _escaped(match), value)

@@ -9,7 +9,6 @@ import msgspec
 from gateway.config.models.backends import Http
 from gateway.config.models.http_bodies import FileBody
 from gateway.errors import ExecutionError
-from gateway.executors.http.fields import has_secret_in
 from gateway.executors.http.file_sources import FileSource, compile_media_type, compile_source, rendered_media_type
 from gateway.executors.http.multipart import PartTemplate, compile_parts, multipart_body
 from gateway.executors.http.streamed_body import DiskFile, StreamedBody
@@ -27,34 +26,29 @@ MAX_FORM_BYTES: Final = 16 * 2**20
 """The longest form. Each inner field repeats the names of the outer ones, so that a form outgrows its message."""
 
 
-class RenderedBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of one request."""
-
-    data: bytes | StreamedBody
-    media_type: str
+Body = tuple[bytes | StreamedBody, str]
+"""The body of one request, and its media type."""
 
 
 class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
     template: JsonTemplate
-    has_secret: bool
     has_files: bool
     is_optional: bool
 
-    def render(self, arguments: JsonObject) -> RenderedBody | None:
+    def render(self, arguments: JsonObject) -> Body | None:
         value = self.template.render(arguments)
         if value is ABSENT or (self.is_optional and value == {}):
             return None
-        return RenderedBody(data=json_of(json_with_files(value) if self.has_files else value).encode(), media_type=JSON)
+        return json_of(json_with_files(value) if self.has_files else value).encode(), JSON
 
 
 class _FormBody(msgspec.Struct, frozen=True, kw_only=True):
     template: JsonTemplate
-    has_secret: bool
     is_optional: bool
 
-    def render(self, arguments: JsonObject) -> RenderedBody | None:
+    def render(self, arguments: JsonObject) -> Body | None:
         data = _encoded_form(self.template.render(arguments))
-        return None if self.is_optional and not data else RenderedBody(data=data, media_type=_FORM)
+        return None if self.is_optional and not data else (data, _FORM)
 
 
 def _encoded_form(fields: JsonObject) -> bytes:
@@ -108,39 +102,35 @@ def _plain(key: str) -> str:
 class _MultipartBody(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[tuple[str, PartTemplate], ...]
     """Each with its field."""
-    has_secret: bool
     is_optional: bool
 
-    def render(self, arguments: JsonObject) -> RenderedBody | None:
+    def render(self, arguments: JsonObject) -> Body | None:
         contents = [content for field, part in self.parts for content in part.contents(field, arguments)]
         if self.is_optional and not contents:
             return None
-        body, media_type = multipart_body(contents)
-        return RenderedBody(data=body, media_type=media_type)
+        return multipart_body(contents)
 
 
 class _FileBody(msgspec.Struct, frozen=True, kw_only=True):
     source: FileSource
     media_type: TextTemplate | None
-    has_secret: bool
 
-    def render(self, arguments: JsonObject) -> RenderedBody | None:
+    def render(self, arguments: JsonObject) -> Body | None:
         media_type = rendered_media_type(self.media_type, arguments)
         for file in self.source.files(arguments):
-            return RenderedBody(data=_whole(file.data), media_type=media_type or file.media_type or OCTETS)
+            return _whole(file.data), media_type or file.media_type or OCTETS
         return None
 
 
 class _TextBody(msgspec.Struct, frozen=True, kw_only=True):
     template: TextTemplate
-    has_secret: bool
     is_optional: bool
 
-    def render(self, arguments: JsonObject) -> RenderedBody | None:
+    def render(self, arguments: JsonObject) -> Body | None:
         if self.template.single is not None and isinstance(value := self.template.value(arguments), FileArgument):
-            return RenderedBody(data=_whole(value.data), media_type=value.media_type or OCTETS)
+            return _whole(value.data), value.media_type or OCTETS
         text = self.template.render_element(arguments) if self.is_optional else self.template.render(arguments)
-        return None if text is None else RenderedBody(data=text.encode(), media_type=_TEXT)
+        return None if text is None else (text.encode(), _TEXT)
 
 
 BodyTemplate = _JsonBody | _FormBody | _MultipartBody | _FileBody | _TextBody
@@ -162,33 +152,28 @@ def compile_body(config: Http, scope: Scope, *, threads: DaemonThreadPool) -> Bo
         case "json_":
             return _JsonBody(
                 template=compile_json(config.json_, scope.at("json").taking_files()),
-                has_secret=has_secret_in(config.json_),
                 has_files=scope.inputs.has_files,
                 is_optional=is_optional,
             )
         case "form":
             return _FormBody(
                 template=compile_json(config.form, scope.at("form").taking_files(), null=UNDEFINED),
-                has_secret=has_secret_in(config.form),
                 is_optional=is_optional,
             )
         case "multipart":
             return _MultipartBody(
                 parts=tuple(compile_parts(config.multipart or {}, scope.at("multipart"), threads=threads)),
-                has_secret=has_secret_in(config.multipart),
                 is_optional=is_optional,
             )
         case "body" if isinstance(config.body, FileBody):
             return _FileBody(
                 source=compile_source(config.body.file, scope.at("body", "file"), threads=threads),
                 media_type=compile_media_type(config.body.type, scope.at("body", "type")),
-                has_secret=has_secret_in(config.body),
             )
         case "body":
             source = config.body if isinstance(config.body, str) else ""
             return _TextBody(
                 template=compile_text(source, scope.at("body").taking_files()),
-                has_secret=has_secret_in(source),
                 is_optional=is_optional,
             )
         case None:

@@ -23,6 +23,7 @@ from gateway.executors.http.fields import (
     check_cookie,
     check_header,
     checked_value,
+    has_secret_in,
     pairs_of,
 )
 from gateway.executors.http.streamed_body import StreamedBody
@@ -72,6 +73,8 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
     forwarded: tuple[str, ...]
     """Names of the caller's header fields that are passed on."""
     body: BodyTemplate | None
+    has_secret_body: bool
+    """Whether the file gives the body a secret."""
 
     def render(self, invocation: Invocation) -> Request:
         """Fill in the arguments.
@@ -80,16 +83,16 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
             ExecutionError: a value cannot stand where it would; the text names the place.
         """
         arguments = invocation.arguments
-        body = self.body.render(arguments) if self.body else None
+        body, media_type = (None if self.body is None else self.body.render(arguments)) or (None, "")
         headers = self._headers(invocation)
         if body is not None and "content-type" not in headers:
-            headers["content-type"] = Header(name="Content-Type", value=body.media_type, is_bound=False)
+            headers["content-type"] = Header(name="Content-Type", value=media_type, is_bound=False)
         return Request(
             method=self.method,
             url=self.fixed_url or _url(self.url, self.query, arguments),
             headers=tuple(headers.values()),
-            body=None if body is None else body.data,
-            has_secret_body=self.body is not None and self.body.has_secret,
+            body=body,
+            has_secret_body=self.has_secret_body,
         )
 
     def _headers(self, invocation: Invocation) -> dict[str, Header]:
@@ -153,6 +156,7 @@ def compile_request(
         cookies=cookies.merged,
         forwarded=_compile_forwarded(config.forward_headers, scope.at("forward_headers")),
         body=compile_body(config, scope, threads=threads),
+        has_secret_body=any(map(has_secret_in, (config.json_, config.form, config.multipart, config.body))),
     )
 
 

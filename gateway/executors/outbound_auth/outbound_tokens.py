@@ -1,14 +1,86 @@
-"""The access tokens that the gateway obtained for services, and the metadata of the servers that issue them."""
+"""The access tokens that the gateway obtained for services, and the metadata of the servers that issue them.
 
+Each is fetched once for all who ask for it at the same time, and kept for as long as it may be.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextvars import Context
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
+from gateway.bounded_map import BoundedMap
 from gateway.config.secrets.redactor import ObtainedSecrets
-from gateway.executors.outbound_auth.shared_fetches import SharedFetches
+from gateway.errors import ExecutionError
 
 if TYPE_CHECKING:  # what fetches them is imported for connections that sign in
     from gateway.executors.outbound_auth.metadata import ServerMetadata
     from gateway.executors.outbound_auth.token_client import AccessToken
+
+V = TypeVar("V")
+
+_MAX_KEPT: Final = 4096
+"""What is kept at the most: with token exchange that is one token of each caller."""
+
+
+class SharedFetches(Generic[V]):
+    """Values by key, fetched when they are asked for.
+
+    A fetch belongs to nobody who waits for it: one who is cancelled leaves it to the others. So it has to be bounded in
+    time by itself.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock: Final = clock
+        self._kept: Final[BoundedMap[bytes, V]] = BoundedMap(_MAX_KEPT, clock=clock)
+        self._running: Final[dict[bytes, asyncio.Task[V | ExecutionError]]] = {}
+
+    async def close(self) -> None:
+        """End what still runs."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def get(self, key: bytes, fetch: Callable[[], Awaitable[tuple[V, float]]]) -> V:
+        """Return what is kept, or else what `fetch` returns: a value, and for how many seconds to keep it.
+
+        Raises:
+            ExecutionError: the fetch failed; everybody who waited for it is told the same, and nothing is kept.
+        """
+        kept = self._kept.get(key)
+        if kept is not None:
+            return kept
+        task = self._running.get(key)
+        if task is None:
+            # A context of its own: its log lines and spans belong to no single call.
+            task = asyncio.get_running_loop().create_task(self._fetch(key, fetch), name="fetch", context=Context())
+            self._running[key] = task
+        await asyncio.wait([task])  # which leaves the task alone where the wait is cancelled
+        if task.cancelled():
+            raise ExecutionError("The server stopped before this was done")
+        result = task.result()
+        if isinstance(result, ExecutionError):
+            raise ExecutionError(str(result)) from result
+        return result
+
+    def discard(self, key: bytes, is_bad: Callable[[V], bool]) -> None:
+        """Forget a value that turned out to be no good, unless another one has taken its place."""
+        kept = self._kept.get(key)
+        if kept is not None and is_bad(kept):
+            self._kept.discard(key)
+
+    async def _fetch(self, key: bytes, fetch: Callable[[], Awaitable[tuple[V, float]]]) -> V | ExecutionError:
+        try:
+            value, seconds = await fetch()
+        except ExecutionError as error:
+            return error
+        finally:
+            del self._running[key]
+        if seconds > 0:
+            self._kept.put(key, value, expires=self._clock() + seconds)
+        return value
 
 
 class OutboundTokens:

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import signal
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
@@ -160,7 +159,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             raise ExecutionError("`cwd` would hold a NUL character")
         environment = self.environment.build(arguments, trace=trace)
         if isinstance(self.program, Argv):
-            argv: Sequence[str] = self.program.build(arguments)
+            argv = self.program.build(arguments)
         else:
             assert folder is not None  # noqa: S101 - each script has one
             argv, environment = self.program.write(arguments, environment, folder)

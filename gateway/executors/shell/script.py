@@ -22,7 +22,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(
         self, arguments: JsonObject, environment: Mapping[str, str], folder: Path
-    ) -> tuple[Sequence[str], Mapping[str, str]]:
+    ) -> tuple[list[str], dict[str, str]]:
         """Write it and its inputs; return its command line, and the environment beneath the one that is given.
 
         Raises:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gateway.errors import ExecutionError
-from gateway.executors.outbound_auth.shared_fetches import SharedFetches
+from gateway.executors.outbound_auth.outbound_tokens import SharedFetches
 
 
 @dataclass

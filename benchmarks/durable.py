@@ -36,8 +36,8 @@ async def durable(gateway: Gateway, *, rounds: int, seconds: float) -> list[Row]
         costs[what].append((await http_round(server, ask, era, seconds=seconds)).cpu_seconds * 1e6)
 
     with tempfile.TemporaryDirectory(dir=_TMPFS if _TMPFS.is_dir() else None) as directory:
-        file = _file(Path(directory))
-        async with _serving(gateway, file, state=directory) as kept, _serving(gateway, file, state="none") as forgotten:
+        file, state = _file(Path(directory)), f"{directory}/state"  # beside the file, it would be watched with that
+        async with _serving(gateway, file, state=state) as kept, _serving(gateway, file, state="none") as forgotten:
             poll = Ask("tasks/get", {"taskId": await _created(kept)}, capabilities=TASKS)
             for _ in range(rounds):
                 await measure("plain", kept, _ECHO, Era.MODERN)

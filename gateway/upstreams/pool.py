@@ -12,7 +12,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final, TypeVar
 
-import msgspec
 import structlog
 
 from gateway.access.call_limits.concurrency import Permit
@@ -24,7 +23,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.upstreams.circuit_breaker import CircuitBreaker
 from gateway.upstreams.client.caller import Caller
-from gateway.upstreams.client.server_messages import QUESTIONS
+from gateway.upstreams.client.server_messages import QUESTIONS, Listener
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.connecting import Way, connect
 from gateway.upstreams.failures import (
@@ -51,18 +50,10 @@ _FOR_EVER: Final = 1e8
 """Seconds: calls bring deadlines of their own."""
 
 
-class PoolListener(msgspec.Struct, frozen=True, kw_only=True):
-    """Callbacks for what an upstream says outside of calls."""
-
-    opened: Callable[[], None]
-    lists_changed: Callable[[str], None]
-    resource_updated: Callable[[str], None]
-
-
 class SessionPool:
     """All sessions with one upstream."""
 
-    def __init__(self, name: str, config: Upstream, spec: ServerSpec, *, listener: PoolListener) -> None:
+    def __init__(self, name: str, config: Upstream, spec: ServerSpec, *, listener: Listener) -> None:
         self.name: Final = name
         self.config = config
         self._spec: Final = spec
@@ -300,7 +291,7 @@ class SessionPool:
         session.closed.add_done_callback(lambda closed: self._lost(session, closed.result()))
         self.said_at = session.used_at = monotonic()
         self.circuit.connected()
-        self._listener.opened()
+        self._listener.session_opened()
         log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
         return session
 
@@ -310,7 +301,7 @@ class SessionPool:
             self.circuit.lost(reason)
             log.warning("upstream lost", upstream=self.name, reason=reason)
             self.drop(session)
-            self._listener.lists_changed("")
+            self._listener.lists_changed()
 
     def _declared(self, caller: Caller | None) -> JsonObject:
         """The capabilities of a legacy session: its client's, or all that the keys allow where it is nobody's."""

@@ -15,7 +15,7 @@ from gateway.config.models.upstreams import Upstream
 from gateway.errors import RpcError
 from gateway.json_types import Json
 from gateway.upstreams.failures import UpstreamError
-from gateway.upstreams.pool import PoolListener, SessionPool
+from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.server_lists import RememberedLists, ServerLists, discover
 from gateway.upstreams.spec import ServerSpec
 
@@ -27,7 +27,7 @@ _LOOK_SECONDS: Final = 5.0
 
 
 class UpstreamServer:
-    """Keeps in touch with one upstream from `start` to `close`."""
+    """Keeps in touch with one upstream from `start` to `close`. The `Listener` of its sessions."""
 
     def __init__(  # noqa: PLR0913 - what it is, and whom it tells
         self,
@@ -55,12 +55,12 @@ class UpstreamServer:
         """
         self.name: Final = name
         self._wake: Final = asyncio.Event()
-        listener = PoolListener(opened=self._wake.set, lists_changed=self._lists_changed, resource_updated=updated)
-        self.pool: Final = SessionPool(name, config, spec, listener=listener)
+        self.pool: Final = SessionPool(name, config, spec, listener=self)
         self._memory: Final = memory
         self._connection: Final = connection
         self._watched: frozenset[str] = frozenset()
         self._changed: Final = changed
+        self._updated: Final = updated
         self._known: Final = asyncio.Event()
         self._is_stale = True
         """Whether the lists may be others than those that are known."""
@@ -91,6 +91,17 @@ class UpstreamServer:
         if uris != self._watched:
             self._watched = uris
             self._wake.set()
+
+    def session_opened(self) -> None:
+        self._wake.set()
+
+    def lists_changed(self) -> None:
+        """Ask again soon; the end of a session counts, too: what changed since was not announced."""
+        self._is_stale = True
+        self._wake.set()
+
+    def resource_updated(self, uri: str) -> None:
+        self._updated(uri)
 
     def reconnect(self) -> None:
         """Connect anew now, whatever was to be waited for, and ask for its lists again."""
@@ -172,11 +183,6 @@ class UpstreamServer:
             shown["reason"] = pool.circuit.reason
             shown["next_try_seconds"] = pool.circuit.seconds_to_next_try
         return shown
-
-    def _lists_changed(self, _kind: str) -> None:
-        """Ask again soon; the end of a session counts, too: what changed since was not announced."""
-        self._is_stale = True
-        self._wake.set()
 
     @property
     def _wants_lists(self) -> bool:

@@ -3,7 +3,7 @@
 import math
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum, auto
 from typing import Final
@@ -17,6 +17,7 @@ from gateway.cli.client.client import Listener, RemoteError, every_page
 from gateway.config.settings import PREFIX
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.header_parameters import header_parameters
 from gateway.wire import headers, meta
 from gateway.wire.accept import EVENT_STREAM
 from gateway.wire.accept import JSON as JSON_TYPE
@@ -130,14 +131,11 @@ class RemoteClient:
             "Content-Type": JSON_TYPE,
             "Accept": f"{JSON_TYPE}, {EVENT_STREAM}",
             meta.HEADER_PROTOCOL_VERSION: LATEST_MODERN,
-            meta.HEADER_METHOD: method,
+            **headers.request_fields(method, params),
         }
-        if (parameter := headers.NAME_PARAM.get(method)) is not None:
-            fields[meta.HEADER_NAME] = headers.encode(params[parameter])
         if method == "tools/call":
-            schema = (await self._tool(params["name"])).get("inputSchema", {})
-            for name, value in _mirrored(schema, params.get("arguments", {})):
-                fields[meta.HEADER_PARAM_PREFIX + name] = headers.encode(value)
+            mirrored, _ = header_parameters((await self._tool(params["name"])).get("inputSchema", {}))
+            fields |= headers.parameter_fields(mirrored, params.get("arguments", {}))
         return fields
 
     async def _tool(self, name: str) -> JsonObject:
@@ -181,19 +179,6 @@ def decoded(body: bytes) -> Json:
         return exact_json.loads(body)
     except orjson.JSONDecodeError:
         return None
-
-
-def _mirrored(schema: JsonObject, arguments: Json) -> Iterator[tuple[str, str]]:
-    """Header name and value for each argument that is marked with x-mcp-header (2026-07-28 server/tools)."""
-    if not isinstance(arguments, dict):
-        return
-    for name, property_schema in schema.get("properties", {}).items():
-        value = arguments.get(name)
-        if value is None or not isinstance(property_schema, dict):
-            continue
-        if header := property_schema.get("x-mcp-header"):
-            yield header, value if isinstance(value, str) else orjson.dumps(value).decode()
-        yield from _mirrored(property_schema, value)
 
 
 def unreachable(url: str, error: Exception) -> RemoteError:

@@ -1,10 +1,11 @@
 """Takes what a server says by itself: notifications go to the caller of the request, questions to its client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final, Protocol
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.caller import OpenCall
@@ -13,11 +14,7 @@ from gateway.upstreams.failures import UpstreamError
 from gateway.wire import jsonrpc, meta
 from gateway.wire.jsonrpc import Notification, Request, RequestId
 
-LIST_KINDS: Final[Mapping[str, str]] = {
-    "notifications/tools/list_changed": "tools",
-    "notifications/prompts/list_changed": "prompts",
-    "notifications/resources/list_changed": "resources",
-}
+_LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 QUESTIONS: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -29,30 +26,31 @@ QUESTIONS: Final[Mapping[str, str]] = {
 class Listener(Protocol):
     """Hears what a server says outside of requests."""
 
-    def lists_changed(self, kind: str) -> None: ...
+    def session_opened(self) -> None: ...
+    def lists_changed(self) -> None:
+        """A list of it may be another now."""
+
     def resource_updated(self, uri: str) -> None: ...
-
-
-class BeginTask(Protocol):
-    def __call__(self, work: Coroutine[Json, Json, None], *, name: str) -> asyncio.Task[None]: ...
 
 
 class ServerMessages:
     """The messages of one session that are no responses."""
 
-    def __init__(self, listener: Listener, *, send: Callable[[JsonObject], Awaitable[None]], begin: BeginTask) -> None:
-        """Take nothing yet; `send` sends the responses to the server's requests, which tasks of `begin` make."""
+    def __init__(
+        self, listener: Listener, *, send: Callable[[JsonObject], Awaitable[None]], tasks: BackgroundTasks
+    ) -> None:
+        """Take nothing yet; `send` sends the responses to the server's requests, which `tasks` make."""
         self.calls: Final[dict[RequestId, OpenCall]] = {}
         """The open requests of callers, by id, in the order in which they began."""
         self._listener: Final = listener
         self._send: Final = send
-        self._begin: Final = begin
+        self._tasks: Final = tasks
         self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
 
     def take(self, message: Incoming, *, during: RequestId | None) -> None:
         """Take a message. An `Inbox`."""
         if isinstance(message, Request):
-            task = self._begin(self._answer(message, during), name="answer upstream")
+            task = self._tasks.begin(self._answer(message, during), name="answer upstream")
             self._answering[message.id] = task
             task.add_done_callback(lambda _: self._answering.pop(message.id, None))
         else:
@@ -71,8 +69,8 @@ class ServerMessages:
                     task.cancel()
             case "notifications/resources/updated" if isinstance(uri := params.get("uri"), str):
                 self._listener.resource_updated(uri)
-            case method if method in LIST_KINDS:
-                self._listener.lists_changed(LIST_KINDS[method])
+            case method if method in _LIST_CHANGED:
+                self._listener.lists_changed()
 
     def _progress(self, params: JsonObject) -> None:
         call = self.calls.get(params.get("progressToken", ""))

@@ -2,9 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -16,7 +16,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.caller import Caller, OpenCall
 from gateway.upstreams.client.link import Link, Outgoing
-from gateway.upstreams.client.server_messages import LIST_KINDS, Listener, ServerMessages
+from gateway.upstreams.client.server_messages import Listener, ServerMessages
 from gateway.upstreams.failures import NotMcpError, UpstreamError
 from gateway.wire import headers, jsonrpc, meta
 from gateway.wire.headers import HeaderParameter
@@ -28,6 +28,7 @@ log: Final = structlog.get_logger(__name__)
 CLIENT_INFO: Final[JsonObject] = {"name": "mcp-gateway", "version": __version__}
 _CANCEL_SECONDS: Final = 5.0
 _RELISTEN_SECONDS: Final = 1.0
+_RESOURCES: Final = "resourceSubscriptions"
 
 
 class Session:
@@ -46,10 +47,10 @@ class Session:
         link.token, link.is_anonymous = token, is_anonymous
         self._link: Final = link
         self._listener: Final = listener
-        self._incoming: Final = ServerMessages(listener, send=self._respond, begin=self._begin)
         self._declared: Final = capabilities
         self._ids: Final = itertools.count(1)
         self._tasks: Final = BackgroundTasks()
+        self._incoming: Final = ServerMessages(listener, send=self._respond, tasks=self._tasks)
         self._watching: asyncio.Task[None] | None = None
         self._log_level: str | None = None
         self.era = Era.MODERN
@@ -148,7 +149,7 @@ class Session:
         except asyncio.CancelledError:
             # 2025-06-18 basic/utilities/cancellation: clients must not cancel `initialize`.
             if method not in {"initialize", "server/discover"}:
-                self._begin(self._cancel(request_id), name="cancel at upstream")
+                self._tasks.begin(self._cancel(request_id), name="cancel at upstream")
             raise
         finally:
             self._incoming.calls.pop(request_id, None)
@@ -168,7 +169,7 @@ class Session:
     def roots_changed(self) -> None:
         """Tell a legacy server that its client has other roots; a modern one is told roots when it asks."""
         if self.era is Era.LEGACY and "roots" in self._declared:
-            self._begin(self._tell_roots_changed(), name="tell upstream of roots")
+            self._tasks.begin(self._tell_roots_changed(), name="tell upstream of roots")
 
     async def _tell_roots_changed(self) -> None:
         with suppress(UpstreamError):
@@ -235,7 +236,8 @@ class Session:
         if self._watching is not None:
             self._watching.cancel()
         listening = self._listen() if self.era is Era.MODERN else self._link.listen(self._session_fields)
-        self._watching = self._begin(listening, name="listen to upstream")
+        self._watching = self._tasks.begin(listening, name="listen to upstream")
+        self._watching.add_done_callback(_log_failure)
 
     async def _listen(self) -> None:
         """`subscriptions/listen` (2026-07-28 basic/patterns/subscriptions), again and again."""
@@ -245,7 +247,7 @@ class Session:
             if _mapping(self.capabilities.get(kind)).get("listChanged")
         }
         if self.subscribed:
-            wanted["resourceSubscriptions"] = sorted(self.subscribed)
+            wanted[_RESOURCES] = sorted(self.subscribed)
         while wanted:
             try:
                 await self.request("subscriptions/listen", {"notifications": wanted})
@@ -256,9 +258,8 @@ class Session:
                     return
             # A server that ends the stream at once must not be asked in a tight loop.
             await asyncio.sleep(_RELISTEN_SECONDS)
-            for kind in LIST_KINDS.values():  # what changed meanwhile was not announced to us
-                if f"{kind}ListChanged" in wanted:
-                    self._listener.lists_changed(kind)
+            if wanted.keys() - {_RESOURCES}:  # what changed meanwhile was not announced to us
+                self._listener.lists_changed()
 
     # What goes out.
 
@@ -310,11 +311,6 @@ class Session:
 
     async def _respond(self, message: JsonObject) -> None:
         await self._link.send(message, self._session_fields())
-
-    def _begin(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        task = self._tasks.begin(work, name=name)
-        task.add_done_callback(_log_failure)
-        return task
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from gateway.access.call_limits.concurrency import Permit
 from gateway.access.identity.credentials import Credential
 from gateway.errors import ExecutionError
 from gateway.executors.processes.bounded_buffer import BoundedBuffer
@@ -100,7 +101,7 @@ class StdioLink:
             code = await self._processes.run(
                 self._command(self._input),
                 deadline=loop.time() + _FOR_EVER,
-                permit=_NO_PERMIT,
+                permit=Permit(()),  # it is no call
                 sinks=Sinks(stdout=self._take, stderr=self._take_stderr),
             )
         except ExecutionError as error:
@@ -188,11 +189,3 @@ class LineTail:
         """The lines, the newest last."""
         lines = [*self._lines, *([self._rest] if self._rest else [])]
         return b"\n".join(lines).decode(errors="replace")
-
-
-class _NoPermit:
-    def hold_until_done(self, task: asyncio.Task[None]) -> None:
-        """Hold nothing: an upstream's process is no call."""
-
-
-_NO_PERMIT: Final = _NoPermit()

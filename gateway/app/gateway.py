@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -21,7 +21,7 @@ from gateway.app.components import Components
 from gateway.app.listeners import HTTP_SERVING, Listeners, check_view, take_sockets
 from gateway.app.reports.metrics import DaemonMetrics
 from gateway.app.reports.status import sources
-from gateway.app.signals import ExitWatchdog, StopSignals, on_sighup
+from gateway.app.signals import ExitWatchdog, on_sighup, on_stop_signals
 from gateway.app.systemd_notify import ServiceManager
 from gateway.app.workers.worker import Worker
 from gateway.background_tasks import BackgroundTasks
@@ -149,23 +149,18 @@ class Gateway:
         self._watchdog = watchdog = ExitWatchdog(on_exit=exit_now)
         watchdog.start()
         tune_interpreter()
-        stop = StopSignals(on_stop=self._stop_wanted.set, watchdog=watchdog, seconds=seconds)
-        with stop, self._replacement(watchdog, seconds=seconds):
-            await self.start()
-            await self._stop_wanted.wait()
-            watchdog.arm(seconds=seconds)
-            await self.stop()
+        on_stop_signals(self._stop_wanted.set, watchdog=watchdog, seconds=seconds)
+        if self._worker is not None:
+            on_stop_signals(self._leave_sockets, watchdog=watchdog, seconds=seconds, signals=[signal.SIGUSR2])
+        await self.start()
+        await self._stop_wanted.wait()
+        watchdog.arm(seconds=seconds)
+        await self.stop()
 
-    def _replacement(self, watchdog: ExitWatchdog, *, seconds: float) -> AbstractContextManager[object]:
-        """A handler of the signal by which a worker leaves its sockets to another one, and stops."""
-        if self._worker is None:
-            return nullcontext()
-
-        def leave() -> None:
-            self._leaves_sockets = True
-            self._stop_wanted.set()
-
-        return StopSignals(on_stop=leave, watchdog=watchdog, seconds=seconds, signals=[signal.SIGUSR2])
+    def _leave_sockets(self) -> None:
+        """Stop, and leave the sockets to the worker that replaces this one."""
+        self._leaves_sockets = True
+        self._stop_wanted.set()
 
     async def start(self) -> None:
         """Begin to listen.

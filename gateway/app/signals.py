@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from types import FrameType, TracebackType
-from typing import Final, Self
+from types import FrameType
+from typing import Final
 
 from gateway.held_signals import came_early
 
@@ -51,71 +51,54 @@ class ExitWatchdog:
         self.exit_now(first[1])
 
 
-class StopSignals:
-    """Handlers of SIGINT and SIGTERM, or others: the first signal asks to stop, the second ends the process."""
+def on_stop_signals(
+    stop: Callable[[], None],
+    *,
+    watchdog: ExitWatchdog,
+    seconds: float,
+    signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+) -> None:
+    """Call `stop` at the first of these signals, and arm the watchdog with `seconds`; the second ends the process.
 
-    def __init__(
-        self,
-        *,
-        on_stop: Callable[[], None],
-        watchdog: ExitWatchdog,
-        seconds: float,
-        signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
-    ) -> None:
-        """Set nothing yet; the watchdog is armed with `seconds` at the first signal."""
-        self._seconds: Final = seconds
-        self._signals: Final = signals
-        self._on_stop: Final = on_stop
-        self._watchdog: Final = watchdog
-        self._was_signalled = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def __enter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
-        if threading.current_thread() is threading.main_thread():
-            for number in self._signals:
-                if came_early(signal.signal(number, self._handle)):
-                    self._handle(number, None)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Keep the handlers: until the process has ended, a second signal must end it."""
-
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        if self._was_signalled:
-            self._watchdog.exit_now(128 + number)
-        self._was_signalled = True
-        self._watchdog.arm(seconds=self._seconds)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._on_stop)
-
-
-class StartSignals:
-    """Handlers of SIGINT and SIGTERM that cancel a start, until `StopSignals` sets its own.
-
-    The context suppresses the cancellation: a daemon that was asked to stop has not failed.
+    The handlers stay until the process has ended: a second signal must end it.
     """
+    loop, was_signalled = asyncio.get_running_loop(), False
 
-    def __init__(self) -> None:
-        self._was_cancelled = False
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal was_signalled
+        if was_signalled:
+            watchdog.exit_now(128 + number)
+        was_signalled = True
+        watchdog.arm(seconds=seconds)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop)
 
-    def __enter__(self) -> Self:
-        task = asyncio.current_task()
+    if threading.current_thread() is threading.main_thread():
+        for number in signals:
+            if came_early(signal.signal(number, handle)):
+                handle(number, None)
 
-        def cancel() -> None:
-            self._was_cancelled = task is not None and task.cancel()
 
-        watchdog = ExitWatchdog(on_exit=lambda: None)
-        watchdog.start()
-        StopSignals(on_stop=cancel, watchdog=watchdog, seconds=_START_SECONDS).__enter__()
-        return self
+@contextmanager
+def cancelled_by_signals() -> Iterator[None]:
+    """Let SIGINT and SIGTERM cancel a start, until the daemon sets handlers of its own.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        return self._was_cancelled and isinstance(error, asyncio.CancelledError)
+    The cancellation is suppressed: a daemon that was asked to stop has not failed.
+    """
+    task, was_cancelled = asyncio.current_task(), False
+
+    def cancel() -> None:
+        nonlocal was_cancelled
+        was_cancelled = task is not None and task.cancel()
+
+    watchdog = ExitWatchdog(on_exit=lambda: None)
+    watchdog.start()
+    on_stop_signals(cancel, watchdog=watchdog, seconds=_START_SECONDS)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not was_cancelled:
+            raise
 
 
 @contextmanager

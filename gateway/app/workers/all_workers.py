@@ -40,26 +40,26 @@ class AllWorkers:
         """Answers for this worker alone; None where the console is not served."""
 
     async def status(self, own: JsonObject) -> JsonObject:
-        return status_of_all({self._worker.number: self._own_status(own), **await self._siblings.get("/status")})
+        return status_of_all({self._worker.number: self._own_status(own), **await self._siblings.ask("GET", "/status")})
 
     async def readiness(self, own: JsonObject) -> JsonObject:
-        found = await self._siblings.get("/ready")
+        found = await self._siblings.ask("GET", "/ready")
         return readiness_of_all([own, *(each for each in found.values() if each is not None)])
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
         """The metrics of all."""
-        (own, _), found = await asyncio.gather(self._metrics.exposition(_PLAIN), self._siblings.get("/metrics"))
+        (own, _), found = await asyncio.gather(self._metrics.exposition(_PLAIN), self._siblings.ask("GET", "/metrics"))
         texts = [own.decode(), *(each for each in found.values() if isinstance(each, str))]
         return await asyncio.to_thread(metrics_of_all, texts, accept)
 
     async def reload(self, own: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
         """Reload all, this one with `own`."""
-        report, found = await asyncio.gather(own(), self._siblings.post("/reload", seconds=RELOAD_SECONDS))
+        report, found = await asyncio.gather(own(), self._siblings.ask("POST", "/reload", seconds=RELOAD_SECONDS))
         return {**report, "problems": joined([report, *filter(None, found.values())], "problems")}
 
     async def set_log_level(self, level: str) -> None:
         """Set the level of the siblings."""
-        await self._siblings.post(f"/log-level?level={level}")
+        await self._siblings.ask("POST", f"/log-level?level={level}")
 
     async def ask_console(self, method: str, path: str) -> Sequence[Json]:
         """Have the siblings answer a path of the console, and return what they have."""

@@ -4,8 +4,6 @@ Each worker answers for itself alone there; whichever is asked on the admin API 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -27,18 +25,8 @@ class Siblings:
         self._directory: Final = directory
         self._without: Final = without
 
-    async def get(self, path: str) -> dict[int, Json]:
-        """The answers to a GET, by the worker's number; None where there was none."""
-        return await self._ask("GET", path, seconds=ANSWER_SECONDS)
-
-    async def post(self, path: str, *, seconds: float = ANSWER_SECONDS) -> dict[int, Json]:
-        return await self._ask("POST", path, seconds=seconds)
-
-    async def ask(self, method: str, path: str) -> dict[int, Json]:
-        """The answers to any request, by the worker's number; None where there was none."""
-        return await self._ask(method, path, seconds=ANSWER_SECONDS)
-
-    async def _ask(self, method: str, path: str, *, seconds: float) -> dict[int, Json]:
+    async def ask(self, method: str, path: str, *, seconds: float = ANSWER_SECONDS) -> dict[int, Json]:
+        """The answers to a request, by the worker's number; None where there was none."""
         numbers = [number for number in await asyncio.to_thread(self._numbers) if number != self._without]
         answers = await asyncio.gather(*(self._ask_one(number, method, path, seconds) for number in numbers))
         return dict(zip(numbers, answers, strict=True))
@@ -48,19 +36,14 @@ class Siblings:
         return sorted(int(name) for name in names if name.isdigit())
 
     async def _ask_one(self, number: int, method: str, path: str, seconds: float) -> Json:
+        connector = aiohttp.UnixConnector(path=str(self._directory / f"{number}{_SUFFIX}"))
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             async with (
-                self._session(number, timeout) as session,
+                aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
                 session.request(method, f"http://worker{path}") as got,
             ):
                 return orjson.loads(await got.read()) if got.status < 300 else None
         # A worker that is being replaced, or hangs, is missing from the answer, and costs no more than the time.
         except (OSError, aiohttp.ClientError, TimeoutError, ValueError):
             return None
-
-    @asynccontextmanager
-    async def _session(self, number: int, bound: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientSession]:
-        connector = aiohttp.UnixConnector(path=str(self._directory / f"{number}{_SUFFIX}"))
-        async with aiohttp.ClientSession(connector=connector, timeout=bound) as session:
-            yield session

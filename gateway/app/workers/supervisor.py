@@ -67,7 +67,8 @@ class Supervisor:
         """
         redactor = Redactor([*own_secrets(os.environ)])
         settings = self._settings
-        with Logs(level=settings.log_level, style=settings.log_format, mask=redactor.text), self._signals():
+        with Logs(level=settings.log_level, style=settings.log_format, mask=redactor.text):
+            self._handle_signals()
             if not self._activated:
                 self._sockets = await bound_sockets(settings, load(settings.config).document.listen)
             with private_directory() as self._directory:
@@ -136,7 +137,7 @@ class Supervisor:
         for each in self._running:
             if not each.is_ready:
                 each.send(signal.SIGHUP)  # which it holds until it can act on it
-        found = await Siblings(self._directory).post("/reload", seconds=RELOAD_SECONDS)
+        found = await Siblings(self._directory).ask("POST", "/reload", seconds=RELOAD_SECONDS)
         problems = {problem for report in found.values() if report for problem in report["problems"]}
         served = f"Serving the last good configuration: {len(problems)} problems" if problems else self._summary()
         self._manager.ready(served)
@@ -221,15 +222,19 @@ class Supervisor:
     def _summary(self) -> str:
         return f"Serving with {self._count} workers"
 
-    def _signals(self) -> "_Signals":
-        return _Signals(
-            {
-                signal.SIGTERM: lambda: self._stop(signal.SIGTERM),
-                signal.SIGINT: lambda: self._stop(signal.SIGINT),
-                signal.SIGHUP: lambda: self._begin("reload", self._reload()),
-                signal.SIGUSR2: self._replace,
-            }
-        )
+    def _handle_signals(self) -> None:
+        """Handle them until the process has ended: their default actions would tell a wrong exit code."""
+        handlers: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGTERM: lambda: self._stop(signal.SIGTERM),
+            signal.SIGINT: lambda: self._stop(signal.SIGINT),
+            signal.SIGHUP: lambda: self._begin("reload", self._reload()),
+            signal.SIGUSR2: self._replace,
+        }
+        for number, handle in handlers.items():
+            before = signal.getsignal(number)
+            asyncio.get_running_loop().add_signal_handler(number, handle)
+            if came_early(before):
+                handle()
 
     @asynccontextmanager
     async def _ended(self) -> AsyncIterator[None]:
@@ -248,24 +253,6 @@ class Supervisor:
         """Leave the sockets to the workers, who refuse new connections when they have closed theirs."""
         for each in (each for several in self._sockets.values() for each in several):
             each.close()
-
-
-class _Signals:
-    """Handlers of signals on the event loop, in a `with` block."""
-
-    def __init__(self, handlers: dict[signal.Signals, Callable[[], object]]) -> None:
-        self._handlers: Final = handlers
-
-    def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number, handle in self._handlers.items():
-            before = signal.getsignal(number)
-            loop.add_signal_handler(number, handle)
-            if came_early(before):
-                handle()
-
-    def __exit__(self, *_: object) -> None:
-        """Keep the handlers: until the process has ended, its default actions would tell a wrong exit code."""
 
 
 def _exit_code_of(code: int) -> int:

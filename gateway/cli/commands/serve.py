@@ -9,7 +9,7 @@ import structlog
 
 from gateway.app.gateway import Gateway
 from gateway.app.listeners import take_sockets
-from gateway.app.signals import StartSignals
+from gateway.app.signals import cancelled_by_signals
 from gateway.app.workers.worker import take_worker
 from gateway.cli.console import Console
 from gateway.cli.options import (
@@ -104,7 +104,7 @@ async def run(options: Namespace, _out: Console, _hints: Console) -> int:
         supervisor = import_module(_SUPERVISOR).Supervisor
         code: int = await supervisor(settings, count=settings.worker_count, activated=take_sockets()).run()
         return code
-    with StartSignals():
+    with cancelled_by_signals():
         async with Gateway(settings, worker=worker) as gateway:
             try:
                 await gateway.serve()

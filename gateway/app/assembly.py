@@ -35,6 +35,7 @@ from gateway.state.state import State, directory_of
 from gateway.tasks.leases import Leases
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.sqlite_store import TASKS, open_task_store
+from gateway.tasks.task import decode_memory
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
@@ -148,6 +149,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     dispatcher.notifier.watch_changed = lambda: _watch_upstreams(components)
     dispatcher.notifier.roots_changed = upstreams.roots_changed
     dispatcher.notifier.session_ended = upstreams.session_ended
+    dispatcher.tasks.runner.cancelled = lambda task: upstreams.give_up(decode_memory(task.memory).results)
     pipeline.store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     pipeline.store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
     stack.push_async_callback(reloader.close)

@@ -124,6 +124,10 @@ class Upstreams(OptionalSource["UpstreamSource"]):
         if self.made is not None:
             self.made.session_ended(session_id)
 
+    def give_up(self, kept: JsonObject) -> None:
+        if self.made is not None:
+            self.made.parked.give_up(kept)
+
 
 def openapi_documents(*, services: Services, documents: DocumentStore | None) -> "OptionalSource[OpenApiSource]":
     """The OpenAPI documents of the file, if it has any; those with URLs are remembered in `documents`."""

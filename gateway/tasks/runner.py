@@ -54,6 +54,8 @@ class TaskRunner:
         self.clock: Final = clock
         self.limiter: Final = TaskLimiter()
         self.observers: Final[list[TaskObserver]] = []
+        self.cancelled: Callable[[Task], None] = lambda _: None
+        """Told of a task that was cancelled, with all that it had kept until then."""
         self.id: Final = store.process or secrets.token_hex(8)
         """The name of this process in the records of what it runs."""
         self._work: Final = work
@@ -177,13 +179,16 @@ class TaskRunner:
 
     async def cancel(self, task_id: str, message: str = "") -> None:
         """Stop a task's work with all that it has started. One that has ended stays as it is."""
+        before: list[Task] = []
 
         def cancelled(task: Task) -> Task:
+            before[:] = [task]
             return replace(task, status=TaskStatus.CANCELLED, message=message, questions=b"", memory=b"")
 
         # Written first: another process would begin again what is stopped, by the old record.
         if await self._change(task_id, cancelled) is not None:
             self._stop(task_id)
+            self.cancelled(*before)
 
     async def drain(self, seconds: float) -> None:
         """Give what runs this long to end; then hand it over to the next process, or let it fail."""

@@ -128,6 +128,12 @@ class ParkedCalls:
         self._calls.pop(call.id, None)
         call.task.cancel()
 
+    def give_up(self, kept: JsonObject) -> None:
+        """End the call that waits for an answer, if it is among what its request has kept: nobody will answer."""
+        call = self._calls.get(str(kept.get(_KEY)))
+        if call is not None and call.caller is None:
+            self.end(call)
+
     async def close(self) -> None:
         calls = [*self._calls.values()]
         for call in calls:

@@ -154,6 +154,22 @@ async def test_where_the_client_knows_tasks_a_call_that_asks_becomes_one(
     assert int(await text(client, "shelf_times_asked")) - before == 1
 
 
+@pytest.mark.parametrize("way", [way for way in WAYS if way.era == "legacy"], ids=str, indirect=True)
+async def test_a_task_that_is_cancelled_while_it_asks_cancels_its_call_upstream(
+    way: Way, daemon: Daemon, newcomer: Newcomer, tmp_path: Path
+) -> None:
+    client = await newcomer(MODERN, capabilities={**EVERYTHING, "extensions": {TASKS: {}}}, daemon=daemon)
+    mark = tmp_path / "mark"
+    task = (await client.call("shelf_ask_name", mark=str(mark))).result
+    assert (await client.ask("tasks/get", {"taskId": task["taskId"]})).result["status"] == "input_required"
+
+    await client.ask("tasks/cancel", {"taskId": task["taskId"]})
+
+    async with asyncio.timeout(30):
+        while not (mark.exists() and mark.read_text() == "cancelled"):
+            await asyncio.sleep(0.02)
+
+
 @asynccontextmanager
 async def with_one_place(folder: Path, more: str = "") -> AsyncIterator[Daemon]:
     """A daemon whose upstream has room for one call."""

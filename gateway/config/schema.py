@@ -41,6 +41,14 @@ def document_schema() -> dict[str, Json]:
 class _Generator(GenerateJsonSchema):
     """Adds the fields' docstrings, and that a value which is one interpolation takes its field's type."""
 
+    def generate_inner(self, schema: Json) -> JsonSchemaValue:
+        """Describe a model within another one as if pydantic had built it as a part of that (`Model`)."""
+        model: type[Model] | None = schema.get("metadata", {}).get("model")
+        if model is None:
+            return super().generate_inner(schema)
+        model.model_rebuild()
+        return super().generate_inner(model.__pydantic_core_schema__)
+
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         written = super().model_schema(schema)
         said = _attribute_docstrings(schema["cls"])

@@ -36,8 +36,18 @@ class Model(BaseModel):
         frozen=True,
         strict=True,
         arbitrary_types_allowed=True,
-        defer_build=True,  # most are parts of one model, which holds all that would be built for them
+        defer_build=True,
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Leave a model within another one to itself: its validator is built when the first file has it.
+
+        Pydantic would build one of all that a model may hold, of which most files use little.
+        """
+        if handler.field_name is None:  # not within another
+            return handler(source)
+        return core_schema.no_info_plain_validator_function(cls.model_validate, metadata={"model": cls})
 
 
 M = TypeVar("M", bound=Model)

@@ -9,7 +9,6 @@ What a call is told of a limit of time, number or rate is worded here for all ro
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Self
@@ -41,8 +40,7 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Location:
+class Location(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A place in a source file; line and column count from 1."""
 
     file: Path

@@ -33,8 +33,9 @@ tool's place meanwhile.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+import msgspec
 
 from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
@@ -91,22 +92,19 @@ class ProtocolError(RpcError):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Annotated:
+class _Annotated(msgspec.Struct, frozen=True, kw_only=True):
     annotations: JsonObject | None = None
     """Hints for the client: `audience` (a list of `user` and `assistant`), `priority` (0 to 1), and since 2025-06-18
     `lastModified` (ISO 8601). See the schema's `Annotations`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text(_Annotated):
+class Text(_Annotated, frozen=True):
     """A text block. A function that returns a `str` need not wrap it."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Image(_Annotated):
+class Image(_Annotated, frozen=True):
     """An image block."""
 
     data: bytes
@@ -115,8 +113,7 @@ class Image(_Annotated):
     """Such as `image/png`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Audio(_Annotated):
+class Audio(_Annotated, frozen=True):
     """An audio block (since 2025-03-26; clients of 2024-11-05 get an embedded resource with the same bytes)."""
 
     data: bytes
@@ -125,8 +122,7 @@ class Audio(_Annotated):
     """Such as `audio/wav`."""
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedResource(_Annotated):
+class EmbeddedResource(_Annotated, frozen=True):
     """A resource's contents inside a result."""
 
     uri: str
@@ -136,8 +132,7 @@ class EmbeddedResource(_Annotated):
     mime_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceLink(_Annotated):
+class ResourceLink(_Annotated, frozen=True):
     """A reference to a resource that the client may read; it need not be listed.
 
     Since 2025-06-18; older clients get its title and URI as text.
@@ -158,8 +153,7 @@ Content = Text | Image | Audio | EmbeddedResource | ResourceLink
 """A block of a result. A function may return one, or a list of them in which other values may stand, too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The user's answer to `elicit` or `elicit_url`.
 
     Declining is an answer: the function decides what becomes of it.
@@ -172,8 +166,7 @@ class Answer:
     `elicit_url` an accepted answer usually has an empty object."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """The message that the client's model wrote for `sample`."""
 
     text: str
@@ -187,8 +180,7 @@ class Sample:
     """`endTurn`, `stopSequence`, `maxTokens`, `toolUse`, or whatever the client says."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The task that a call has become: it outlives its request (`task:` in the file)."""
 
     id: str

@@ -4,8 +4,9 @@ A part needs no further check: what the caller may not see is as unknown in it a
 primitive is in every part, and its scopes are checked when it is used.
 """
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from gateway.bounded_map import BoundedMap
 from gateway.catalog.catalog import Catalog

@@ -3,12 +3,13 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cached_property
 from itertools import chain
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.catalog.compile_steps import NO_STEPS, StepRecord
 from gateway.catalog.fingerprints import definition_digest, fingerprint
@@ -64,8 +65,7 @@ class ListedBySearch(Protocol):
         """The part of the view, with tools that search in place of most of its list."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
-class Catalog:
+class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True):
     """The immutable set of primitives that is served. Mappings keep file order, which is the order in lists."""
 
     generation: int
@@ -74,24 +74,24 @@ class Catalog:
     instructions: str | None
     page_size: int
     cache_ttl: timedelta
-    tools: Mapping[str, Tool] = field(default_factory=empty)
-    resources: Mapping[str, Resource] = field(default_factory=empty)
+    tools: Mapping[str, Tool] = msgspec.field(default_factory=empty)
+    resources: Mapping[str, Resource] = msgspec.field(default_factory=empty)
     """By URI."""
     resource_templates: tuple[ResourceTemplate, ...] = ()
-    prompts: Mapping[str, Prompt] = field(default_factory=empty)
-    skills: Mapping[str, Skill] = field(default_factory=empty)
+    prompts: Mapping[str, Prompt] = msgspec.field(default_factory=empty)
+    skills: Mapping[str, Skill] = msgspec.field(default_factory=empty)
     """By the URI of the SKILL.md, which is a resource."""
-    aliases: Mapping[str, Mapping[str, str]] = field(default_factory=empty)
+    aliases: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=empty)
     """For "tools", "resources" (URIs) and "prompts": old name → name."""
     scopes: frozenset[str] = frozenset()
     """The scopes that decide what a caller sees."""
     access_digest: str = ""
     """A digest of the scopes that each primitive needs: while it is the same, the same scopes allow the same."""
-    views: Mapping[str, View] = field(default_factory=empty)
+    views: Mapping[str, View] = msgspec.field(default_factory=empty)
     """Its views, by name."""
     databases: frozenset[DatabaseProfile] = frozenset()
     """The databases whose connections are kept open."""
-    searches: Mapping[str, ListedBySearch] = field(default_factory=empty)
+    searches: Mapping[str, ListedBySearch] = msgspec.field(default_factory=empty)
     """By the names of the views that have one."""
     scoped_to: frozenset[str] | None = None
     """The scopes that this part of the catalog is for; None: all of it."""
@@ -105,20 +105,20 @@ class Catalog:
     warnings: tuple[Problem, ...] = ()
     """Problems that are no reason not to serve the files."""
     redactor: Redactor
-    pins: DefinitionDigests = field(default_factory=dict)
+    pins: DefinitionDigests = msgspec.field(default_factory=dict)
     """The digests of each definition; for one that is kept as it was locked, those of the lock."""
     lock_differences: tuple[Difference, ...] = ()
     """The differences between the files and the lock."""
     limits: CallLimits = NO_LIMITS
     steps: StepRecord = NO_STEPS
     """The steps by which it was compiled, where the next catalog may take them over."""
-    fingerprints: Mapping[str, str] = field(default_factory=empty)
+    fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)
     """For "tools", "resources", "prompts": a digest of what a client would see in the list."""
-    result_meta: bytes = field(init=False, repr=False, compare=False)
-    """`_meta` of a result: the server's info as JSON, once for all results."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "result_meta", jsonrpc.encode({META_SERVER_INFO: self.server_info}))
+    @cached_property
+    def result_meta(self) -> bytes:
+        """`_meta` of a result: the server's info as JSON, once for all results."""
+        return jsonrpc.encode({META_SERVER_INFO: self.server_info})
 
     @property
     def is_part(self) -> bool:

@@ -1,6 +1,6 @@
 """Keeps serving the locked version of a definition that changed on disk. Pure."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.lockfile.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name

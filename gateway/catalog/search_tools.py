@@ -6,10 +6,10 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Tool

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.tombstones import Tombstones, TombstonesByName

@@ -12,7 +12,6 @@ import hashlib
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from gateway.access.identity.authenticator import Authenticator, check_auth
 from gateway.access.identity.identity import Identity

@@ -1,6 +1,5 @@
 """What two validators read differently is said when the file is checked."""
 
-import dataclasses
 from pathlib import Path
 
 import jsonschema
@@ -34,7 +33,7 @@ async def test_a_schema_that_the_other_one_refuses_is_a_warning_at_its_tool(tmp_
     catalog = await compiled(path)
     tool = catalog.tools["a"]
     odd = replace(tool, definition={**tool.definition, "outputSchema": {"type": "objekt"}})
-    [problem] = cross_check_schemas(dataclasses.replace(catalog, tools={"a": odd}))
+    [problem] = cross_check_schemas(replace(catalog, tools={"a": odd}))
     assert (problem.path, problem.severity) == ("tools.a.output.schema", "warning")
     assert "'objekt' is not valid" in problem.message
 
@@ -61,9 +60,7 @@ async def test_a_mistake_is_found_among_schemas_that_are_right(tmp_path: Path, s
     catalog = await compiled(path)
     tool = catalog.tools["a"]
     odd = replace(tool, name="odd", definition={**tool.definition, "inputSchema": schema})
-    [problem] = cross_check_schemas(
-        dataclasses.replace(catalog, tools={"a": tool, "odd": odd, "b": replace(tool, name="b")})
-    )
+    [problem] = cross_check_schemas(replace(catalog, tools={"a": tool, "odd": odd, "b": replace(tool, name="b")}))
     assert problem.path == "tools.odd.input"
     assert problem.message.endswith(f": {caught.value.message}")
 
@@ -78,6 +75,6 @@ async def test_schemas_that_differ_in_their_words_are_looked_at_once(tmp_path: P
         )
     )
     catalog = await compiled(path)
-    first = dataclasses.replace(catalog, tools={"t0": catalog.tools["t0"]})
+    first = replace(catalog, tools={"t0": catalog.tools["t0"]})
     list(cross_check_schemas(first))  # what is done once in a process is done now
     assert cost(lambda: list(cross_check_schemas(catalog))) < 10 * cost(lambda: list(cross_check_schemas(first)))

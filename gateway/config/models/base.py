@@ -6,10 +6,10 @@ a shorter form than its own says so to the generated schema, too, which must acc
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Final, TypeVar, cast
 
+import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -62,8 +62,7 @@ def defaults_of(model: type[M], **given: Json) -> M:
     return cast("M", model.model_construct(**given))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShortForm:
+class ShortForm(msgspec.Struct, frozen=True, eq=False):
     """A shorter way to write a value: `expand` turns it into the full form, and leaves everything else alone."""
 
     expand: Callable[[Json], Json]
@@ -279,8 +278,7 @@ PositiveDuration = Annotated[Duration, AfterValidator(_no_less_than_a_millisecon
 PositiveSize = Annotated[Size, Field(ge=1)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Distinct:
+class Distinct(msgspec.Struct, frozen=True, eq=False):
     """Refuses a list that has an item twice, or too few: neither can be meant."""
 
     at_least: int = 0

@@ -6,12 +6,13 @@ or fill the daemon, so each is refused before it is opened for reading.
 
 import os
 import stat
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from re import compile as regex
 from typing import Final
+
+import msgspec
 
 from gateway.errors import Location
 
@@ -30,8 +31,7 @@ class UnreadableError(Exception):
         self.column = column
 
 
-@dataclass(frozen=True)
-class SourceFile:
+class SourceFile(msgspec.Struct, frozen=True, dict=True):
     """A file's text, and what is needed to point into it. The same object stands for all its nodes."""
 
     path: Path

@@ -4,7 +4,6 @@ Commands and functions run for real. HTTP backends send to a stub server on loop
 to the real one. `confirm` is answered with yes.
 """
 
-import dataclasses
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -164,7 +163,7 @@ class _Attempt(msgspec.Struct, frozen=True):
 
     def _client(self, tool: Tool) -> MemoryClient:
         catalog = self.dry.catalog
-        offered = dataclasses.replace(catalog, tools={**catalog.tools, self.tool: tool})
+        offered = replace(catalog, tools={**catalog.tools, self.tool: tool})
         return self.dry.client(offered, capabilities=_CAPABILITIES)
 
 

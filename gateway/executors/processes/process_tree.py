@@ -1,7 +1,6 @@
 """The process tree of one call: its child, the pipes to it, and signals for it. `Descendants` finds what it started."""
 
 import asyncio
-import errno
 import os
 import signal
 import subprocess
@@ -13,11 +12,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.errors import ExecutionError
 from gateway.executors.processes.cgroups import Cgroup
 from gateway.executors.processes.pipes import InputPipe, LastingInput, OutputPipe
 from gateway.executors.processes.process_table import descendants_of
-from gateway.executors.processes.program_paths import ProgramPaths
 from gateway.executors.processes.started_children import STARTED
 
 Sink = Callable[[bytes], None]
@@ -41,16 +38,6 @@ LINGER_SECONDS: Final = 0.1
 
 STATUS_LOST: Final = 255
 """Exit code of a child whose status other code has taken."""
-
-
-_NO_PROCESS: Final = (
-    "the program {!r} cannot be started: no more processes may be started here (the user's RLIMIT_NPROC, the service's"
-    " TasksMax or the container's pids limit, or the kernel's pid_max)"
-)
-
-
-class NoProcessError(ExecutionError):
-    """The system has no process left for this command; it may have some soon."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,75 +202,6 @@ class ProcessTree:
             self._answer()
 
 
-def start(  # noqa: PLR0913 - one fact of the surroundings each
-    command: Command,
-    *,
-    marker: Mapping[str, str],
-    sinks: Sinks,
-    afterwards: Callable[[], None],
-    programs: ProgramPaths,
-    null: int = subprocess.DEVNULL,
-) -> ProcessTree:
-    """Start a command in a session of its own. `null` is what it reads where it has no input: /dev/null, kept open.
-
-    Why subprocess and not the loop's own: it starts children by vfork, which does not copy the daemon's page tables,
-    as long as nothing has to run between fork and exec (no `preexec_fn`).
-
-    Raises:
-        NoProcessError: there is no process left to be had.
-        ExecutionError: it could not be started otherwise; the text says why.
-    """
-    program, path = (*command.before, *command.argv)[0], command.environment.get("PATH", os.defpath)
-    file = programs.find(program, path)
-    try:
-        try:
-            process, outputs = _started(command, file, marker=marker, null=null)
-        except OSError as error:
-            if file is None or isinstance(error, BlockingIOError):
-                raise
-            programs.forget(program, path)  # it may be gone from there, or be none that this machine can run
-            process, outputs = _started(command, None, marker=marker, null=null)
-    except BlockingIOError as error:  # EAGAIN (fork(2), execve(2))
-        raise NoProcessError(_NO_PROCESS.format(command.argv[0])) from error
-    except (OSError, ValueError) as error:
-        raise ExecutionError(_why_not_started(command, error)) from error
-    return ProcessTree(process, outputs, command, sinks=sinks, afterwards=afterwards)
-
-
-def _started(
-    command: Command, file: str | None, *, marker: Mapping[str, str], null: int
-) -> tuple[subprocess.Popen[bytes], tuple[int, int]]:
-    """Start the program in `file`; None: the one that PATH leads to. Return it, and the pipes that it writes to."""
-    ends: list[int] = []
-    try:
-        # Not subprocess.PIPE: Popen would make file objects of them, which take as long as the system calls.
-        ends += os.pipe()
-        ends += os.pipe()
-        process = subprocess.Popen(
-            [_encoded(argument) for argument in (*command.before, *command.argv)],
-            executable=file,
-            env={_encoded(name): _encoded(value) for name, value in {**command.environment, **marker}.items()},
-            cwd="/" if command.is_sandboxed else _encoded(command.directory),
-            stdin=subprocess.PIPE if command.stdin or command.lasting_input is not None else null,
-            stdout=ends[1],
-            stderr=ends[3],
-            bufsize=0,
-            start_new_session=True,
-        )
-    except BaseException:
-        for end in ends:
-            os.close(end)
-        raise
-    os.close(ends[1])
-    os.close(ends[3])
-    return process, (ends[0], ends[2])
-
-
-def _encoded(text: str) -> bytes:
-    """UTF-8 whatever the daemon's locale is; what came from its environment keeps its bytes."""
-    return text.encode(errors="surrogateescape")
-
-
 def _exit_code(process: subprocess.Popen[bytes]) -> int:
     if process.returncode is not None:
         return process.returncode
@@ -294,20 +212,3 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
     if status is None:
         return STATUS_LOST
     return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
-
-
-def _why_not_started(command: Command, error: OSError | ValueError) -> str:
-    program, directory = (*command.before, *command.argv)[0], command.directory
-    if not isinstance(error, OSError):
-        return f"{program!r} cannot be started: {error}"
-    if error.filename == _encoded(directory) and program != directory:
-        return f"the working directory {directory!r} cannot be entered: {error.strerror}"
-    if error.errno == errno.E2BIG:
-        return f"the arguments of {program!r} are too long together; `stdin` has no such limit"
-    match error:
-        case FileNotFoundError():
-            return f"the program {program!r} is not found, or the interpreter that its first line names"
-        case PermissionError():
-            return f"the program {program!r} may not be executed"
-        case _:
-            return f"the program {program!r} cannot be started: {error.strerror}"

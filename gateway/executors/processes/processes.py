@@ -13,11 +13,9 @@ wake the daemon once more for each call, and a loop outside the main thread does
 import asyncio
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from itertools import chain, repeat
 from typing import Final, Self
 
@@ -29,8 +27,8 @@ from gateway.executors.processes.cgroups import Cgroup, Cgroups
 from gateway.executors.processes.descendants import ORPHAN, Descendants, Families
 from gateway.executors.processes.leftovers import DeathGuard, end_leftovers
 from gateway.executors.processes.process_table import become_subreaper
-from gateway.executors.processes.process_tree import NOWHERE, Command, NoProcessError, ProcessTree, Sinks, start
-from gateway.executors.processes.program_paths import ProgramPaths
+from gateway.executors.processes.process_tree import NOWHERE, Command, ProcessTree, Sinks
+from gateway.executors.processes.spawner import NoProcessError, Spawner
 from gateway.executors.processes.started_children import STARTED
 
 log: Final = structlog.get_logger()
@@ -69,13 +67,12 @@ class Processes:
         self._sweeping: asyncio.Task[None] | None = None
         self._trees: set[ProcessTree] = set()
         self._endings: dict[ProcessTree, asyncio.Task[None]] = {}
-        self._null = subprocess.DEVNULL
-        self._programs = ProgramPaths()
+        self._spawner = Spawner()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
         self._can_adopt = become_subreaper()
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._spawner.open()
         if left := end_leftovers():
             log.warning("ended what calls of a killed daemon had left running", processes=left)
         STARTED.watch()
@@ -102,8 +99,7 @@ class Processes:
         if self._descendants.cgroups is not None:
             self._descendants.cgroups.close()
         self._descendants.close()
-        null, self._null = self._null, subprocess.DEVNULL
-        os.close(null)
+        self._spawner.close()
         STARTED.prefixes.discard(self._descendants.prefix)
 
     def kill_all(self) -> None:
@@ -186,14 +182,11 @@ class Processes:
         if command.lasting_input is not None:
             self._death_guard.start(self._descendants.prefix)
         marker = self._descendants.new_marker()
-        starting = partial(
-            start, command, marker=marker, sinks=sinks, afterwards=afterwards, programs=self._programs, null=self._null
-        )
         try:
-            tree = starting()
+            tree = self._spawner.start(command, marker=marker, sinks=sinks, afterwards=afterwards)
         except NoProcessError:
             self._look()
-            tree = starting()
+            tree = self._spawner.start(command, marker=marker, sinks=sinks, afterwards=afterwards)
         tree.cgroup = self._confine(tree.pid)
         self._descendants.add(tree.pid, marker, tree.cgroup)
         self._trees.add(tree)

@@ -15,7 +15,7 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import PydanticUndefined, core_schema, to_jsonable_python
+from pydantic_core import core_schema, to_jsonable_python
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
@@ -130,19 +130,10 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
         description=documentation.summary,
         input_schema=input_schema,
         output_schema=result_schema(signature.return_annotation, name=name, problems=problems),
-        parameters=taken.parameters(),
+        parameters=taken.parameters,
         context_parameter=taken.context_parameter,
         takes_others=taken.others is not None,
     )
-
-
-class _Argument(msgspec.Struct, kw_only=True):
-    adapter: TypeAdapter[Any]
-    hint: Any
-    required: bool
-    make_default: Callable[[], Any] | None = None
-    default: Json = PydanticUndefined
-    """The default in the schema; undefined where the default has no form in JSON that fits the hint."""
 
 
 class _WithFiles(Untitled):
@@ -159,10 +150,13 @@ class _Taken:
         self.has_no_errors = True
         self.context_parameter: str | None = None
         self.others: TypeAdapter[Any] | None = None
+        self.parameters: dict[str, Parameter] = {}
         self._name = name
         self._is_async = is_async
         self._problems = problems
-        self._arguments: dict[str, _Argument] = {}
+        self._adapters: dict[str, TypeAdapter[Any]] = {}
+        self._defaults: dict[str, Json] = {}
+        """Those that have a form in JSON which fits the hint."""
 
     def add(self, parameter: inspect.Parameter) -> None:
         hint = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
@@ -179,26 +173,15 @@ class _Taken:
             case _:
                 self._add_argument(parameter.name, hint, parameter.default)
 
-    def parameters(self) -> dict[str, Parameter]:
-        return {
-            name: Parameter(
-                required=argument.required,
-                convert=None if is_plain(argument.hint) else argument.adapter.validate_python,
-                make_default=argument.make_default,
-            )
-            for name, argument in self._arguments.items()
-        }
-
     def schema(self, descriptions: Mapping[str, str]) -> JsonObject:
         """The JSON Schema of all arguments as one object."""
-        adapters = {name: argument.adapter for name, argument in self._arguments.items()}
-        members, definitions = self._member_schemas(adapters)
-        for name, argument in self._arguments.items():
+        members, definitions = self._member_schemas()
+        for name, member in members.items():
             if name in descriptions:
-                members[name].setdefault("description", descriptions[name])
-            if argument.default is not PydanticUndefined:
-                members[name]["default"] = argument.default
-        required = [name for name, argument in self._arguments.items() if argument.required]
+                member.setdefault("description", descriptions[name])
+            if name in self._defaults:
+                member["default"] = self._defaults[name]
+        required = [name for name, parameter in self.parameters.items() if parameter.required]
         return {
             "type": "object",
             **({"properties": members} if members else {}),
@@ -207,16 +190,16 @@ class _Taken:
             **definitions,
         }
 
-    def _member_schemas(self, adapters: Mapping[str, TypeAdapter[Any]]) -> tuple[dict[str, Any], JsonObject]:
+    def _member_schemas(self) -> tuple[dict[str, Any], JsonObject]:
         mode: Literal["validation"] = "validation"
         try:
             schemas, definitions = TypeAdapter.json_schemas(
-                [(name, mode, adapter) for name, adapter in adapters.items()], schema_generator=_WithFiles
+                [(name, mode, adapter) for name, adapter in self._adapters.items()], schema_generator=_WithFiles
             )
         except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin may define their own schema
             self._refuse(f"takes what JSON Schema cannot say: {_first_line(error)}")
-            return {name: {} for name in adapters}, {}
-        return {name: dict(schemas[name, mode]) for name in adapters}, definitions
+            return {name: {} for name in self._adapters}, {}
+        return {name: dict(schemas[name, mode]) for name in self._adapters}, definitions
 
     def _add_context(self, name: str, context: type) -> None:
         wanted = Context if self._is_async else SyncContext
@@ -235,10 +218,19 @@ class _Taken:
         adapter = self._adapter(name, hint)
         if adapter is None:
             return
-        argument = _Argument(adapter=adapter, hint=hint, required=required, make_default=make_default)
+        self._adapters[name] = adapter
+        convert = None if is_plain(hint) else adapter.validate_python
+        self.parameters[name] = Parameter(required=required, convert=convert, make_default=make_default)
         if not required:
-            argument.default = _default_in_json(make_default() if make_default else default, adapter)
-        self._arguments[name] = argument
+            self._add_default(name, make_default() if make_default else default)
+
+    def _add_default(self, name: str, default: Any) -> None:
+        try:
+            value = to_jsonable_python(default, bytes_mode="base64")
+            self._adapters[name].validate_python(value)
+        except Exception:  # noqa: BLE001 - Boundary: the plugin's default, through the plugin's validators
+            return
+        self._defaults[name] = value
 
     def _adapter(self, name: str, hint: Any) -> TypeAdapter[Any] | None:
         try:
@@ -275,15 +267,6 @@ def _context_class(hint: Any) -> type | None:
     if get_origin(hint) in {Annotated, Union, types.UnionType}:
         return next((found for inner in get_args(hint) if (found := _context_class(inner))), None)
     return None
-
-
-def _default_in_json(default: Any, adapter: TypeAdapter[Any]) -> Json:
-    try:
-        value = to_jsonable_python(default, bytes_mode="base64")
-        adapter.validate_python(value)
-    except Exception:  # noqa: BLE001 - Boundary: the plugin's default, through the plugin's validators
-        return PydanticUndefined
-    return value
 
 
 def _misfits(name: str, error: ValidationError) -> list[SchemaError]:

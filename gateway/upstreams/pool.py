@@ -125,7 +125,8 @@ class SessionPool:
             raise self.circuit.named(error) from error
         except UpstreamError as error:
             self._count("error", began)
-            self.circuit.call_failed(str(error))
+            if not self.blames_nobody(error):
+                self.circuit.call_failed(str(error))
             raise self.circuit.named(error) from error
         finally:
             permit.release()
@@ -185,7 +186,7 @@ class SessionPool:
         return await ask(await self.session_for(None))
 
     def blames_nobody(self, error: Exception) -> bool:
-        """Whether a refusal is what a server whose callers sign in may say to a request without a caller."""
+        """Whether a refusal says something of one caller, or of a request without one, and nothing of the server."""
         return self._spec.signs_in_callers and isinstance(error, NoCredentialsError | RefusedCredentialsError)
 
     @property
@@ -269,8 +270,8 @@ class SessionPool:
         except NoCredentialsError:
             raise
         except UpstreamError as failure:
-            if caller is None and self.blames_nobody(failure):
-                raise
+            if self.blames_nobody(failure):
+                raise self.circuit.named(failure) from failure
             error = failure
         else:
             return self._opened(key, session, way)
@@ -351,7 +352,9 @@ class SessionPool:
         # Surely not begun, whatever it does; after a lost connection nobody knows.
         except SessionLostError as error:
             self._lost(session, str(error))
-        except UnreachableError:
+        except UnreachableError as error:
+            if self.blames_nobody(error):
+                raise  # the session may be that of others, too
             self.drop(session)
         except ConnectionLostError:
             if session.is_closed or not session.is_stateless:

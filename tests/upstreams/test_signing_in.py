@@ -31,6 +31,8 @@ class Guarded:
 
     server: TokenServer
     lists_are_open: bool = False
+    refused: str = ""
+    """Whom it lets neither begin a session nor call."""
     port: int = 0
     seen: list[tuple[str, str | None]] = field(default_factory=list)
     """The method of each request, and its header field Authorization."""
@@ -54,6 +56,8 @@ class Guarded:
             named = f'Bearer realm="a, resource_metadata=x", resource_metadata="{self.url}/its-metadata"'
             return web.json_response({}, status=401, headers={"WWW-Authenticate": named})
         who = "nobody" if is_open else jwt.decode(token, options={"verify_signature": False})["sub"]
+        if who == self.refused:
+            return web.Response(status=403)
         if "id" not in body:
             return web.Response(status=202)
         if method in {"GET", "DELETE"}:
@@ -156,6 +160,17 @@ async def test_a_callers_session_goes_on_with_the_token_that_the_caller_has_now(
 
         first, second, other = upstream.sessions
         assert first == second != other
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_caller_whom_an_upstream_refuses_shuts_out_no_other(tmp_path: Path, era: str) -> None:
+    async with token_server() as server, guarded(server, lists_are_open=True) as upstream:
+        upstream.refused = "mallory"
+        async with exchanging(tmp_path, server, upstream, era=era) as served:
+            for _ in range(6):
+                refusal = await said(served, server.caller_token("mallory"))
+                assert refusal == "web answers 403 Forbidden: it wants other credentials"
+            assert await said(served, server.caller_token("bob")) == "bob"
 
 
 async def test_no_credentials_follow_a_redirect_to_another_origin(tmp_path: Path) -> None:

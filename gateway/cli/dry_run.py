@@ -1,7 +1,7 @@
 """Loads and compiles a file without serving it, for commands that inspect it or call its tools without a listener."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 
 import msgspec
 from msgspec.structs import replace
@@ -14,10 +14,10 @@ from gateway.catalog.manifest import Manifest, manifest
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.store import CatalogStore
 from gateway.config.definition_source import DefinitionSource, load_definitions
+from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
-from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import Settings
-from gateway.errors import ConfigError, Problem, Severity
+from gateway.errors import ConfigError, Problem
 from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.output.output_store import OutputStore
@@ -32,7 +32,7 @@ from gateway.reload.interpreter import gc_paused
 from gateway.reload.listener_identity import with_identity
 from gateway.reload.pipeline import CHECKS
 from gateway.state.keys import random_keys
-from gateway.telemetry.logs import Logs
+from gateway.telemetry.logs import Logs, Mask
 from gateway.transports.memory import MemoryClient
 from gateway.upstreams.source import UpstreamSource
 
@@ -55,23 +55,26 @@ class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
 
     upstreams: UpstreamSource
     documents: RemoteDocuments
+    loaded: LoadedConfig
+    """The file as it was before they were asked."""
+    logs: Logs
 
     @property
     def all(self) -> tuple[DefinitionSource, ...]:
         return self.upstreams, OpenApiSource(self.documents)
 
     @property
-    def unreachable(self) -> list[Problem]:
+    def unreachable(self) -> Problems:
         """A warning for each upstream that does not answer, or does not tell all its lists."""
-        found = []
+        problems = Problems(self.loaded.sources, redactor=self.loaded.redactor)
         for name, server in self.upstreams.servers.items():
+            place = problems.at("upstreams", name)
             if server.lists is None:
-                reasons = [f"cannot be reached: {server.pool.circuit.reason or 'no answer in time'}"]
-            else:
-                reasons = [f"does not tell its {kind}: {reason}" for kind, reason in server.lists.missing.items()]
-            place = f"upstreams.{name}"
-            found += [Problem(message=reason, path=place, severity=Severity.WARNING) for reason in reasons]
-        return found
+                place.warning(f"cannot be reached: {server.pool.circuit.reason or 'no answer in time'}")
+                continue
+            for kind, reason in server.lists.missing.items():
+                place.warning(f"does not tell its {kind}: {reason}")
+        return problems
 
 
 @contextmanager
@@ -93,7 +96,7 @@ def dry_run(
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
     plugins, services = Plugins(), _idle_services()
-    with _loaded(settings, _unasked(services) if sources is None else sources.all) as loaded:
+    with _loaded(settings, sources, unasked=_unasked(services)) as loaded:
         try:
             yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks, dependencies=dependencies)
         finally:
@@ -126,7 +129,7 @@ async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
     """
     plugins = Plugins()
     async with asked_sources(settings) as sources:
-        with _loaded(settings, (OpenApiSource(),) if sources is None else sources.all) as loaded:
+        with _loaded(settings, sources, unasked=(OpenApiSource(),)) as loaded:
             async with _started(loaded, plugins) as dry:
                 yield dry
 
@@ -150,39 +153,42 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
     """
     try:
         # For the names of what is to be asked; it is loaded again with what they say.
-        document = load(settings.config).document
+        loaded = load(settings.config)
     except ConfigError:  # reported by whoever loads it next
-        document = None
-    has_documents = document is not None and any(each.is_remote for each in document.openapi.values())
-    if document is None or not (document.upstreams or has_documents):
         yield None
         return
-    async with running_services() as services:
-        upstreams = UpstreamSource(services=services, documents=None)
-        documents = RemoteDocuments(services=services, documents=None)
-        try:
-            await upstreams.follow(document, lambda: None)
-            await documents.follow(document, lambda: None)
-            yield AskedSources(upstreams=upstreams, documents=documents)
-        finally:
-            await documents.close()
-            await upstreams.close()
+    document = loaded.document
+    if not document.upstreams and not any(each.is_remote for each in document.openapi.values()):
+        yield None
+        return
+    with _logs(settings, loaded.redactor.text) as logs:
+        async with running_services() as services:
+            upstreams = UpstreamSource(services=services, documents=None)
+            documents = RemoteDocuments(services=services, documents=None)
+            try:
+                await upstreams.follow(document, lambda: None)
+                await documents.follow(document, lambda: None)
+                yield AskedSources(upstreams=upstreams, documents=documents, loaded=loaded, logs=logs)
+            finally:
+                await documents.close()
+                await upstreams.close()
 
 
 @contextmanager
-def _loaded(settings: Settings, sources: Sequence[DefinitionSource]) -> Iterator[LoadedConfig]:
+def _loaded(
+    settings: Settings, sources: AskedSources | None, *, unasked: Sequence[DefinitionSource]
+) -> Iterator[LoadedConfig]:
     """The loaded file, with logging that masks its secrets."""
-    redactors: list[Redactor] = []
-
-    def mask(text: str) -> str:
-        return redactors[0].text(text) if redactors else text
-
-    with Logs(level=settings.log_level, style=settings.log_format, mask=mask):
+    with _logs(settings, lambda text: text) if sources is None else nullcontext(sources.logs) as logs:
         with gc_paused():
-            definitions = load_definitions(settings.config, sources)
+            definitions = load_definitions(settings.config, unasked if sources is None else sources.all)
             loaded, _ = with_identity(definitions, dependencies=FileDependencies())
-        redactors.append(loaded.redactor)
+        logs.mask = loaded.redactor.text
         yield loaded
+
+
+def _logs(settings: Settings, mask: Mask) -> Logs:
+    return Logs(level=settings.log_level, style=settings.log_format, mask=mask)
 
 
 def _unasked(services: Services) -> tuple[DefinitionSource, ...]:

@@ -46,10 +46,13 @@ def test_validate_checks_the_entry_alone_unless_it_may_connect(folder: Path) -> 
 def test_validate_names_upstreams_that_cannot_be_reached(folder: Path) -> None:
     (folder / "away.yaml").write_text("upstreams: {away: {command: /no/such/program}}\n", encoding="utf-8")
 
-    shown = json.loads(run(folder, "validate", "--connect", "--json", "away.yaml").stdout)
+    validated = run(folder, "validate", "--connect", "--json", "away.yaml")
 
+    shown = json.loads(validated.stdout)
     assert [(each["path"], each["severity"]) for each in shown] == [("upstreams.away", "warning")]
+    assert (Path(shown[0]["file"]).name, shown[0]["line"], shown[0]["column"]) == ("away.yaml", 1, 19)
     assert "cannot be reached: the program" in shown[0]["message"]
+    assert validated.stderr == ""  # what a daemon logs meanwhile is said once, by the warning
 
 
 def test_the_lock_holds_what_an_upstream_offers(folder: Path) -> None:

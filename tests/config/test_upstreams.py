@@ -44,6 +44,8 @@ def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None
     servers = {
         "web": {"type": "http", "url": "https://x", "headers": {"Authorization": "Bearer ${TOKEN}"}, "timeout": 60000},
         "old": {"command": "x", "disabled": True},
+        "gemini": {"httpUrl": "https://y"},
+        "windsurf": {"serverUrl": "https://z"},
     }
     more = {"code": {"command": "${PROGRAM:-npx}", "prefix": ""}}
 
@@ -55,7 +57,8 @@ def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None
     )
 
     upstreams = config.document.upstreams
-    assert list(upstreams) == ["own", "web", "code"]
+    assert list(upstreams) == ["own", "web", "gemini", "windsurf", "code"]
+    assert (upstreams["gemini"].url, upstreams["windsurf"].url) == ("https://y", "https://z")
     assert upstreams["web"].headers == {"Authorization": "Bearer s3cret-token-of-mine"}
     assert config.redactor.text("s3cret-token-of-mine") != "s3cret-token-of-mine"
     assert (upstreams["code"].argv, upstreams["code"].prefix) == (("npx",), "")

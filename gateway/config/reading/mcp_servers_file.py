@@ -18,6 +18,8 @@ from gateway.config.reading.validation_messages import keys_of
 from gateway.errors import Severity
 
 _SECTIONS: Final = ("mcpServers", "servers")
+_URLS: Final = ("httpUrl", "serverUrl")
+"""What Gemini CLI and Windsurf call `url`."""
 _TABS: Final = re.compile(r"(?m)^[ \t]*\t[ \t]*")
 
 
@@ -78,6 +80,8 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> MapItem:
     for key, item in entry.node.entries.items():
         if key in known and _is_ours(key, item.node):
             kept[key] = item
+        elif key in _URLS and "url" not in entry.node.entries:
+            kept["url"] = item
         elif key != "disabled":
             message = f"`{key}` is the client's own, and is not used here"
             diagnostics.append(

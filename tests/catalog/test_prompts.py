@@ -28,6 +28,8 @@ async def talk(context: Context, topic: str) -> list:
         {"role": "assistant", "content": [Image(b"x", "image/png"), "and"]},
         Text("then"),
         {"role": "user", "content": {"type": "text", "text": "end"}},
+        {"user": "as in the file"},
+        {"assistant": ["two", Text("blocks")]},
     ]
 
 
@@ -113,6 +115,9 @@ async def test_a_function_may_return_messages_and_content(compiled: Compile) -> 
         say("assistant", "and"),
         say("user", "then"),
         say("user", "end"),
+        say("user", "as in the file"),
+        say("assistant", "two"),
+        say("assistant", "blocks"),
     ]
 
 

@@ -216,12 +216,16 @@ def _messages_of(returned: object) -> Sequence[JsonObject]:
 
 def _messages_from(item: object) -> Iterator[JsonObject]:
     match item:
-        case {"role": "user" | "assistant" as role, "content": list(contents)}:
-            yield from ({"role": role, "content": _block(content)} for content in contents)
         case {"role": "user" | "assistant" as role, "content": content}:
-            yield {"role": role, "content": _block(content)}
+            pass
+        case {"user": content, **others} if not others:  # as in the file
+            role = "user"
+        case {"assistant": content, **others} if not others:
+            role = "assistant"
         case _:
-            yield {"role": "user", "content": _block(item)}
+            role, content = "user", [item]
+    contents = content if isinstance(content, list) else [content]
+    yield from ({"role": role, "content": _block(each)} for each in contents)
 
 
 def _block(content: object) -> JsonObject:
@@ -234,5 +238,5 @@ def _block(content: object) -> JsonObject:
             block: JsonObject = plain_json(content)
             return block
         case _:
-            expected = "text, content, or a list of {role, content}"
+            expected = "text, content, or a list of {role, content} or {user: …} and {assistant: …}"
             raise ExecutionError(f"A prompt's function returns {expected}; this one returned {type(content).__name__}")

@@ -329,6 +329,7 @@ def test_a_result_can_be_had_raw(run: Run) -> None:
 def test_a_resource_is_read(run: Run) -> None:
     assert run("read", "about://this").out == "About this.\n"
     assert run("read", "config.yaml", "item://7").out == "Item 7\n"
+    assert run("read", "config.yaml").hints.startswith("config.yaml: expected one URI, with CONFIG")
 
 
 def test_a_prompt_is_got(run: Run) -> None:

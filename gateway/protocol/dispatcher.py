@@ -21,7 +21,7 @@ from gateway.json_types import JsonObject
 from gateway.protocol import initialize, message_log, results
 from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.progress import REPEAT_AFTER
-from gateway.protocol.envelope import Envelope, is_modern, open_envelope
+from gateway.protocol.envelope import is_modern, open_envelope
 from gateway.protocol.exchange import Binding, Exchange, Reply
 from gateway.protocol.in_flight import InFlight
 from gateway.protocol.input_requests.request_state import RequestStateSigner
@@ -277,10 +277,8 @@ class Dispatcher:
             error = RpcError(ErrorCode.INVALID_REQUEST, "Responses are not sent in this revision")
             return results.error_reply(error, request_id=None, revision=LATEST_MODERN)
         envelope = open_envelope(message, headers=fields)
-        if not isinstance(envelope, Envelope):
-            return results.error_reply(
-                envelope.error, request_id=message.id, revision=LATEST_MODERN, status=envelope.status
-            )
+        if isinstance(envelope, RpcError):
+            return results.error_reply(envelope, request_id=message.id, revision=LATEST_MODERN, status=400)
         try:
             if fields is not None:
                 headers.check_method(message.method, fields)

@@ -27,13 +27,6 @@ class Envelope(msgspec.Struct, frozen=True):
     log_level: str | None
 
 
-class Rejection(msgspec.Struct, frozen=True):
-    """A refusal of a request because of its envelope, with its HTTP status."""
-
-    error: RpcError
-    status: int = 400
-
-
 def is_modern(message: Message, *, version_header: str | None) -> bool:
     """Tell whether the modern era's rules apply. Other `Mcp-*` header fields do not count: legacy clients send them."""
     if version_header is not None and is_modern_date(version_header):
@@ -44,8 +37,8 @@ def is_modern(message: Message, *, version_header: str | None) -> bool:
     return isinstance(fields, dict) and not fields.keys().isdisjoint(_ENVELOPE_KEYS)
 
 
-def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Envelope | Rejection:
-    """Check a request's version and metadata.
+def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Envelope | RpcError:
+    """Check a request's version and metadata; an error is answered with HTTP status 400.
 
     The ladder:
 
@@ -64,9 +57,9 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
     if headers is not None:
         stated = headers.get(meta.HEADER_PROTOCOL_VERSION)
         if stated is None or (isinstance(version, str) and version != stated):
-            return Rejection(error=_header_mismatch())
+            return _header_mismatch()
     if isinstance(stated, str) and stated not in MODERN:
-        return Rejection(error=unsupported_version(stated))
+        return unsupported_version(stated)
     capabilities, client_info = fields.get(meta.META_CLIENT_CAPABILITIES), fields.get(meta.META_CLIENT_INFO, {})
     level = fields.get(meta.META_LOG_LEVEL)
     if not isinstance(version, str):
@@ -79,7 +72,7 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
         problem = f'"{meta.META_LOG_LEVEL}" must be one of {", ".join(meta.LOG_LEVELS)}'
     else:
         return Envelope(version, client_info, capabilities, level)
-    return Rejection(error=RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)}))
+    return RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)})
 
 
 def unsupported_version(requested: str) -> RpcError:

@@ -41,7 +41,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """One `subscriptions/listen` of the modern era: what it asked for, and what waits for it."""
 
     kinds: frozenset[ListKind]
-    uris: frozenset[str]
+    subscriptions: frozenset[str]
+    """URIs."""
     task_ids: frozenset[str]
     scopes: Scopes
     view: str | None
@@ -61,32 +62,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         self.outbox.close()
 
 
-class _SessionSubscriber(msgspec.Struct, frozen=True):
-    """A session as a subscriber: it takes whatever list changes once it is initialized."""
-
-    session: Session
-
-    @property
-    def uris(self) -> frozenset[str]:
-        return self.session.subscriptions
-
-    @property
-    def scopes(self) -> Scopes:
-        return self.session.identity.scopes
-
-    @property
-    def view(self) -> str | None:
-        return self.session.view
-
-    @property
-    def outbox(self) -> Outbox:
-        return self.session.outbox
-
-    def takes(self, _kind: ListKind) -> bool:
-        return self.session.is_initialized
-
-
-Subscriber = Subscription | _SessionSubscriber
+Subscriber = Subscription | Session
 
 
 class ChangeNotifier:
@@ -138,7 +114,7 @@ class ChangeNotifier:
         for kind in _LIST_CHANGED:
             is_stale = told.get(kind) != offered.fingerprints.get(kind)
             if is_stale or (kind == "resources" and session.subscriptions):
-                _announce(kind, [_SessionSubscriber(session)])
+                _announce(kind, [session])
 
     def told(self, session: Session, catalog: Catalog, *, before: Mapping[str, str]) -> dict[str, str]:
         """The fingerprint of each list as a session's client was told of it; `before` where that is still to come."""
@@ -166,7 +142,7 @@ class ChangeNotifier:
     ) -> Iterator[Subscription]:
         """A subscription of somebody at a view, for as long as the context lasts."""
         subscription = Subscription(
-            kinds=kinds, uris=uris, task_ids=task_ids, scopes=scopes, view=view, outbox=Outbox()
+            kinds=kinds, subscriptions=uris, task_ids=task_ids, scopes=scopes, view=view, outbox=Outbox()
         )
         subscription.outbox.counters = self.counters
         if self._is_closed:
@@ -227,7 +203,7 @@ class ChangeNotifier:
         session.identity = identity
         if session.view is None or session.view in catalog.views:
             old, new = (self._parts.of(catalog, each.scopes, view=session.view) for each in (before, identity))
-            self._part_changed(old, new, [_SessionSubscriber(session)])
+            self._part_changed(old, new, [session])
 
     def list_changed(self, kind: ListKind) -> None:
         """Notify every subscriber of the list."""
@@ -249,7 +225,7 @@ class ChangeNotifier:
     @property
     def watched(self) -> frozenset[str]:
         """All URIs that somebody watches."""
-        return frozenset().union(*(each.uris for each in self._subscribers()))
+        return frozenset().union(*(each.subscriptions for each in self._subscribers()))
 
     def close(self) -> None:
         """End every subscription, now and to come: the daemon is about to stop."""
@@ -258,7 +234,7 @@ class ChangeNotifier:
             subscription.outbox.close()
 
     def _subscribers(self) -> Iterator[Subscriber]:
-        return chain(self._subscriptions, map(_SessionSubscriber, self._sessions))
+        return chain(self._subscriptions, self._sessions)
 
     def _by_part(self) -> Mapping[tuple[Scopes, str | None], list[Subscriber]]:
         """The subscribers by the part of the catalog that they see: their scopes, and their view."""
@@ -272,7 +248,7 @@ class ChangeNotifier:
         for kind in _LIST_CHANGED:
             if old.fingerprints.get(kind) != new.fingerprints.get(kind):
                 _announce(kind, subscribers)
-        for uri in frozenset().union(*(each.uris for each in subscribers)):
+        for uri in frozenset().union(*(each.subscriptions for each in subscribers)):
             if _version(uri, old) != _version(uri, new):
                 _update(uri, subscribers)
 
@@ -298,7 +274,7 @@ def _announce(kind: ListKind, subscribers: Iterable[Subscriber]) -> None:
 
 
 def _update(uri: str, subscribers: Iterable[Subscriber]) -> None:
-    outboxes = [each.outbox for each in subscribers if uri in each.uris]
+    outboxes = [each.outbox for each in subscribers if uri in each.subscriptions]
     _put(outboxes, f"{_UPDATED} {uri}", {"jsonrpc": jsonrpc.VERSION, "method": _UPDATED, "params": {"uri": uri}})
 
 

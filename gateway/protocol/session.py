@@ -8,6 +8,7 @@ from typing import Final
 
 from gateway.access.identity.identity import Identity
 from gateway.json_types import JsonObject
+from gateway.plugin import ListKind
 from gateway.protocol.in_flight import InFlight
 from gateway.protocol.outbox import Outbox
 from gateway.wire.jsonrpc import Response
@@ -72,6 +73,15 @@ class Session:
         self.outbox: Final = Outbox()
         self.on_end: Callable[[str], None] = lambda _: None
         """Called with its id when it ends."""
+
+    @property
+    def scopes(self) -> frozenset[str] | None:
+        """The scopes of its client; None is everything."""
+        return self.identity.scopes
+
+    def takes(self, _kind: ListKind) -> bool:
+        """Whether it is told of a list that changes: of each, once it is initialized."""
+        return self.is_initialized
 
     def end(self) -> None:
         """End: its client has gone, or is not served any more."""

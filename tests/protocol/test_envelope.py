@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.errors import ErrorCode
+from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json
-from gateway.protocol.envelope import Envelope, Rejection, is_modern, open_envelope
+from gateway.protocol.envelope import Envelope, is_modern, open_envelope
 from gateway.wire.jsonrpc import Batch, Message, Notification, Request, Response
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -63,14 +63,14 @@ def test_the_era_is_chosen_by_how_the_client_opens(message: Message, header: str
 )
 def test_each_rung_refuses_with_its_own_code(fields: dict[str, Json], header: str | None, code: ErrorCode) -> None:
     opened = open_envelope(request(**fields), headers={} if header is None else {HEADER: header})
-    assert isinstance(opened, Rejection)
-    assert (opened.error.code, opened.status) == (code, 400)
+    assert isinstance(opened, RpcError)
+    assert opened.code == code
 
 
 def test_an_unsupported_version_is_told_which_ones_are() -> None:
     opened = open_envelope(request(**{**WHOLE, VERSION: "2099-01-01"}), headers=None)
-    assert isinstance(opened, Rejection)
-    assert opened.error.data == {"supported": ["2026-07-28"], "requested": "2099-01-01"}
+    assert isinstance(opened, RpcError)
+    assert opened.data == {"supported": ["2026-07-28"], "requested": "2099-01-01"}
 
 
 def test_without_header_fields_the_envelope_alone_is_checked() -> None:

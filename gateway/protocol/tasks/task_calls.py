@@ -269,7 +269,7 @@ def _attach(task_call: TaskCall, call: Call, tool: Tool, memory: TaskMemory, *, 
     call.task = task_call
     call.progress = task_call
     task_call.make_requester = lambda: TaskRequester(
-        call, definition=tool.version, memory=memory, phase=task_call, is_first=is_first
+        call, definition=tool.version, memory=memory, asks_before=task_call.asks_before, is_first=is_first
     )
 
 

@@ -7,7 +7,7 @@ question ends the run: the task waits for `tasks/update`, and then the function 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from gateway import exact_json
 from gateway.errors import ExecutionError
@@ -27,29 +27,30 @@ MAX_MEMORY_BYTES: Final = 2**20
 """Of what a task that waits has been answered and has kept."""
 
 
-class Phase(Protocol):
-    """The state of the call that asks."""
-
-    def asks_before(self, where: Where | None) -> bool:
-        """Whether a question is to be answered with the request."""
-
-
 class TaskRequester:
     """One run's way to its client."""
 
-    def __init__(self, call: Call, *, definition: str, memory: TaskMemory, phase: Phase, is_first: bool) -> None:
+    def __init__(
+        self,
+        call: Call,
+        *,
+        definition: str,
+        memory: TaskMemory,
+        asks_before: Callable[[Where | None], bool],
+        is_first: bool,
+    ) -> None:
         """Ask nothing yet.
 
         Args:
             call: the request.
             definition: the version of the tool; answers to another version are asked for again.
             memory: what earlier runs have learned.
-            phase: decides where a question is put.
+            asks_before: tells whether a question is to be answered with the request.
             is_first: whether the request is open, so that it may be answered with questions.
         """
         is_same = not memory.definition or memory.definition == definition
         self._call: Final = call
-        self._phase: Final = phase
+        self._asks_before: Final = asks_before
         self._definition: Final = definition
         self._round: Final = memory.round if is_same else memory.round + 1
         self._answers: Final[dict[str, JsonObject]] = dict(memory.answers) if is_same else {}
@@ -81,7 +82,7 @@ class TaskRequester:
     ) -> Mapping[str, JsonObject]:
         entered = self._budget.register(questions)
         new = {key: question for key, question in entered.items() if key not in self._answers}
-        if new and self._mrtr is not None and self._phase.asks_before(where):
+        if new and self._mrtr is not None and self._asks_before(where):
             self._answers.update(await self._mrtr.request(new, pause=pause, proven=proven))
         elif new:
             await self._budget.open(new, beside=self._open)

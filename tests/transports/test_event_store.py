@@ -6,11 +6,11 @@ from structlog.testing import capture_logs
 
 from gateway.transports.errors import HttpError
 from gateway.transports.sse.event_copies import RemotePlace
-from gateway.transports.sse.event_store import Cursor, LostAnswer, MemoryEventStore, ReplayBounds, ReplayQuota
+from gateway.transports.sse.event_store import Cursor, EventStore, LostAnswer, ReplayBounds, ReplayQuota
 from gateway.transports.sse.session_stream import SessionStream
 
 
-def said_on(kept: MemoryEventStore, *frames: bytes, stream: SessionStream | None = None) -> SessionStream:
+def said_on(kept: EventStore, *frames: bytes, stream: SessionStream | None = None) -> SessionStream:
     """A stream that has come to rest after these events."""
     stream = stream or kept.open(answers_request=False)
     for frame in frames:
@@ -23,8 +23,8 @@ def at(stream: SessionStream, number: int) -> str:
     return f"p-{stream.number:x}-{number}"
 
 
-async def found(kept: MemoryEventStore, event_id: str) -> list[bytes] | str:
-    match await kept.find(event_id):
+async def found(kept: EventStore, event_id: str) -> list[bytes] | str:
+    match kept.find(event_id):
         case Cursor(stream, after):
             return stream.after(after)
         case HttpError(status=status):
@@ -38,7 +38,7 @@ async def found(kept: MemoryEventStore, event_id: str) -> list[bytes] | str:
 
 
 async def test_what_came_after_an_event_is_found_and_nothing_else() -> None:
-    kept = MemoryEventStore(ReplayQuota(ReplayBounds()), sends_priming_event=True)
+    kept = EventStore(ReplayQuota(ReplayBounds()), sends_priming_event=True)
     one, other = said_on(kept, b"a", b"b", b"c"), said_on(kept, b"x")
     assert await found(kept, at(one, 0)) == [b"a", b"b", b"c"]
     assert await found(kept, at(one, 2)) == [b"c"]
@@ -48,8 +48,8 @@ async def test_what_came_after_an_event_is_found_and_nothing_else() -> None:
 
 async def test_a_stream_of_another_process_goes_on_with_a_new_one_unless_an_answer_is_lost_with_it() -> None:
     room = ReplayQuota(ReplayBounds())
-    before = MemoryEventStore(room, sends_priming_event=True, process="before")
-    now = MemoryEventStore(room, sends_priming_event=True, process="now")
+    before = EventStore(room, sends_priming_event=True, process="before")
+    now = EventStore(room, sends_priming_event=True, process="now")
 
     def primed(request_id: str | int | None) -> str:
         stream = before.open(answers_request=request_id is not None, request_id=request_id)
@@ -65,7 +65,7 @@ async def test_a_stream_of_another_process_goes_on_with_a_new_one_unless_an_answ
 
 async def test_an_id_that_was_never_given_out_here_is_refused() -> None:
     room = ReplayQuota(ReplayBounds())
-    kept, others = MemoryEventStore(room, sends_priming_event=True), MemoryEventStore(room, sends_priming_event=True)
+    kept, others = EventStore(room, sends_priming_event=True), EventStore(room, sends_priming_event=True)
     mine, foreign = said_on(kept, b"a"), said_on(others, b"secret")
     to_come = f"p-{mine.number + 1:x}-0"
     for event_id in (
@@ -85,7 +85,7 @@ async def test_an_id_that_was_never_given_out_here_is_refused() -> None:
 
 
 async def test_a_stream_without_a_priming_event_has_no_event_zero() -> None:
-    kept = MemoryEventStore(ReplayQuota(ReplayBounds()), sends_priming_event=False)
+    kept = EventStore(ReplayQuota(ReplayBounds()), sends_priming_event=False)
     stream = said_on(kept, b"a")
     assert stream.preamble == b""
     assert await found(kept, at(stream, 0)) == "refused 400"
@@ -94,7 +94,7 @@ async def test_a_stream_without_a_priming_event_has_no_event_zero() -> None:
 
 async def test_a_stream_keeps_its_newest_events_and_says_so_once() -> None:
     for bounds in (ReplayBounds(stream_events=2), ReplayBounds(stream_bytes=20)):
-        kept = MemoryEventStore(ReplayQuota(bounds), sends_priming_event=True)
+        kept = EventStore(ReplayQuota(bounds), sends_priming_event=True)
         with capture_logs() as logs:
             stream = said_on(kept, *(b"%d" % number * 10 for number in range(5)))
             assert await found(kept, at(stream, 0)) == [b"3" * 10, b"4" * 10]
@@ -107,13 +107,13 @@ async def test_a_stream_keeps_its_newest_events_and_says_so_once() -> None:
 
 async def test_an_event_over_the_bound_is_not_kept_and_costs_nothing() -> None:
     room = ReplayQuota(ReplayBounds(stream_bytes=10))
-    stream = said_on(MemoryEventStore(room, sends_priming_event=True), b"x" * 11)
+    stream = said_on(EventStore(room, sends_priming_event=True), b"x" * 11)
     assert (stream.after(0), room.used) == ([], 0)
 
 
 async def test_over_the_sessions_bounds_finished_streams_go_first_the_oldest_before_the_others() -> None:
     for bounds in (ReplayBounds(session_events=3), ReplayBounds(session_bytes=30)):
-        kept = MemoryEventStore(ReplayQuota(bounds), sends_priming_event=True)
+        kept = EventStore(ReplayQuota(bounds), sends_priming_event=True)
         running = said_on(kept, b"r" * 10, stream=kept.open(answers_request=True))
         oldest, newer = said_on(kept, b"o" * 10), said_on(kept, b"n" * 10)
         said_on(kept, b"R" * 10, stream=running)
@@ -127,7 +127,7 @@ async def test_over_the_sessions_bounds_finished_streams_go_first_the_oldest_bef
 
 async def test_no_session_pays_for_another_when_the_room_of_all_is_used_up() -> None:
     room = ReplayQuota(ReplayBounds(total_bytes=30))
-    first, second = MemoryEventStore(room, sends_priming_event=True), MemoryEventStore(room, sends_priming_event=True)
+    first, second = EventStore(room, sends_priming_event=True), EventStore(room, sends_priming_event=True)
     early = said_on(first, b"a" * 20)
     late = said_on(second, b"b" * 10, b"c" * 10)
     assert await found(first, at(early, 0)) == [b"a" * 20]
@@ -140,7 +140,7 @@ async def test_no_session_pays_for_another_when_the_room_of_all_is_used_up() -> 
 
 async def test_what_is_too_old_is_forgotten_with_its_stream() -> None:
     room = ReplayQuota(ReplayBounds(age=timedelta()))
-    kept = MemoryEventStore(room, sends_priming_event=True)
+    kept = EventStore(room, sends_priming_event=True)
     stream = said_on(kept, b"a", b"b")
     assert len(kept) == 1
     assert await found(kept, at(stream, 1)) == "nothing"
@@ -149,7 +149,7 @@ async def test_what_is_too_old_is_forgotten_with_its_stream() -> None:
 
 async def test_an_ended_session_keeps_nothing_not_even_what_is_said_later() -> None:
     room = ReplayQuota(ReplayBounds())
-    kept = MemoryEventStore(room, sends_priming_event=True)
+    kept = EventStore(room, sends_priming_event=True)
     stream = said_on(kept, b"a")
     kept.close()
     said_on(kept, b"b", stream=stream)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from gateway.access.identity.auth_error import NO_CHALLENGE, Challenge
@@ -13,10 +14,9 @@ from gateway.access.identity.identity import UNAUTHENTICATED, Identity
 from gateway.protocol.exchange import Binding, Caller
 from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import ClientEndpoint
-from gateway.transports.http.header_fields import HeaderFields, read_fields
 from gateway.transports.http.response import refuse
 from gateway.wire import meta
-from gateway.wire.accept import Accepted
+from gateway.wire.accept import Accepted, parse_accept
 from gateway.wire.jsonrpc import InvalidMessageError, Message
 
 Task = asyncio.Task[object]
@@ -26,6 +26,32 @@ MakeChallenge = Callable[[ClientEndpoint, str, str | None], Challenge]
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 _SESSION_FIELD: Final = SESSION_HEADER.lower()
+_CREDENTIALS: Final = ("authorization", "cookie", "proxy-authorization", "x-api-key")
+
+
+class HeaderFields(msgspec.Struct, frozen=True):
+    """The header fields of a request. Two requests with the same ones may share this."""
+
+    by_name: Mapping[str, str]
+    """By lower-case name; differing values of one name are joined (RFC 9110 §5.3) and match neither.
+
+    Without credentials: they have done their work in the middleware, and nobody further in can pass them on.
+    """
+    accepted: Accepted
+
+    def with_length(self, length: str) -> "HeaderFields":
+        """The same, of a request with a body of another length."""
+        return HeaderFields({**self.by_name, "content-length": length}, self.accepted)
+
+
+def read_fields(raw: web.BaseRequest) -> HeaderFields:
+    fields = {name.lower(): value for name, value in raw.headers.items()}
+    if len(fields) < len(raw.headers):
+        for name in fields:
+            fields[name] = ", ".join(dict.fromkeys(raw.headers.getall(name)))
+    for name in _CREDENTIALS:
+        fields.pop(name, None)
+    return HeaderFields(fields, parse_accept(raw.headers.get("Accept")))
 
 
 class HttpRequest:

@@ -6,10 +6,9 @@ until the answer. It asks the first one how the stream is, which then lets go of
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -49,13 +48,6 @@ class RemotePlace(NamedTuple):
     """The id of the request that the stream answers; None: it belongs to none."""
 
 
-class StreamQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream that a client resumes at another replica."""
-
-    nonce: str
-    number: int
-
-
 class EventCopies:
     """The copies that this process writes, and those of others."""
 
@@ -70,23 +62,18 @@ class EventCopies:
         self._is_flushed.set()
         self._writer: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         """Write what waits, unless the store is away."""
         if self._writer is not None:
             if self._replica.store.is_away:
                 self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
 
-    def answer(self, abort_connection: Callable[[StreamQuestion], bool]) -> None:
+    def answer(self, abort_connection: Callable[[str, int], bool]) -> None:
         """Answer other replicas; `abort_connection` aborts a stream's, and says whether more will be said."""
 
         async def answered(body: bytes) -> bytes:
-            goes_on = abort_connection(_QUESTIONS.decode(body))
+            goes_on = abort_connection(*_QUESTIONS.decode(body))
             await self._is_flushed.wait()
             return b"1" if goes_on else b""
 
@@ -132,7 +119,7 @@ class EventCopies:
 
     async def _ask(self, nonce: str, place: RemotePlace) -> bool:
         """Ask for a stream; False if no more will be said."""
-        question = msgspec.msgpack.encode(StreamQuestion(nonce=nonce, number=place.number))
+        question = msgspec.msgpack.encode((nonce, place.number))
         return bool(await self._replica.mailbox.ask(place.process, _KIND, question))
 
     def _key(self, nonce: str, process: str, number: int) -> str:
@@ -191,11 +178,6 @@ class SessionCopies:
             self._written.discard(number)
             self._copies.end(self._nonce, number, last)
 
-    def until_now(self, place: RemotePlace) -> Awaitable[list[bytes]]:
-        return self._copies.until_now(self._nonce, place)
 
-    def until_end(self, place: RemotePlace) -> AsyncIterator[bytes | None]:
-        return self._copies.until_end(self._nonce, place)
-
-
-_QUESTIONS: Final = msgspec.msgpack.Decoder(StreamQuestion)
+_QUESTIONS: Final = msgspec.msgpack.Decoder(tuple[str, int])
+"""The record of the session, and the number of the stream, that a client resumes at another replica."""

@@ -10,15 +10,15 @@ import re
 import secrets
 from collections import deque
 from datetime import timedelta
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 import orjson
 import structlog
 
 from gateway.transports.errors import HttpError
-from gateway.transports.sse.event_copies import RemotePlace
-from gateway.transports.sse.session_stream import SessionStream, StreamStore
+from gateway.transports.sse.event_copies import RemotePlace, SessionCopies
+from gateway.transports.sse.session_stream import SessionStream
 from gateway.wire.jsonrpc import RequestId
 
 log: Final = structlog.get_logger()
@@ -67,42 +67,11 @@ class LostAnswer(NamedTuple):
     request_id: str | int
 
 
-class StreamCopies(Protocol):
-    """Copies of a session's streams that other processes read."""
+class EventStore:
+    """The streams of one session, by number, and the events that are kept of them; implements `StreamStore`.
 
-    def write(self, number: int, event: int, frame: bytes) -> None: ...
-    def end(self, number: int, last: int) -> None: ...
-
-
-class EventStore(StreamStore, Protocol):
-    """The streams of one session and the events that are kept of them, wherever that is.
-
-    Events are kept as they are sent, so keeping them must not wait: a store elsewhere writes behind. Looking for the
-    place at which a client resumes may wait. An event id is the store's to read: one that names the process which holds
-    the stream is an address.
+    An event id is the store's to read: one that names the process which holds the stream is an address.
     """
-
-    def __len__(self) -> int:
-        """Count the streams that are not over, or of which events are kept."""
-
-    def open(self, *, answers_request: bool, request_id: RequestId | None = None) -> SessionStream:
-        """Begin a stream: for the answer to a request, or for what belongs to no request."""
-
-    async def find(self, event_id: str) -> Cursor | RemotePlace | LostAnswer | HttpError | None:
-        """Return the place after an event; None if nothing came after it, or what came is no longer kept."""
-
-    def abort_connection(self, number: int) -> bool:
-        """Have a stream let go of its connection: another process carries it on. Says whether more will be said."""
-
-    def expire(self) -> None:
-        """Forget what is too old."""
-
-    def close(self) -> None:
-        """Forget everything, and keep nothing more."""
-
-
-class MemoryEventStore:
-    """The `EventStore` of one process, in memory: the streams by number, unless they are over and nothing is kept."""
 
     __slots__ = (
         "_copies",
@@ -124,7 +93,7 @@ class MemoryEventStore:
         *,
         sends_priming_event: bool,
         process: str = "p",
-        copies: StreamCopies | None = None,
+        copies: SessionCopies | None = None,
     ) -> None:
         """Keep nothing yet; `process` is the name of this one and its start, `copies` are read by others."""
         self._copies: Final = copies
@@ -140,9 +109,11 @@ class MemoryEventStore:
         self._is_closed = False
 
     def __len__(self) -> int:
+        """Count the streams that are not over, or of which events are kept."""
         return len(self._streams)
 
     def open(self, *, answers_request: bool, request_id: RequestId | None = None) -> SessionStream:
+        """Begin a stream: for the answer to a request, or for what belongs to no request."""
         number = self._next
         self._next += 1
         stream = self._streams[number] = SessionStream(
@@ -154,7 +125,8 @@ class MemoryEventStore:
         )
         return stream
 
-    async def find(self, event_id: str) -> Cursor | RemotePlace | LostAnswer | HttpError | None:
+    def find(self, event_id: str) -> Cursor | RemotePlace | LostAnswer | HttpError | None:
+        """Return the place after an event; None if nothing came after it, or what came is no longer kept."""
         match = _EVENT_ID.fullmatch(event_id)
         if match is not None and match[1] != self._process:
             return self._elsewhere(match)
@@ -206,6 +178,7 @@ class MemoryEventStore:
             self._drop_oldest(next(others, stream))
 
     def abort_connection(self, number: int) -> bool:
+        """Have a stream let go of its connection: another process carries it on. Says whether more will be said."""
         stream = self._streams.get(number)
         if stream is None:
             return False
@@ -219,12 +192,14 @@ class MemoryEventStore:
             self._streams.pop(stream.number, None)
 
     def expire(self) -> None:
+        """Forget what is too old."""
         oldest = asyncio.get_running_loop().time() - self._room.bounds.age.total_seconds()
         for stream in list(self._streams.values()):
             while stream.frames and stream.frames[0][0] <= oldest:
                 self._forget_oldest(stream)
 
     def close(self) -> None:
+        """Forget everything, and keep nothing more."""
         self._is_closed = True
         for stream in list(self._streams.values()):
             while stream.frames:

@@ -1,14 +1,20 @@
 """A legacy session as this process serves it: what runs in it, what is said in it, and how long it has been idle."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Final
+
+from msgspec.structs import replace
 
 from gateway.json_types import Json
 from gateway.protocol.exchange import Reply
 from gateway.protocol.session import Session
+from gateway.state.redis_sessions import SessionChange
 from gateway.state.session_store import SessionRecord
 from gateway.transports.sse.event_store import EventStore
+
+NOTHING: Final = SessionRecord(expires=0)
+"""The record of a session of which nothing is written."""
 
 
 class LiveSession:
@@ -63,6 +69,31 @@ class LiveSession:
     @property
     def tasks(self) -> frozenset[asyncio.Task[Reply]]:
         return frozenset(self._tasks)
+
+    def record(self, *, expires: float, lists: Mapping[str, str]) -> SessionRecord:
+        """Return its record as it is now, which is about to be written down."""
+        session = self.session
+        self.saved = SessionRecord(
+            expires=expires,
+            log_level=session.log_level,
+            is_initialized=session.is_initialized,
+            subscriptions=session.subscriptions,
+            lists=lists,
+        )
+        return self.saved
+
+    def take(self, change: SessionChange) -> None:
+        """Take over what another process has written of it."""
+        session, saved = self.session, self.saved or NOTHING
+        session.is_initialized |= change.is_initialized
+        session.log_level = change.log_level or session.log_level
+        session.subscriptions = (session.subscriptions | change.added) - change.removed
+        self.saved = replace(
+            saved,
+            is_initialized=saved.is_initialized or change.is_initialized,
+            log_level=change.log_level or saved.log_level,
+            subscriptions=session.subscriptions,
+        )
 
     def touch(self) -> None:
         self.used_at = asyncio.get_running_loop().time()

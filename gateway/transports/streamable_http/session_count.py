@@ -2,22 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final
 
 from gateway.json_types import Json
 from gateway.state.redis_session_count import RedisSessionCount, SessionAdmission
 from gateway.transports.errors import HttpError
 from gateway.transports.http.quota import ResourceQuota
-
-
-class CountedSession(Protocol):
-    """A session as it counts."""
-
-    @property
-    def nonce(self) -> str: ...
-    @property
-    def caller(self) -> str: ...
+from gateway.transports.streamable_http.live_session import LiveSession
 
 
 class SharedSessionCount:
@@ -31,12 +22,7 @@ class SharedSessionCount:
         self._expires: Final = expires
         self._tasks: Final[set[asyncio.Task[None]]] = set()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         """Let be written what is being written."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -50,7 +36,7 @@ class SharedSessionCount:
             return None
         return quota.refusal(caller, is_callers=admission is SessionAdmission.SHARE_TAKEN)
 
-    def keep_soon(self, sessions: Iterable[CountedSession]) -> None:
+    def keep_soon(self, sessions: Iterable[LiveSession]) -> None:
         """Count on sessions that were used."""
         self._begin(self._keep([(each.nonce, each.caller) for each in sessions]))
 

@@ -117,7 +117,7 @@ class SessionEndpoint:
             self._streams.release(live.caller)
 
     async def _open_stream(self, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
-        cursor = None if http.last_event_id is None else await live.streams.find(http.last_event_id)
+        cursor = None if http.last_event_id is None else live.streams.find(http.last_event_id)
         if isinstance(cursor, HttpError):
             return http.refuse(cursor)
         if isinstance(cursor, RemotePlace):

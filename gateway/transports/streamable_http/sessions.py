@@ -16,7 +16,6 @@ from typing import Final, Self
 
 import msgspec
 import structlog
-from msgspec.structs import replace
 
 from gateway.access.identity.identity import Identity
 from gateway.protocol.dispatcher import Dispatcher
@@ -30,9 +29,9 @@ from gateway.state.session_store import MemorySessionStore, SessionRecord, Sessi
 from gateway.transports.errors import HttpError
 from gateway.transports.http.active_requests import Admits, Renewed
 from gateway.transports.http.quota import ResourceQuota
-from gateway.transports.sse.event_copies import EventCopies, SessionCopies, StreamQuestion
-from gateway.transports.sse.event_store import EventStore, MemoryEventStore, ReplayBounds, ReplayQuota
-from gateway.transports.streamable_http.live_session import LiveSession
+from gateway.transports.sse.event_copies import EventCopies, SessionCopies
+from gateway.transports.sse.event_store import EventStore, ReplayBounds, ReplayQuota
+from gateway.transports.streamable_http.live_session import NOTHING, LiveSession
 from gateway.transports.streamable_http.session_count import SharedSessionCount
 from gateway.transports.streamable_http.session_ids import SessionClaims, SessionIds, owner_mark
 from gateway.wire.revisions import V2025_11_25
@@ -44,8 +43,6 @@ SHUTDOWN_GRACE_SECONDS: Final = 5.0
 
 _MAX_SWEEP_SECONDS: Final = 30.0
 _REPLAY: Final = ReplayBounds()
-_NOTHING: Final = SessionRecord(expires=0)
-"""The record of a session of which nothing is written."""
 
 
 class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +87,10 @@ class Sessions:
         self._clock: Final = persistence.clock
         self._ids: Final = SessionIds(persistence.keys, clock=persistence.clock)
         self.replica: Final = persistence.replica
-        self.copies: Final = _copies(self.replica, replay)
+        self.copies: Final = (
+            None if self.replica is None else EventCopies(self.replica, max_events=replay.stream_events, age=replay.age)
+        )
+        """Those of events, for other processes; None where there are none."""
         self._count: Final = (
             SharedSessionCount(self.replica.session_count, quota, expires=lambda: self._clock() + self._lasts)
             if self.replica is not None and quota.is_written
@@ -127,9 +127,9 @@ class Sessions:
             if stuck:
                 log.warning("calls did not end when cancelled", calls=len(stuck))
         if self._count is not None:
-            await self._count.__aexit__(kind, error, trace)
+            await self._count.close()
         if self.copies is not None:
-            await self.copies.__aexit__(kind, error, trace)
+            await self.copies.close()
 
     def __len__(self) -> int:
         return len(self._live)
@@ -173,7 +173,7 @@ class Sessions:
 
     async def save(self, live: LiveSession) -> None:
         """Write down what has changed of a session, before that is acknowledged."""
-        before = live.saved or _NOTHING
+        before = live.saved or NOTHING
         await self._store.save(live.nonce, self._record(live), before=before)
 
     def take_change(self, change: SessionChange) -> None:
@@ -184,16 +184,7 @@ class Sessions:
         if change.is_ended:
             self._close(live.session.id)
             return
-        session, saved = live.session, live.saved or _NOTHING
-        session.is_initialized |= change.is_initialized
-        session.log_level = change.log_level or session.log_level
-        session.subscriptions = (session.subscriptions | change.added) - change.removed
-        live.saved = replace(
-            saved,
-            is_initialized=saved.is_initialized or change.is_initialized,
-            log_level=change.log_level or saved.log_level,
-            subscriptions=session.subscriptions,
-        )
+        live.take(change)
         if change.added or change.removed:
             self._dispatcher.notifier.watch_changed()
 
@@ -214,7 +205,7 @@ class Sessions:
             if self._count is not None and live.session.id in self._live:
                 self._count.keep_soon([live])
             if is_lost and live.session.id in self._live:
-                self._store.save_soon({live.nonce: self._record(live)}, before={live.nonce: _NOTHING})
+                self._store.save_soon({live.nonce: self._record(live)}, before={live.nonce: NOTHING})
 
     async def delete(self, session_id: str) -> None:
         """End a session, for every process that could restore it."""
@@ -273,12 +264,12 @@ class Sessions:
         self._dispatcher.notifier.session_opened(session)
         return live
 
-    def _abort_connection(self, question: StreamQuestion) -> bool:
-        live = self._of_nonce.get(question.nonce)
-        return live is not None and live.streams.abort_connection(question.number)
+    def _abort_connection(self, nonce: str, number: int) -> bool:
+        live = self._of_nonce.get(nonce)
+        return live is not None and live.streams.abort_connection(number)
 
     def _streams_of(self, session: Session, nonce: str) -> EventStore:
-        return MemoryEventStore(
+        return EventStore(
             self.room,
             sends_priming_event=session.revision >= V2025_11_25,
             process=self._process,
@@ -340,14 +331,8 @@ class Sessions:
         session, before = live.session, live.saved
         # Before `initialized` it is told of no change, and knows the lists of its beginning, or newer ones.
         known = before.lists if before is not None and session.is_initialized else {}
-        live.saved = SessionRecord(
-            expires=self._clock() + self._lasts - live.idle_seconds,
-            log_level=session.log_level,
-            is_initialized=session.is_initialized,
-            subscriptions=session.subscriptions,
-            lists=self._dispatcher.told(session, before=known),
-        )
-        return live.saved
+        lists = self._dispatcher.told(session, before=known)
+        return live.record(expires=self._clock() + self._lasts - live.idle_seconds, lists=lists)
 
     def _is_stale(self, live: LiveSession) -> bool:
         """Tell whether a session would end too early by its record, or be told again of what it knows."""
@@ -361,7 +346,7 @@ class Sessions:
 
     def _save_all(self, sessions: Iterable[LiveSession]) -> None:
         sessions = tuple(sessions)
-        before = {live.nonce: live.saved or _NOTHING for live in sessions}
+        before = {live.nonce: live.saved or NOTHING for live in sessions}
         records = {live.nonce: self._record(live) for live in sessions}
         if records:
             self._store.save_soon(records, before=before)
@@ -379,11 +364,6 @@ class Sessions:
                     self._leave(session_id)
             self._save_all([live for live in self._live.values() if self._is_stale(live)])
             self._store.forget_expired()
-
-
-def _copies(replica: Replica | None, bounds: ReplayBounds) -> EventCopies | None:
-    """The copies of events for other processes; None where there are none."""
-    return None if replica is None else EventCopies(replica, max_events=bounds.stream_events, age=bounds.age)
 
 
 def _session_of(claims: SessionClaims, record: SessionRecord | None, *, identity: Identity) -> Session:

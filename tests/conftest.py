@@ -71,6 +71,7 @@ def pytest_xdist_setupnodes(specs: Iterable[execnet.XSpec]) -> None:
         spec.python = shlex.quote(fork_server.WORKER)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     worker_reports.install(config)
 

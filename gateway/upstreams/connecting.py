@@ -61,15 +61,9 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
                 session = None
             try:
                 if session is None:
-                    session = Session(
-                        spec.links[way.transport](),
-                        listener=listener,
-                        capabilities=capabilities,
-                        token=token,
-                        is_anonymous=is_anonymous,
-                    )
+                    session = Session(spec.links[way.transport](), listener=listener, capabilities=capabilities)
                     opened = way.transport
-                    await session.open()
+                    await session.open(token=token, is_anonymous=is_anonymous)
                 # Only a probe is hurried: where no other era would be tried after it, `connect_timeout` is the bound.
                 is_last = way.era is Era.LEGACY or era is not None
                 await _handshake(session, way, seconds=None if is_last or way == known else PROBE_SECONDS)

@@ -1,7 +1,7 @@
 """The caller behind an invocation: its client, asked and told through the invocation's context."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from gateway.access.identity.credentials import Credential
 from gateway.config.models.upstreams import Upstream
@@ -10,7 +10,7 @@ from gateway.executors.invocation import Invocation
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import LogLevel
 from gateway.upstreams.client.server_messages import QUESTIONS
-from gateway.upstreams.pool import allowed
+from gateway.upstreams.pool import EVERYTHING, allowed
 from gateway.wire import meta
 from gateway.wire.revisions import MODERN
 
@@ -36,7 +36,7 @@ class InvocationCaller:
     @property
     def declared(self) -> JsonObject:
         """The capabilities of a session that begins for it: one principal may come with several modern clients."""
-        return allowed(self._config, _EVERYTHING) if self.is_modern else self.capabilities
+        return allowed(self._config, EVERYTHING) if self.is_modern else self.capabilities
 
     @property
     def access_token(self) -> Credential | None:
@@ -106,17 +106,4 @@ class InvocationCaller:
     async def log(self, level: str, data: Json, logger: str | None) -> None:
         if self._config.logging and level in meta.LOG_LEVELS:
             name = self._upstream if logger is None else f"{self._upstream}/{logger}"
-            await self._invocation.context.log(_LEVELS[level], data, name)
-
-
-_EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {}, "roots": {}}
-_LEVELS: Final[Mapping[str, LogLevel]] = {
-    "debug": "debug",
-    "info": "info",
-    "notice": "notice",
-    "warning": "warning",
-    "error": "error",
-    "critical": "critical",
-    "alert": "alert",
-    "emergency": "emergency",
-}
+            await self._invocation.context.log(cast("LogLevel", level), data, name)

@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 SHARED: Final = ""
 """The key of the session that is nobody's own."""
+EVERYTHING: Final[JsonObject] = {name: {} for name in QUESTIONS.values()}
+"""All capabilities to be asked that there are."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 _FOR_EVER: Final = 1e8
@@ -310,7 +312,7 @@ class SessionPool:
             return {}
         if caller is not None and caller.key != SHARED:
             return caller.declared
-        return allowed(self.config, {"sampling": {}, "elicitation": {}, "roots": {}})
+        return allowed(self.config, EVERYTHING)
 
     async def _ping(self, session: Session) -> None:
         try:

@@ -20,6 +20,7 @@ from gateway.executors.http.clients import ClientProfile, HttpClients
 from gateway.executors.http.exchange import Answer, BodyTooLargeError, Exchange
 from gateway.executors.http.sender import explained, origin_of
 from gateway.executors.http.tls import ClientTrust
+from gateway.upstreams.client.link import Outgoing
 from gateway.upstreams.failures import (
     ConnectionLostError,
     NoCredentialsError,
@@ -51,31 +52,38 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpChannel:
-    """Sends single requests."""
+    """Sends single requests: of callers, with their access tokens, and of the gateway itself."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint: Final = endpoint
         self.url = endpoint.url
+        self.token: Credential | None = None
+        """The newest access token of a caller, for requests of the gateway itself; never for those of other callers."""
+        self.is_anonymous = False
+        """Whether it is no caller's: its own requests go without credentials where only callers have any."""
         guard = endpoint.policy.guard_for(endpoint.url.raw_host or "")
         self._profile: Final = ClientProfile(guard=guard, proxy=endpoint.proxy, trust=endpoint.trust)
 
-    def exchange(  # noqa: PLR0913 - the parts of a request
+    def exchange(
         self,
         method: str,
         *,
         fields: Mapping[str, str],
         body: bytes | None = None,
         url: URL | None = None,
-        token: Credential | None = None,
-        is_anonymous: bool = False,
+        outgoing: Outgoing | None = None,
     ) -> "ChannelExchange":
         """Return the exchange of a request for its answer; see `ChannelExchange`.
 
-        `token` is the caller's, for ways to sign in that exchange it; with new credentials it is sent once more.
-        `is_anonymous`: without a token it goes out all the same, without credentials.
+        `outgoing`: the request, where it may be a caller's; its token is for ways to sign in that exchange it.
         """
-        exchange = ChannelExchange(self, method, {**self.endpoint.headers, **fields}, body, url or self.url, token)
-        exchange.is_anonymous = is_anonymous
+        exchange = ChannelExchange(self, method, {**self.endpoint.headers, **fields}, body, url or self.url)
+        if outgoing is not None:
+            self.token = outgoing.token or self.token  # a session outlives the tokens of its caller
+        if outgoing is None or outgoing.is_own:
+            exchange.token, exchange.is_anonymous = self.token, self.is_anonymous
+        else:
+            exchange.token = outgoing.token
         return exchange
 
     def begin(self, method: str, url: URL, *, fields: Mapping[str, str], body: bytes | None) -> Exchange:
@@ -105,24 +113,20 @@ class ChannelExchange:
         ConnectionLostError: the answer did not come, or ended early.
     """
 
-    __slots__ = ("_body", "_channel", "_fields", "_hop", "_method", "_token", "_url", "is_anonymous")
+    __slots__ = ("_body", "_channel", "_fields", "_hop", "_method", "_url", "is_anonymous", "token")
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a request
-        self,
-        channel: HttpChannel,
-        method: str,
-        fields: Mapping[str, str],
-        body: bytes | None,
-        url: URL,
-        token: Credential | None,
+    def __init__(
+        self, channel: HttpChannel, method: str, fields: Mapping[str, str], body: bytes | None, url: URL
     ) -> None:
         self._channel = channel
         self._method = method
         self._fields = fields
         self._body = body
         self._url = url
-        self._token = token
+        self.token: Credential | None = None
+        """The caller's, for ways to sign in that exchange it."""
         self.is_anonymous = False
+        """Whether it goes out without credentials where only callers have any, and there is no token."""
         self._hop: Exchange | None = None
 
     async def __aenter__(self) -> Answer:
@@ -142,7 +146,7 @@ class ChannelExchange:
             self._explain(error)
 
     async def _signed(self, authorization: Authorization) -> Answer:
-        own = self._token if authorization.is_per_caller else None
+        own = self.token if authorization.is_per_caller else None
         if own is None and authorization.is_per_caller and self.is_anonymous:
             return await self._followed(self._fields)
         header = await self._credentials(authorization, own)

@@ -52,23 +52,17 @@ class HttpLink:
         self._channel: Final = HttpChannel(endpoint)
         self._inbox: Inbox
         self.session_id: str | None = None
-        self.token: Credential | None = None
-        self.is_anonymous = False
         self.closed: asyncio.Future[str]
 
-    async def open(self, inbox: Inbox) -> None:
+    async def open(self, inbox: Inbox, *, token: Credential | None, is_anonymous: bool) -> None:
+        self._channel.token, self._channel.is_anonymous = token, is_anonymous
         self._inbox = inbox
         self.closed = asyncio.get_running_loop().create_future()
 
     async def request(self, outgoing: Outgoing) -> Response:
         body = jsonrpc.encode(outgoing.message)
-        self.token = outgoing.token or self.token  # a session outlives the tokens of its caller
-        token = self.token if outgoing.is_own else outgoing.token
-        is_anonymous = self.is_anonymous and outgoing.is_own
         fields = {"Content-Type": "application/json", "Accept": _ACCEPT, **self._of_session(), **outgoing.fields}
-        async with self._channel.exchange(
-            "POST", fields=fields, body=body, token=token, is_anonymous=is_anonymous
-        ) as answer:
+        async with self._channel.exchange("POST", fields=fields, body=body, outgoing=outgoing) as answer:
             if answer.status == 200 and answer.media_type == _EVENT_STREAM:
                 self._note_session(answer)
                 response, seen = await self._response_in(answer, outgoing.id)
@@ -80,9 +74,7 @@ class HttpLink:
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
         fields = {"Content-Type": "application/json", "Accept": _ACCEPT, **self._of_session(), **fields}
-        async with self._channel.exchange(
-            "POST", fields=fields, body=jsonrpc.encode(message), token=self.token, is_anonymous=self.is_anonymous
-        ) as answer:
+        async with self._channel.exchange("POST", fields=fields, body=jsonrpc.encode(message)) as answer:
             if answer.status >= 400:
                 raise await refusal(answer, has_session=self.session_id is not None)
 
@@ -109,12 +101,7 @@ class HttpLink:
             return
         # 2025-06-18 basic/transports, "Session Management": DELETE ends it, and a server may refuse that with 405.
         with suppress(UpstreamError, TimeoutError):
-            async with (
-                asyncio.timeout(_DELETE_SECONDS),
-                self._channel.exchange(
-                    "DELETE", fields=self._of_session(), token=self.token, is_anonymous=self.is_anonymous
-                ),
-            ):
+            async with asyncio.timeout(_DELETE_SECONDS), self._channel.exchange("DELETE", fields=self._of_session()):
                 self.session_id = None
 
     def _of_session(self) -> dict[str, str]:
@@ -213,9 +200,7 @@ class HttpLink:
         resuming = {} if seen.event_id is None else {"Last-Event-ID": seen.event_id}
         kept = {name: value for name, value in fields.items() if not name.lower().startswith(_OF_A_REQUEST)}
         headers = {"Accept": _EVENT_STREAM, **self._of_session(), **kept, **resuming}
-        async with self._channel.exchange(
-            "GET", fields=headers, token=self.token, is_anonymous=self.is_anonymous
-        ) as answer:
+        async with self._channel.exchange("GET", fields=headers) as answer:
             if answer.status == 200 and answer.media_type == _EVENT_STREAM:
                 yield answer
             elif answer.status in {405, 501}:

@@ -41,15 +41,17 @@ class Link(Protocol):
 
     has_fields: bool
     """Whether messages have header fields beside them."""
-    token: Credential | None
-    """The newest access token of a caller, for requests of the gateway itself; never for those of other callers."""
-    is_anonymous: bool
-    """Whether it is no caller's: its own requests go without credentials where only callers have any."""
     closed: asyncio.Future[str]
     """Done when nothing can be sent any more, with the reason for people."""
 
-    async def open(self, inbox: Inbox) -> None:
+    async def open(self, inbox: Inbox, *, token: Credential | None, is_anonymous: bool) -> None:
         """Connect.
+
+        Args:
+            inbox: takes what comes by itself.
+            token: the access token of whoever it is for.
+            is_anonymous: whether it is no caller's: the gateway's own requests go without credentials where only
+                callers have any.
 
         Raises:
             UnreachableError: it cannot be.

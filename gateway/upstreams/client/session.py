@@ -40,11 +40,8 @@ class Session:
         *,
         listener: Listener,
         capabilities: JsonObject,
-        token: Credential | None = None,
-        is_anonymous: bool = False,
     ) -> None:
-        """Connect not yet; `token` is the access token of whoever it is for, `is_anonymous` that it is nobody's."""
-        link.token, link.is_anonymous = token, is_anonymous
+        """Connect not yet."""
         self._link: Final = link
         self._listener: Final = listener
         self._declared: Final = capabilities
@@ -81,13 +78,13 @@ class Session:
         """Whether the server keeps nothing between requests: modern, or Streamable HTTP without a session."""
         return self.era is Era.MODERN or getattr(self._link, "session_id", "") is None
 
-    async def open(self) -> None:
-        """Connect.
+    async def open(self, *, token: Credential | None, is_anonymous: bool) -> None:
+        """Connect; see `Link.open`.
 
         Raises:
             UnreachableError: it cannot be connected to.
         """
-        await self._link.open(self._incoming.take)
+        await self._link.open(self._incoming.take, token=token, is_anonymous=is_anonymous)
 
     async def handshake(self, era: Era) -> None:
         """Introduce ourselves as the era has it; where that is refused, another may be tried on the same connection.

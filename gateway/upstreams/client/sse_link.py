@@ -30,36 +30,32 @@ class SseLink:
         self._reading: asyncio.Task[None] | None = None
         self._target: asyncio.Future[URL]
         self._inbox: Inbox
-        self.token: Credential | None = None
-        self.is_anonymous = False
         self.closed: asyncio.Future[str]
 
-    async def open(self, inbox: Inbox) -> None:
+    async def open(self, inbox: Inbox, *, token: Credential | None, is_anonymous: bool) -> None:
+        self._channel.token, self._channel.is_anonymous = token, is_anonymous
         loop = asyncio.get_running_loop()
         self._inbox, self.closed, self._target = inbox, loop.create_future(), loop.create_future()
         self._reading = asyncio.create_task(self._read(), name="upstream stream")
         await self._target
 
     async def request(self, outgoing: Outgoing) -> Response:
-        self.token = outgoing.token or self.token
         waiting = self._pending.expect(outgoing.id)
         try:
-            await self._post(outgoing.message, outgoing.fields, token=self.token if outgoing.is_own else outgoing.token)
+            await self._post(outgoing.message, outgoing.fields, outgoing)
             return await waiting
         finally:
             self._pending.forget(outgoing.id)
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
-        await self._post(message, fields, token=self.token)
+        await self._post(message, fields)
 
-    async def _post(self, message: JsonObject, fields: Mapping[str, str], *, token: Credential | None) -> None:
+    async def _post(self, message: JsonObject, fields: Mapping[str, str], outgoing: Outgoing | None = None) -> None:
         if self.closed.done():
             raise ConnectionLostError(self.closed.result())
         body, url = jsonrpc.encode(message), await self._target
         all_fields = {"Content-Type": "application/json", **fields}
-        async with self._channel.exchange(
-            "POST", fields=all_fields, body=body, url=url, token=token, is_anonymous=self.is_anonymous
-        ) as answer:
+        async with self._channel.exchange("POST", fields=all_fields, body=body, url=url, outgoing=outgoing) as answer:
             if answer.status >= 400:
                 raise await refusal(answer, has_session=True)
 
@@ -73,9 +69,7 @@ class SseLink:
 
     async def _read(self) -> None:
         try:
-            async with self._channel.exchange(
-                "GET", fields={"Accept": "text/event-stream"}, token=self.token, is_anonymous=self.is_anonymous
-            ) as answer:
+            async with self._channel.exchange("GET", fields={"Accept": "text/event-stream"}) as answer:
                 if answer.status != 200 or answer.media_type != "text/event-stream":
                     raise await refusal(answer, has_session=False)
                 await self._events(answer)

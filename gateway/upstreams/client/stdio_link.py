@@ -55,11 +55,10 @@ class StdioLink:
         self._stderr: Final = BoundedBuffer(_STDERR_BYTES)
         self._running: asyncio.Task[None] | None = None
         self._inbox: Inbox
-        self.token: Credential | None = None
-        self.is_anonymous = False
         self.closed: asyncio.Future[str]
 
-    async def open(self, inbox: Inbox) -> None:
+    async def open(self, inbox: Inbox, *, token: Credential | None, is_anonymous: bool) -> None:
+        del token, is_anonymous  # a process of ours asks for none
         self._inbox = inbox
         self.closed = asyncio.get_running_loop().create_future()
         self._running = asyncio.create_task(self._run(), name="upstream process")

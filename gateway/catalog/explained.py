@@ -17,6 +17,9 @@ from gateway.executors.invocation import Blocks, Explainable, Invocation, Outcom
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import with_files_replaced
 
+EVERY_CAPABILITY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
+"""The capabilities of a client that no definition refuses."""
+
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """The effect that a call, a read or a prompt would have, with secrets masked."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.explained import Explained, explaining
+from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
@@ -19,9 +19,6 @@ from gateway.cli.results import show_raw
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
-
-_EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
-"""The capabilities of a client that no definition refuses."""
 
 
 async def show_explanation(  # noqa: PLR0913, PLR0917 - a request, and what every command has
@@ -98,7 +95,7 @@ async def explain(settings: Settings, method: str, params: JsonObject) -> Explai
 async def _explained(settings: Settings, method: str, params: JsonObject, sources: AskedSources | None) -> Explained:
     with dry_run(settings, sources=sources) as dry:
         explained: list[Explained] = []
-        client = dry.client(explaining(dry.catalog, explained.append), capabilities=_EVERYTHING)
+        client = dry.client(explaining(dry.catalog, explained.append), capabilities=EVERY_CAPABILITY)
         try:
             given = await with_files(client, params) if method == "tools/call" else params
             result = await client.request(method, given)

@@ -1,7 +1,7 @@
 """The environment variables that a server needs from the client that starts it. Clients pass on little of their own."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from typing import Final
 
@@ -22,13 +22,21 @@ _PASSED_ON: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER
 
 
 class Prerequisites(msgspec.Struct, frozen=True, kw_only=True):
-    """The server's name, its views, and the variables that its file reads."""
+    """A loaded file, and the variables that it reads."""
 
-    name: str
+    loaded: LoadedConfig
     variables: Mapping[str, Variable]
     unset: tuple[str, ...]
     """Variables that the server needs and that are not set here. If there are any, the file was not checked."""
-    views: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.loaded.redactor.text(self.loaded.document.server.name)
+
+    @property
+    def views(self) -> Collection[str]:
+        return self.loaded.document.views.keys()
 
 
 def prerequisites_of(settings: Settings) -> Prerequisites:
@@ -48,8 +56,7 @@ def prerequisites_of(settings: Settings) -> Prerequisites:
     for name, variable in _named_by_definitions(loaded.document):
         variables.setdefault(name, variable)
     return Prerequisites(
-        name=_name(loaded),
-        views=tuple(loaded.document.views),
+        loaded=loaded,
         variables={name: variable for name, variable in variables.items() if name not in _PASSED_ON},
         unset=unset,
     )
@@ -66,10 +73,6 @@ def complete_prerequisites_of(settings: Settings) -> Prerequisites:
         message = f"is not checked without {', '.join(prerequisites.unset)}; set them"
         raise ConfigError.at(str(settings.config), message)
     return prerequisites
-
-
-def _name(loaded: LoadedConfig) -> str:
-    return loaded.redactor.text(loaded.document.server.name)
 
 
 def _named_by_definitions(document: Document) -> Iterator[tuple[str, Variable]]:

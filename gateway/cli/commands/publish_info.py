@@ -19,7 +19,7 @@ from gateway.cli.console import Console, protect_stdout
 from gateway.cli.options import VIEW, add_config, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import Prerequisites, complete_prerequisites_of
-from gateway.config.loader import LoadedConfig, load
+from gateway.config.loader import LoadedConfig
 from gateway.config.models.address import is_loopback_name
 from gateway.config.models.document import Document
 from gateway.config.reading.interpolation import Variable
@@ -82,9 +82,8 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     with protect_stdout():
         prerequisites = complete_prerequisites_of(settings)
         check_view(settings.view, prerequisites.views)
-        loaded = load(settings.config)
-    name, document = _published(options, loaded, prerequisites, view=settings.view)
-    for hint in _doubts(options, loaded.document):
+    name, document = _published(options, prerequisites, view=settings.view)
+    for hint in _doubts(options, prerequisites.loaded.document):
         hints.line(hint)
     text = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     if options.output == Path("-"):
@@ -98,10 +97,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 0
 
 
-def _published(
-    options: Namespace, loaded: LoadedConfig, prerequisites: Prerequisites, *, view: str | None
-) -> tuple[str, dict[str, Json]]:
+def _published(options: Namespace, prerequisites: Prerequisites, *, view: str | None) -> tuple[str, dict[str, Json]]:
     """The name under which all is published, and the document; or a refusal of what a registry would not take."""
+    loaded = prerequisites.loaded
     info = loaded.redactor.json(server_info(loaded.document.server))
     version = str(info["version"])
     if not _is_version(version):

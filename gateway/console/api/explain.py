@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.access.identity.identity import Identity
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.explained import Explained, explaining
+from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
 from gateway.catalog.primitives import Primitive
 from gateway.catalog.store import CatalogStore
 from gateway.console.console import Route
@@ -25,8 +25,6 @@ from gateway.transports.memory import MemoryClient
 
 _EXPLAINED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """Methods, and the parameter that says of what."""
-_EVERYTHING: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
-"""The capabilities of a client that no definition refuses."""
 _NO_TOOL: Final = HttpError(status=404, message="There is no such tool")
 _NOT_EXPLAINED: Final = HttpError(
     status=400, message=f"`method` must be one of {', '.join(_EXPLAINED)}, and `params` an object that says of what"
@@ -95,7 +93,7 @@ class ExplainApi:
         # One of its own, so that nothing here is counted, limited or recorded as a call.
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self._services, keys=random_keys())
         try:
-            client = MemoryClient(dispatcher, capabilities=_EVERYTHING, identity=identity, view=view)
+            client = MemoryClient(dispatcher, capabilities=EVERY_CAPABILITY, identity=identity, view=view)
             result = await client.request(method, params)
         finally:
             await dispatcher.tasks.runner.close()

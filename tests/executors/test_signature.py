@@ -349,4 +349,4 @@ def test_a_function_must_fit_the_inputs_that_the_file_gives_it(
 
 
 def test_a_docstring_without_sections_is_all_summary() -> None:
-    assert read_docstring("One.\n\n    Two: three.").summary == "One.\n\nTwo: three."
+    assert read_docstring("One.\n\n    Two: three.") == ("One.\n\nTwo: three.", {})

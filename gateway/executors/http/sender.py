@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import aiohttp
@@ -23,7 +24,7 @@ from gateway.executors.http.address_guard import AddressGuard, AddressPolicy, Ad
 from gateway.executors.http.clients import ClientProfile, HttpClients
 from gateway.executors.http.exchange import Answer, BodyTooLargeError
 from gateway.executors.http.request import Request
-from gateway.executors.http.streamed_body import streamed
+from gateway.executors.http.streamed_body import StreamedBody, streamed
 from gateway.executors.http.tls import ClientIdentity
 from gateway.json_types import Json
 
@@ -86,24 +87,19 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         """Send to one origin; return its answer, or the request that its redirect asks for."""
         host = request.url.raw_host or ""
         headers = [(header.name, header.value) for header in request.headers]
+        answering: AbstractAsyncContextManager[Answer]
         try:
             pool = self.clients.pool(await self._profile(host, is_home=is_home))
-            if request.body is None or isinstance(request.body, bytes):
-                async with pool.exchange(request.method, request.url, headers=headers, body=request.body) as answer:
-                    return await self._taken(request, answer, host)
-            async with (
-                pool as session,
-                streamed(session, request.method, request.url, headers=headers, body=request.body) as answer,
-            ):
-                return await self._taken(request, answer, host)
+            if isinstance(request.body, StreamedBody):
+                answering = streamed(pool, request.method, request.url, headers=headers, body=request.body)
+            else:
+                answering = pool.exchange(request.method, request.url, headers=headers, body=request.body)
+            async with answering as answer:
+                if answer.status in REDIRECTS and self.max_redirects and (location := answer.headers.get("Location")):
+                    return redirected(request, status=answer.status, location=location)
+                return await self._read(answer, host)
         except (aiohttp.ClientError, AddressRefusedError) as error:
             raise explained(error, host=host) from error
-
-    async def _taken(self, request: Request, answer: Answer, host: str) -> "Response | Request":
-        location = answer.headers.get("Location")
-        if self.max_redirects and answer.status in REDIRECTS and location:
-            return redirected(request, status=answer.status, location=location)
-        return await self._read(answer, host)
 
     async def _profile(self, host: str, *, is_home: bool) -> ClientProfile:
         trust = self.identity.here if is_home else self.identity.elsewhere

@@ -18,7 +18,7 @@ from yarl import URL
 
 from gateway.errors import ExecutionError
 from gateway.executors.files.regular_files import NotServedError, opened_regular
-from gateway.executors.http.exchange import Answer
+from gateway.executors.http.exchange import Answer, Pool
 from gateway.executors.threads import DaemonThreadPool, NoThreadFreeError
 from gateway.json_types import Json
 
@@ -79,7 +79,7 @@ def disk_file(path: str, *, threads: DaemonThreadPool) -> DiskFile:
 
 @asynccontextmanager
 async def streamed(
-    session: aiohttp.ClientSession,
+    pool: Pool,
     method: str,
     url: URL,
     *,
@@ -94,14 +94,17 @@ async def streamed(
     """
     data = _PiecesPayload(body)
     try:
-        async with session.request(
-            method,
-            url,
-            headers=headers,
-            skip_auto_headers=("Content-Type",),  # a body brings its type
-            data=data,
-            allow_redirects=False,
-        ) as answer:
+        async with (
+            pool as session,
+            session.request(
+                method,
+                url,
+                headers=headers,
+                skip_auto_headers=("Content-Type",),  # a body brings its type
+                data=data,
+                allow_redirects=False,
+            ) as answer,
+        ):
             yield Answer(answer.status, answer.reason or "", answer.headers, answer.content)
     except aiohttp.ClientError as error:
         if data.error is not None:

@@ -4,21 +4,16 @@ import re
 from inspect import cleandoc
 from typing import Final
 
-import msgspec
-
 _SECTION: Final = re.compile(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Attributes|References):\s*")
 _ARGUMENTS: Final = frozenset({"Args", "Arguments", "Parameters"})
 _ARGUMENT: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
-class Docstring(msgspec.Struct, frozen=True, kw_only=True):
-    summary: str
-    """Everything before the first section."""
-    parameters: dict[str, str]
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Return the summary, which ends at the first section, and what it says of each parameter.
 
-
-def read_docstring(text: str) -> Docstring:
-    """Take `text` apart; what does not look like Google style is all summary."""
+    What does not look like Google style is all summary.
+    """
     summary: list[str] = []
     arguments: list[str] = []
     into = summary
@@ -27,7 +22,7 @@ def read_docstring(text: str) -> Docstring:
             into = arguments if section[1] in _ARGUMENTS else []
         else:
             into.append(line)
-    return Docstring(summary="\n".join(summary).strip(), parameters=_parameters(arguments))
+    return "\n".join(summary).strip(), _parameters(arguments)
 
 
 def _parameters(lines: list[str]) -> dict[str, str]:

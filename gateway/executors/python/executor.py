@@ -10,8 +10,7 @@ import inspect
 import math
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final, Generic, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import msgspec
 import structlog
@@ -105,7 +104,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
             attempt = await call(invocation, convert)
             if isinstance(attempt, _Raised):
                 self._fail(attempt.error, invocation.call_id)
-            return attempt.value
+            return attempt
 
     def _arguments(self, invocation: Invocation) -> JsonObject:
         if not self.has_files:
@@ -119,13 +118,13 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         is_shown = not self.has_files or given is None
         return repr(value if is_shown else with_files_replaced(given, dict))
 
-    async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
-        async def attempted() -> _Returned[T] | _Raised:
+    async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "T | _Raised":
+        async def attempted() -> T | _Raised:
             CURRENT.set(invocation.trace)  # in this task alone, and in tasks that it starts
             try:
                 bound = self.signature.bind(self._arguments(invocation), invocation.context)
                 returning: Awaitable[object] = self.signature.function(**bound)
-                return _Returned(convert(await returning))
+                return convert(await returning)
             except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
                 return _Raised(error)
 
@@ -139,15 +138,15 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 task.cancel()
                 invocation.permit.hold_until_done(self.threads.track_orphan(task))
 
-    async def _in_thread(self, invocation: Invocation, convert: Callable[[object], T]) -> "_Returned[T] | _Raised":
+    async def _in_thread(self, invocation: Invocation, convert: Callable[[object], T]) -> "T | _Raised":
         context = BlockingContext(invocation.context, asyncio.get_running_loop())
         has_begun = threading.Event()
 
-        def attempted() -> _Returned[T] | _Raised:
+        def attempted() -> T | _Raised:
             has_begun.set()
             try:
                 bound = self.signature.bind(self._arguments(invocation), context)
-                return _Returned(convert(self.signature.function(**bound)))
+                return convert(self.signature.function(**bound))
             except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
                 return _Raised(error)
 
@@ -180,11 +179,6 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 raise AwaitingInput from None
         log.error("plugin raised", plugin=self.signature.name, correlation_id=call_id, exc_info=error)
         raise ExecutionError(f"{self.signature.name} failed; correlation id {call_id}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Returned(Generic[T]):
-    value: T
 
 
 class _Raised(msgspec.Struct, frozen=True):

@@ -119,15 +119,15 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
     if _is_generator(function):
         problems.error(f"{name} is a generator function; it should return a list")
         taken.has_no_errors = False
-    documentation = read_docstring(_documentation(function))
-    input_schema = taken.schema(documentation.parameters)
+    description, descriptions = read_docstring(_documentation(function))
+    input_schema = taken.schema(descriptions)
     if not taken.has_no_errors:
         return None
     return Signature(
         name=name,
         function=function,
         is_async=is_async,
-        description=documentation.summary,
+        description=description,
         input_schema=input_schema,
         output_schema=result_schema(signature.return_annotation, name=name, problems=problems),
         parameters=taken.parameters,

@@ -156,6 +156,31 @@ def test_a_definition_with_an_error_is_not_told_to_be_removed_since_the_lock(
     assert [problem.path for problem in caught.value.problems] == ["tools.b.contnet"]
 
 
+@pytest.mark.parametrize(("count", "named"), [(1, "a0"), (3, "a0, a1, a2"), (12, "a0, a1, a10, a11, a2, a3, a4")])
+def test_definitions_that_differ_alike_are_one_warning_at_the_first(
+    tmp_path: Path, services: Services, count: int, named: str
+) -> None:
+    def warnings(text: str, *, pins: DefinitionDigests | None) -> tuple[DefinitionDigests, list[str]]:
+        main = write(tmp_path, **{"config.yaml": text})
+        lock = Lock(path=tmp_path / "mcp-gateway.lock", pins=pins)
+        catalog = compile_catalog(load(main), services=services, plugins=Plugins(), generation=1, lock=lock)
+        return catalog.pins, [f"{problem.path}: {problem.message}" for problem in catalog.warnings]
+
+    tools = "tools:\n" + "".join(f"  a{index}: {{description: A, content: a}}\n" for index in range(count))
+    locked, _ = warnings(tools, pins=None)
+    changed = tools.replace("description: A", "description: B") + "  z: {description: Z, content: z}\n"
+    _, [of_a, of_z] = warnings(changed, pins=locked)
+    assert (
+        of_z == "tools.z: was added since mcp-gateway.lock was written; once that is reviewed, run `mcp-gateway lock`"
+    )
+    assert of_a.startswith("tools.a0: was changed (definition) since mcp-gateway.lock was written")
+    assert of_a.endswith("; once that is reviewed, run `mcp-gateway lock`")
+    others = named.split(", ")[1:]
+    assert all(f"`tools.{each}`" in of_a for each in others)
+    assert ("; the same holds for " in of_a) == bool(others)
+    assert ("2 more (`mcp-gateway lock --check` lists them)" in of_a) == (count == 12)
+
+
 def test_a_lock_is_read_as_it_was_written(before: DefinitionDigests) -> None:
     text = rendered(before)
     assert parsed(text) == before

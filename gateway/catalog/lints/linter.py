@@ -22,7 +22,7 @@ from gateway.config.models.document import Document
 from gateway.config.models.field_use import Use
 from gateway.config.reading.permissions import open_to_all
 from gateway.json_types import JsonObject
-from gateway.language.schemas.keywords import KEYWORDS
+from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD
 from gateway.language.schemas.rules import subschemas
 
 _VAGUE: Final = re.compile(
@@ -173,16 +173,30 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
 
 
 def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
-    """Report an empty `enum`, and keywords that were probably misspelt: validators pass over what they do not know."""
+    """Report an empty `enum`, and keywords that check nothing: misspelt ones, and those of values of another type."""
     for keyword in (each for each in schema if each not in KEYWORDS):
         for meant in get_close_matches(keyword, KEYWORDS, n=1, cutoff=_MIN_LIKENESS):
             problems.at(keyword).warning(
                 f"`{keyword}` is no keyword of JSON Schema, and checks nothing; did you mean `{meant}`?"
             )
+    for keyword, kind in _of_other_types(schema):
+        problems.at(keyword).warning(
+            f"`{keyword}` checks nothing here: it is for {kind}, and this is `type: {schema['type']}`"
+        )
     if schema.get("enum") == []:
         problems.at("enum").warning("has no values, so that nothing fits")
     for path, inner in subschemas(schema):
         _warn_of_keywords(inner, problems=problems.at(*path))
+
+
+def _of_other_types(schema: JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield the keywords that hold for every value of the schema's type, each with the types that it is for."""
+    said = schema.get("type")
+    if not isinstance(said, str) or said not in TYPES:
+        return
+    for keyword in schema:
+        if said not in (types := TYPES_BY_KEYWORD.get(keyword, TYPES)):
+            yield keyword, " and ".join(f"`{each}`" for each in sorted(types))
 
 
 def _says_little(name: str) -> bool:
@@ -194,6 +208,10 @@ def _warn_of_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems
     if not prompt.definition.get("description"):
         problems.warning("has no `description`: people choose prompts by it")
     for name, argument in config.arguments.items():
+        if argument.required and argument.default is not None:
+            problems.at("arguments", name, "default").warning(
+                f"is never used: `{name}` is `required`, so that a call without it is refused; leave out one of the two"
+            )
         if not (argument.description or argument.title) and _says_little(name):
             problems.at("arguments", name).warning(
                 f"the argument `{name}` has no `description`, and its name says little"

@@ -22,6 +22,8 @@ from gateway.json_types import Json
 LOCK_NAME: Final = "mcp-gateway.lock"
 COMMAND: Final = "mcp-gateway lock"
 
+_MOST_NAMED: Final = 9
+"""The most definitions that one warning names beside its own."""
 _VERSION: Final = 1
 _SECTIONS: Final = ("server", *LISTS, SKILLS)
 
@@ -56,12 +58,6 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         parts = f" ({', '.join(self.parts)})" if self.parts else ""
         return f"was {self.change}{parts} since {LOCK_NAME} was written"
 
-    def told(self, *, is_enforced: bool) -> str:
-        """The message for the operator, at the definition's place."""
-        subject = f"`{'.'.join(self.name)}` " if self.change is Change.REMOVED else ""
-        effect = f", and {_EFFECTS[self.change]}" if is_enforced else ""
-        return f"{subject}{self.how}{effect}; once that is reviewed, run `{COMMAND}`"
-
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the lock file, which lies beside the main file."""
@@ -82,7 +78,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         problems: Problems,
         is_hidden: Callable[..., bool],
     ) -> tuple[Difference, ...]:
-        """Report the differences, and problems with the lock itself.
+        """Report the differences, those that are alike together, and problems with the lock itself.
 
         A definition that `is_hidden` by an error in the files was not removed.
         """
@@ -99,9 +95,12 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
             for each in differences(pins, self.pins)
             if each.change is not Change.REMOVED or not is_hidden(*each.name)
         )
+        alike: dict[str, list[Difference]] = {}
         for each in found:
-            where = place if each.change is Change.REMOVED else problems.at(*each.name)
-            where.warning(each.told(is_enforced=is_enforced))
+            alike.setdefault(each.how, []).append(each)
+        for first, *others in alike.values():
+            where = place if first.change is Change.REMOVED else problems.at(*first.name)
+            where.warning(_warning(first, others, is_enforced=is_enforced))
         return found
 
 
@@ -155,6 +154,17 @@ def summary(found: Sequence[Difference]) -> str:
     """A count such as `2 added, 1 changed`."""
     counts = {change: sum(each.change is change for each in found) for change in Change}
     return ", ".join(f"{count} {change}" for change, count in counts.items() if count)
+
+
+def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bool) -> str:
+    """The message for the operator about definitions that differ alike, at the place of the first."""
+    subject = f"`{'.'.join(first.name)}` " if first.change is Change.REMOVED else ""
+    effect = f", and {_EFFECTS[first.change]}" if is_enforced else ""
+    named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]
+    if len(others) > _MOST_NAMED:
+        named.append(f"{len(others) - _MOST_NAMED} more (`{COMMAND} --check` lists them)")
+    alike = f"; the same holds for {', '.join(named)}" if named else ""
+    return f"{subject}{first.how}{effect}{alike}; once that is reviewed, run `{COMMAND}`"
 
 
 def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> Difference | None:

@@ -1,6 +1,6 @@
 """The keywords of JSON Schema in every supported dialect: which there are, and which of them hold schemas."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from gateway.json_types import Json
@@ -21,6 +21,22 @@ KEYWORDS: Final = ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS | {
     "minimum", "multipleOf", "pattern", "readOnly", "required", "title", "type", "uniqueItems", "writeOnly",
 }  # fmt: skip
 """All of them; a schema may have others, which validate nothing."""
+
+_ARRAYS: Final = frozenset({"array"})
+_NUMBERS: Final = frozenset({"integer", "number"})
+_OBJECTS: Final = frozenset({"object"})
+_STRINGS: Final = frozenset({"string"})
+TYPES: Final = _ARRAYS | _NUMBERS | _OBJECTS | _STRINGS | {"boolean", "null"}
+TYPES_BY_KEYWORD: Final[Mapping[str, frozenset[str]]] = {
+    **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"), _NUMBERS),
+    **dict.fromkeys(("maxLength", "minLength", "pattern"), _STRINGS),
+    **dict.fromkeys(("contains", "items", "maxItems", "minItems", "prefixItems", "uniqueItems"), _ARRAYS),
+    **dict.fromkeys(
+        ("additionalProperties", "maxProperties", "minProperties", "patternProperties", "properties", "propertyNames"),
+        _OBJECTS,
+    ),
+}
+"""The types that a keyword says something of: it holds for any value of another type (JSON Schema Validation §6)."""
 
 
 def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:

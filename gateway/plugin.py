@@ -6,6 +6,9 @@ A plugin function's parameters become the tool's input schema, its return annota
 the description. A parameter annotated `Context` (async functions) or `SyncContext` (plain functions, run in a thread)
 receives the context of the call.
 
+A function returns text, anything that JSON can say (dataclasses and pydantic models are objects; NaN is an error),
+`bytes`, or content: an `Image` and the like, or a list with some.
+
 **Files**: a parameter annotated `bytes` is an input of `type: file`: clients send base64 or a `data:` URI, the function
 gets what it holds. `Annotated[bytes, Field(max_length=2**20, json_schema_extra={"media_types": ["image/*"]})]` says
 which files; so does `input` in the YAML file.

@@ -1,7 +1,7 @@
 """The dispatcher: answers every message, of both eras and from every binding.
 
 The dispatcher decodes, chooses the era, takes the catalog once and finds the method, which `MethodRunner` runs. The
-pure parts are elsewhere (envelope, initialize, results); here is their order.
+pure parts are elsewhere (envelope, lifecycle, results); here is their order.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
-from gateway.protocol import initialize, message_log, results
+from gateway.protocol import message_log, results
 from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.progress import REPEAT_AFTER
 from gateway.protocol.envelope import is_modern, open_envelope
@@ -309,7 +309,7 @@ class Dispatcher:
     def _open_session(self, request: Request, exchange: Exchange) -> Reply:
         try:
             catalog = self.views.catalog_for(exchange.caller)
-            session = initialize.open_session(
+            session = lifecycle.open_session(
                 request.params, identity=exchange.caller.identity, view=exchange.caller.view
             )
         except RpcError as error:

@@ -5,7 +5,7 @@ import pytest
 from gateway.access.identity.identity import ANONYMOUS
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
-from gateway.protocol import initialize
+from gateway.protocol.methods import lifecycle
 from gateway.protocol.methods.subscriptions import MAX_URI_LENGTH, MAX_URIS
 from tests.protocol.peers import House
 
@@ -14,7 +14,7 @@ HELLO: JsonObject = {"protocolVersion": "2025-11-25", "capabilities": {}, "clien
 
 def test_the_pictures_of_a_client_are_not_kept() -> None:
     icons = [{"src": "data:image/png;base64," + "A" * 1_000_000}]
-    session = initialize.open_session(
+    session = lifecycle.open_session(
         {**HELLO, "clientInfo": {**HELLO["clientInfo"], "icons": icons}}, identity=ANONYMOUS
     )
     assert session.client_info == HELLO["clientInfo"]
@@ -23,8 +23,8 @@ def test_the_pictures_of_a_client_are_not_kept() -> None:
 @pytest.mark.parametrize("member", ["clientInfo", "capabilities"])
 def test_what_a_client_says_of_itself_is_bounded(member: str) -> None:
     with pytest.raises(RpcError, match=f"`{member}` is larger than 16384 bytes"):
-        initialize.open_session({**HELLO, member: {"name": "x" * 20_000}}, identity=ANONYMOUS)
-    initialize.open_session({**HELLO, member: {"name": "x" * 10_000}}, identity=ANONYMOUS)
+        lifecycle.open_session({**HELLO, member: {"name": "x" * 20_000}}, identity=ANONYMOUS)
+    lifecycle.open_session({**HELLO, member: {"name": "x" * 10_000}}, identity=ANONYMOUS)
 
 
 async def test_a_session_watches_uris_of_such_a_length(inside: House) -> None:

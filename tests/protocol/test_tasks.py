@@ -2,10 +2,10 @@
 
 import asyncio
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.access.identity.identity import Identity
 from gateway.json_types import Json

@@ -3,47 +3,26 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
 from urllib.parse import unquote
 
-from gateway.executors.deadline import Deadline
-from gateway.executors.invocation import Permit, text_size
+from gateway.executors.invocation import text_size
 from gateway.executors.threads import MAX_ON_LOOP, shaped
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Answer, ListKind, LogLevel, Sample, Task, ToolError
-from gateway.protocol.call.call import Call
 from gateway.protocol.input_requests import requests as questions
 from gateway.protocol.input_requests import responses as answers
-from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
+from gateway.protocol.input_requests.requester import InputRequester, Where
 from gateway.protocol.input_requests.requests import CONFIRMATION_KEY, InputRequest
 from gateway.wire import jsonrpc, meta
 
 if TYPE_CHECKING:
     from gateway.plugin import HttpClient
+    from gateway.protocol.call.runner import Run
 
 T = TypeVar("T")
 
 _KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
-
-
-class ContextOwner(Protocol):
-    """The run that a context belongs to."""
-
-    has_switched: bool
-
-    @property
-    def call(self) -> Call: ...
-    @property
-    def deadline(self) -> Deadline: ...
-    @property
-    def permit(self) -> Permit: ...
-    @property
-    def is_over(self) -> bool: ...
-    @property
-    def requester(self) -> InputRequester | None: ...
-    @property
-    def suspension(self) -> Suspension: ...
-    async def read_resource(self, uri: str) -> Sequence[JsonObject]: ...
 
 
 class CallContext:
@@ -51,7 +30,7 @@ class CallContext:
 
     __slots__ = ("_call", "_run")
 
-    def __init__(self, run: ContextOwner) -> None:
+    def __init__(self, run: "Run") -> None:
         self._run: Final = run
         self._call: Final = run.call
 

@@ -1,15 +1,21 @@
-"""initialize, server/discover, ping and logging/setLevel (basic/lifecycle)."""
+"""initialize, server/discover, ping and logging/setLevel (basic/lifecycle).
+
+`initialize` opens a legacy session: the dispatcher calls what is here of it, since there is no call before the session.
+"""
 
 from typing import Final
 
+from gateway.access.identity.identity import Identity
 from gateway.catalog.catalog import Catalog
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
+from gateway.protocol.methods import params
+from gateway.protocol.session import Session
 from gateway.protocol.tasks.wire import TASKS
-from gateway.wire import downgrade, meta
-from gateway.wire.revisions import MODERN
+from gateway.wire import downgrade, jsonrpc, meta
+from gateway.wire.revisions import MODERN, negotiate
 
 CAPABILITIES: Final[JsonObject] = {
     "tools": {"listChanged": True},
@@ -24,6 +30,27 @@ CAPABILITIES: Final[JsonObject] = {
     },
 }
 """The same whatever the file holds at the moment: what is empty now may not be after the next save."""
+
+_MAX_KEPT: Final = 16 * 1024
+"""Bytes of what a client says of itself: it is kept as long as the session, of which there are many."""
+
+
+def open_session(given: JsonObject, *, identity: Identity, view: str | None = None) -> Session:
+    """Begin a session, at a view or the whole, with the revision that both sides speak.
+
+    Raises:
+        RpcError: -32602, the parameters are not those of `initialize`, or too large to be kept for a session.
+    """
+    requested, client_info = params.string(given, "protocolVersion"), params.mapping(given, "clientInfo")
+    # Icons may be `data:` URIs of any size, and nothing here reads them.
+    without_icons = {name: value for name, value in client_info.items() if name != "icons"}
+    return Session(
+        revision=negotiate(requested),
+        client_info=_kept(without_icons, "clientInfo"),
+        capabilities=_kept(params.mapping(given, "capabilities"), "capabilities"),
+        identity=identity,
+        view=view,
+    )
 
 
 def initialize_result(catalog: Catalog, revision: str) -> dict[str, Json]:
@@ -61,3 +88,9 @@ async def set_level(call: Call) -> JsonObject:
     if call.session is not None:
         call.session.log_level = level
     return {}
+
+
+def _kept(value: JsonObject, name: str) -> JsonObject:
+    if len(jsonrpc.encode(value)) > _MAX_KEPT:
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"`{name}` is larger than {_MAX_KEPT} bytes")
+    return value

@@ -31,11 +31,13 @@ from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any, Final, TextIO
 
 import orjson
 from pydantic import BaseModel
 
+import gateway
 from tests.e2e.handover import FIRST, handing_over
 
 FORKED: Final = "forked mcp-gateway"
@@ -252,6 +254,13 @@ def end(code: int) -> None:
         os._exit(code)
 
 
+def _own_modules() -> Iterator[str]:
+    """Yield the names of the project's modules, also of those that a start imports for the files that use them."""
+    for each in walk_packages(gateway.__path__, "gateway."):
+        if not each.name.endswith("__main__"):
+            yield each.name
+
+
 def _models(parent: type[BaseModel]) -> Iterator[type[BaseModel]]:
     for model in parent.__subclasses__():
         yield model
@@ -259,13 +268,15 @@ def _models(parent: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 if __name__ == "__main__":
-    from gateway.cli.commands import COMMANDS, EVENT_LOOP
     from gateway.config.models.base import Model
     from gateway.config.reading.field_uses import document_uses
     from gateway.language.schemas.rules import check_schema
+    from gateway.lean_imports import lean_imports
 
-    for module in ("jsonschema", EVENT_LOOP, *(command.module for command in COMMANDS.values())):
-        import_module(module)
+    with lean_imports():  # as a start does
+        for module in ("jsonschema", *_own_modules()):
+            with suppress(ImportError):  # `dev`'s, which imports what a start does without
+                import_module(module)
     for model in _models(Model):
         model.model_rebuild()  # what pydantic defers until the first value is validated
     document_uses()  # derived from them when the first file is read

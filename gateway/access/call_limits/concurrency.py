@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.call_limits.fair_semaphore import MAX_UNUSED, FairSemaphore, Limit
+from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit, new_semaphore
 from gateway.access.call_limits.shared_capacity import SharedCapacity
 from gateway.errors import OverLimitError
 from gateway.state.redis_places import RedisPlaces
@@ -52,7 +52,7 @@ class ConcurrencyLimiter:
 
     def try_acquire(self, primitive: str, limit: Limit) -> "Permit | None":
         """Return the permit of a call that needs no other limit, if it need not wait for it."""
-        semaphore = self._primitives.get(primitive) or _of(self._primitives, primitive)
+        semaphore = self._primitives.get(primitive) or new_semaphore(self._primitives, primitive)
         return Permit((semaphore,)) if semaphore.try_acquire(limit) else None
 
     async def acquire(  # noqa: PLR0913 - three limits, and who waits until when
@@ -92,14 +92,14 @@ class ConcurrencyLimiter:
 
     def _shared_of(self, semaphores: dict[str, FairSemaphore], key: str, name: str) -> FairSemaphore:
         """Make a semaphore for a limit that replicas share under a name, if it has one."""
-        semaphore = _of(semaphores, key)
+        semaphore = new_semaphore(semaphores, key)
         if name and self._shared is not None:
             semaphore.share = SharedCapacity(self._shared, semaphore, name=name, caller=key)
         return semaphore
 
     def _reclaim(self) -> None:
         for semaphore in (*self._callers.values(), *self._all.values()):
-            if isinstance(semaphore.share, SharedCapacity):
+            if semaphore.share is not None:
                 semaphore.share.reclaim()
 
     @property
@@ -195,14 +195,6 @@ class Permit:
 def _release(semaphores: Sequence[FairSemaphore]) -> None:
     for semaphore in semaphores:
         semaphore.release()
-
-
-def _of(semaphores: dict[str, FairSemaphore], key: str) -> FairSemaphore:
-    if len(semaphores) >= MAX_UNUSED:
-        for unused in [each for each, old in semaphores.items() if old.is_unused]:
-            del semaphores[unused]
-    semaphore = semaphores[key] = FairSemaphore()
-    return semaphore
 
 
 def _waiting(semaphores: Mapping[str, FairSemaphore]) -> int:

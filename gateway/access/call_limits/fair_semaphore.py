@@ -8,11 +8,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from gateway.errors import ExecutionError, OverLimitError
 
-MAX_UNUSED: Final = 1024
+if TYPE_CHECKING:
+    from gateway.access.call_limits.shared_capacity import SharedCapacity
+
+_MAX_UNUSED: Final = 1024
 """Semaphores that are kept for their next call. Their keys may be callers' addresses, of which there are many."""
 _RETRY_SECONDS: Final = 1
 """When a refused caller is told to retry: nobody knows how long the running calls will take."""
@@ -21,34 +24,6 @@ _Turn = asyncio.Future[None]
 
 Limit = tuple[int, int]
 """How many calls may run at once, and how many more may wait."""
-
-
-class Share(Protocol):
-    """Says how much of a limit a semaphore may use, where others beside this process use it, too."""
-
-    @property
-    def is_claiming(self) -> bool:
-        """Whether it is about to say so anew."""
-
-    @property
-    def limit(self) -> int:
-        """The number of calls that may run everywhere together."""
-
-    @property
-    def elsewhere(self) -> tuple[int, int]:
-        """The number of calls that run, and of those that wait, beside this process's, as far as is known."""
-
-    def of(self, limit: Limit) -> int:
-        """The number of calls that may run now."""
-
-    def most_waiting(self, limit: Limit) -> int:
-        """The number of calls that may wait now."""
-
-    def freed(self) -> None:
-        """Take note of a place that came free."""
-
-    def changed(self) -> None:
-        """Take note of a call that waits."""
 
 
 class FairSemaphore:
@@ -64,8 +39,8 @@ class FairSemaphore:
         self.running = 0
         self.suspended = 0
         """Calls that will resume. Where none runs and none is suspended nobody waits: it may be forgotten."""
-        self.share: Share | None = None
-        """None: the limit is this process's alone."""
+        self.share: SharedCapacity | None = None
+        """What it may use of a limit that other processes use, too; None: the limit is this process's alone."""
         self._capacity = 0
         self._name = ""
         self._queue: Final = _CallerQueue()
@@ -190,6 +165,15 @@ class FairSemaphore:
         running, waiting = running + self.running, waiting + self._queue.length
         message = f"Busy: {running} calls are running and {waiting} are waiting ({self._name})"
         return OverLimitError(message, retry_after=_RETRY_SECONDS, limit=self._name)
+
+
+def new_semaphore(semaphores: dict[str, FairSemaphore], key: str) -> FairSemaphore:
+    """Return a new semaphore, which is kept under that key; where many are, those that are unused are forgotten."""
+    if len(semaphores) >= _MAX_UNUSED:
+        for unused in [each for each, old in semaphores.items() if old.is_unused]:
+            del semaphores[unused]
+    semaphore = semaphores[key] = FairSemaphore()
+    return semaphore
 
 
 class _CallerQueue:

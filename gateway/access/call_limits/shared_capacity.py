@@ -23,7 +23,7 @@ _AGAIN_SECONDS: Final = 0.5
 
 
 class SharedCapacity:
-    """Implements `Share` for one semaphore."""
+    """The part of a limit that one semaphore may use."""
 
     def __init__(self, places: RedisPlaces, semaphore: FairSemaphore, *, name: str, caller: str) -> None:
         self._places: Final = places
@@ -39,25 +39,31 @@ class SharedCapacity:
 
     @property
     def is_claiming(self) -> bool:
+        """Whether it is about to say anew how much that is."""
         return self._claiming is not None
 
     @property
     def limit(self) -> int:
+        """The number of calls that may run everywhere together."""
         return self._limit[0]
 
     @property
     def elsewhere(self) -> tuple[int, int]:
+        """The number of calls that run, and of those that wait, beside this process's, as far as is known."""
         return (0, 0) if self._is_own else self._elsewhere
 
     def of(self, limit: Limit) -> int:
+        """The number of calls that may run now."""
         self._limit = limit
         return limit[0] if self._is_own else self._granted
 
     def most_waiting(self, limit: Limit) -> int:
+        """The number of calls that may wait now."""
         # Those, too, of whom the store has not said yet that there is no place for them.
         return limit[1] if self._is_own else limit[1] + max(0, limit[0] - self._semaphore.running)
 
     def freed(self) -> None:
+        """Take note of a place that came free."""
         if self._is_own:
             self._semaphore.resize(self._limit[0])
         else:  # the place is given back first: somebody may have waited longer elsewhere
@@ -66,6 +72,7 @@ class SharedCapacity:
         self.changed()
 
     def changed(self) -> None:
+        """Take note of a call that waits."""
         if self._is_own and self._places.is_away:
             return
         self._changed.set()

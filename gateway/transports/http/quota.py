@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.call_limits.fair_semaphore import MAX_UNUSED, FairSemaphore
+from gateway.access.call_limits.fair_semaphore import FairSemaphore, new_semaphore
 from gateway.access.call_limits.shared_capacity import SharedCapacity
 from gateway.config.models.server import Quota
 from gateway.errors import ExecutionError
@@ -162,15 +162,12 @@ class SharedQuota:
             self._used[key].release()
 
     def _make(self, key: str) -> FairSemaphore:
-        if len(self._used) >= MAX_UNUSED:
-            for unused in [each for each, semaphore in self._used.items() if semaphore.is_unused]:
-                del self._used[unused]
-        semaphore = self._used[key] = FairSemaphore()
+        semaphore = new_semaphore(self._used, key)
         name = self._noun if key else f"all {self._noun}"
         semaphore.share = SharedCapacity(self._places, semaphore, name=name, caller=key)
         return semaphore
 
     def _reclaim(self) -> None:
         for semaphore in self._used.values():
-            if isinstance(semaphore.share, SharedCapacity):
+            if semaphore.share is not None:
                 semaphore.share.reclaim()

@@ -26,6 +26,15 @@ FINE: Final[dict[str, Any]] = {
     "tools": {"usage": "shell", "restart": "shell", "fetch": "http"},
     "resources": {},
     "prompts": {"ask": "messages"},
+    "upstreams": {
+        "shelf": {
+            "state": "up",
+            "sessions": 1,
+            "transport": "http",
+            "revision": "2025-06-18",
+            "offers": {"tools": 1, "resources": 2, "prompts": 1},
+        }
+    },
     "left_out": [],
     "disabled": [],
     "calls_running": 3,
@@ -85,6 +94,7 @@ def test_a_daemon_that_is_well_is_told_in_a_few_lines(run: Run, answering: Answe
         "tools      2 shell tools: usage, restart",
         "           1 http tool: fetch",
         "prompts    1 messages prompt: ask",
+        "upstreams  shelf: up, 2025-06-18 over http, 1 tool, 2 resources, 1 prompt, 1 session",
         "state      /var/lib/gateway",
         "calls      3 running, 1 waiting; 1 child",
         "in use     2 of 10 sessions",

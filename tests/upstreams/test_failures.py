@@ -98,6 +98,7 @@ class Heard:
 
 async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
     bad = {"dead": "command: /no/such/program", "flood": odd("flood"), "hang": odd("hang") + ", connect_timeout: 1s"}
+    bad["private"] = "url: 'http://127.0.0.1:9/mcp'"
     async with gateway(config(tmp_path, **bad, good=odd("good"))) as running:
         client = running.memory_client()
 
@@ -107,6 +108,7 @@ async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
         await until(are_listed)
         assert (await said(client, "good_work")).startswith("did work")
         expected = {"dead": "is not found", "flood": "what is not MCP", "hang": "within 1 s"}
+        expected["private"] = "or in the upstream"
 
         async def are_told() -> bool:
             told = running.status()["upstreams"]

@@ -205,7 +205,7 @@ def _views(views: JsonObject) -> Iterator[str]:
 
 def _upstreams(upstreams: JsonObject) -> Iterator[str]:
     for name, each in upstreams.items():
-        offers = ", ".join(f"{count} {kind}" for kind, count in each.get("offers", {}).items() if count)
+        offers = ", ".join(counted(count, _KINDS[kind]) for kind, count in each.get("offers", {}).items() if count)
         how = " ".join(filter(None, [each.get("revision"), each.get("transport") and f"over {each['transport']}"]))
         facts = [f"{name}: {each['state']}", how, offers, counted(each["sessions"], "session")]
         yield ", ".join(filter(None, facts))

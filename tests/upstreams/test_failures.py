@@ -108,7 +108,7 @@ async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
         await until(are_listed)
         assert (await said(client, "good_work")).startswith("did work")
         expected = {"dead": "is not found", "flood": "what is not MCP", "hang": "within 1 s"}
-        expected["private"] = "or in the upstream"
+        expected["private"] = "its connection or its upstream"
 
         async def are_told() -> bool:
             told = running.status()["upstreams"]

@@ -216,7 +216,7 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
     if isinstance(refused, AddressRefusedError):
         return ExecutionError(
             f"`{host}` has {refused.kind}, to which no connection is made. The operator can allow it: "
-            f"{permission_for(host)}, or `true` for every address, in the tool's `http`, in its connection, or in the upstream"
+            f"{permission_for(host)}, or `true` for every address, in the tool's `http`, its connection or its upstream"
         )
     for kind, explain in _EXPLANATIONS:
         if isinstance(error, kind):

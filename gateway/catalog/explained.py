@@ -44,7 +44,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
             "confirm": self.question,
             **self.facts,
         }
-        timeout = min(self.timeout_seconds, self.facts.get("timeout_seconds", self.timeout_seconds))
+        timeout = min(self.timeout_seconds, self.facts.get("timeout_seconds") or self.timeout_seconds)
         return {**{key: value for key, value in described.items() if value is not None}, "timeout_seconds": timeout}
 
 

@@ -223,7 +223,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     does: str
     """The sentence that begins with the primitive's name: "runs a command"."""
     facts: Mapping[str, Json] = msgspec.field(default_factory=empty)
-    """By name, the most important first; what does not apply is left out."""
+    """By name, the most important first; None: it does not apply."""
 
 
 @runtime_checkable

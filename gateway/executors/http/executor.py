@@ -84,8 +84,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             "attempts": self.retry.attempts,
             "timeout_seconds": None if self.timeout is None else self.timeout.total_seconds(),
         }
-        given = {name: value for name, value in facts.items() if value is not None}
-        return Explanation(does="sends a request", facts=given)
+        return Explanation(does="sends a request", facts=facts)
 
     async def _answer(self, request: Request, invocation: Invocation) -> Response:
         """Send until the request need not, or may not, be repeated; the last response counts."""

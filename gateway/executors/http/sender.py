@@ -86,10 +86,13 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     async def _hop(self, request: Request, *, is_home: bool) -> "Response | Request":
         """Send to one origin; return its answer, or the request that its redirect asks for."""
         host = request.url.raw_host or ""
+        guard = self.policy.guard_for(host)
         headers = [(header.name, header.value) for header in request.headers]
         answering: AbstractAsyncContextManager[Answer]
         try:
-            pool = self.clients.pool(await self._profile(host, is_home=is_home))
+            if self.proxy is not None:
+                await self._check_proxied(host, guard, is_home=is_home)
+            pool = self.clients.pool(self._profile(guard, is_home=is_home))
             if isinstance(request.body, StreamedBody):
                 answering = streamed(pool, request.method, request.url, headers=headers, body=request.body)
             else:
@@ -101,15 +104,15 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         except (aiohttp.ClientError, AddressRefusedError) as error:
             raise explained(error, host=host) from error
 
-    async def _profile(self, host: str, *, is_home: bool) -> ClientProfile:
+    def _profile(self, guard: AddressGuard, *, is_home: bool) -> ClientProfile:
         trust = self.identity.here if is_home else self.identity.elsewhere
-        guard = self.policy.guard_for(host)
-        if self.proxy is None:
-            return ClientProfile(guard=guard, trust=trust)
+        return ClientProfile(guard=guard if self.proxy is None else _TO_THE_PROXY, proxy=self.proxy, trust=trust)
+
+    async def _check_proxied(self, host: str, guard: AddressGuard, *, is_home: bool) -> None:
+        """Judge the host of a request that a proxy will connect to."""
         guard.check_spelled(host)
         if not is_home and not guard.allows_all:
             await self._check_resolved(host, guard)
-        return ClientProfile(guard=_TO_THE_PROXY, proxy=self.proxy, trust=trust)
 
     async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
         """Look up the host of a redirect before a proxy does: the operator named the first host, but not this one.

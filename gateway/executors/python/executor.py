@@ -85,9 +85,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
             "runs": "on the event loop" if self.signature.is_async else "in a thread",
             "timeout_seconds": self.timeout,
         }
-        return Explanation(
-            does="calls a function", facts={name: value for name, value in facts.items() if value is not None}
-        )
+        return Explanation(does="calls a function", facts=facts)
 
     async def call(self, invocation: Invocation, *, convert: Callable[[object], T]) -> T:
         """Call the function with the invocation's arguments, and return what `convert` makes of its result.

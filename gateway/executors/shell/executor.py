@@ -46,10 +46,8 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     program: Argv | Script
     launcher: Launcher
     environment: Environment
-    directory: Path
+    directory: str
     """The directory of the file, to which `cwd` is relative."""
-    own_directory: str
-    """The same as text, as most calls have it."""
     cwd: TextTemplate
     stdin: TextTemplate
     success_codes: tuple[int, ...]
@@ -100,8 +98,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             "success_codes": sorted(self.success_codes) if set(self.success_codes) != {0} else None,
             "timeout_seconds": self.timeout,
         }
-        given = {name: value for name, value in facts.items() if value is not None}
-        return Explanation(does="runs a command" if script is None else "runs a script", facts=given)
+        return Explanation(does="runs a command" if script is None else "runs a script", facts=facts)
 
     async def _run(self, invocation: Invocation, *, stdout: BoundedBuffer, stderr: BoundedBuffer) -> int:
         sinks = Sinks(stdout=stdout.feed, stderr=stderr.feed)
@@ -154,7 +151,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         """Build the command of a call."""
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         cwd = self.cwd.render(arguments)
-        directory = str(self.directory / cwd) if cwd else self.own_directory
+        directory = str(Path(self.directory, cwd)) if cwd else self.directory
         if "\0" in directory:
             raise ExecutionError("`cwd` would hold a NUL character")
         environment = self.environment.build(arguments, trace=trace)
@@ -240,8 +237,7 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
         program=_compile_script(config, scope) if config.command is None else _compile_command(config, stdin, scope),
         launcher=launcher or compile_launcher(config, scope=scope, probe=services.sandboxes),
         environment=compile_environment(config.env, inherit=config.inherit_env, scope=scope.at("env")),
-        directory=scope.problems.directory,
-        own_directory=str(scope.problems.directory),
+        directory=str(scope.problems.directory),
         cwd=compile_text(config.cwd or "", scope.at("cwd")),
         stdin=stdin,
         success_codes=config.success_codes,

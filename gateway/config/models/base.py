@@ -195,10 +195,9 @@ NotEmpty = Annotated[str, AfterValidator(_something), Field(min_length=1)]
 
 def matching(pattern: str, expected: str) -> AfterValidator:
     """Text of a form that has a name and an example."""
-    regex = re.compile(pattern)
 
     def check(value: str) -> str:
-        if regex.fullmatch(value) is None:
+        if re.fullmatch(pattern, value) is None:
             raise PydanticCustomError("form", "expected {expected}", {"expected": expected})
         return value
 

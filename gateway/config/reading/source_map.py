@@ -21,20 +21,18 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Location, Problem
 from gateway.json_types import DocumentPath, Json
 
-_CREDENTIALS: Final = re.compile(
+_CREDENTIALS: Final = (
     TOKENS.pattern
-    + r"|(?<=bearer )(?!\$\{)[\w.~+/=-]{8,}|(?<=basic )(?!\$\{)[\w.~+/=-]{8,}|(?<=://)[^/\s:@'\"]+:(?!\$\{)[^/\s@'\"]+(?=@)",
-    re.IGNORECASE,
+    + r"|(?<=bearer )(?!\$\{)[\w.~+/=-]{8,}|(?<=basic )(?!\$\{)[\w.~+/=-]{8,}|(?<=://)[^/\s:@'\"]+:(?!\$\{)[^/\s@'\"]+(?=@)"
 )
-"""Secrets that can be told by their looks, wherever they stand."""
+"""Secrets that can be told by their looks, wherever they stand. Patterns are compiled when a line is first shown."""
 
-_PASSED_ON: Final = re.compile(rf"(?:{SECRET_KEY.pattern})[\w-]*=(?!\$\{{)([^\s'\"&,\]}}]+)", re.IGNORECASE)
+_PASSED_ON: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*=(?!\$\{{)([^\s'\"&,\]}}]+)"
 """`--password=…` in a command line, `token=…` in a query."""
 
-_SECRET_MEMBER: Final = re.compile(rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{{)(\S.*)", re.IGNORECASE)
+_SECRET_MEMBER: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{{)(\S.*)"
 """In a file whose structure is not known: everything that follows a key which looks like a secret's."""
 
-_BLOCK: Final = re.compile(r"[|>]([-+]?)([1-9]?)")
 _ENOUGH: Final = 12
 """Characters that are compared, to see that the place is right."""
 
@@ -184,12 +182,12 @@ class WrittenSources:
             start = scalar.start.column if number == scalar.start.line else len(line) - len(line.lstrip())
             end = scalar.end.column if number == scalar.end.line else len(line)
             line = _masked(line, start, end)
-        if source.path in self._unstructured and (member := _SECRET_MEMBER.search(line)) is not None:
+        if source.path in self._unstructured and (member := re.search(_SECRET_MEMBER, line, re.IGNORECASE)) is not None:
             line = _masked(line, member.start(member.lastindex or 0), len(line))
-        for match in _CREDENTIALS.finditer(line):
+        for match in re.finditer(_CREDENTIALS, line, re.IGNORECASE):
             line = _masked(line, *match.span())
         if "=" in line:  # few lines have one, and the pattern looks at each character
-            for match in _PASSED_ON.finditer(line):
+            for match in re.finditer(_PASSED_ON, line, re.IGNORECASE):
                 line = _masked(line, *match.span(match.lastindex or 0))
         return line.rstrip()
 
@@ -211,7 +209,7 @@ def _place_in(scalar: Scalar, offset: int) -> Place:
     if line >= len(lines):
         return whole
     written = lines[line][scalar.start.column :]
-    if _BLOCK.match(written):
+    if written.startswith(("|", ">")):  # a block scalar
         following = next((each for each in lines[line + 1 :] if each.strip()), "")
         first = next((each for each in text.split("\n") if each.strip()), "")
         line, column = line + 1 + row, column + following.find(first.rstrip())

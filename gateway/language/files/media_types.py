@@ -71,45 +71,43 @@ def essence(media_type: str | None) -> str:
     return (media_type or "").partition(";")[0].strip().lower()
 
 
-_SIGNATURES: Final = tuple(
-    (media_type, re.compile(pattern, re.DOTALL))
-    for media_type, pattern in (
-        ("image/png", rb"\x89PNG\r\n\x1a\n"),
-        ("image/jpeg", rb"\xff\xd8\xff"),
-        ("image/gif", rb"GIF8[79]a"),
-        ("image/webp", rb"RIFF....WEBPVP"),
-        ("image/bmp", rb"BM.{4}\0\0\0\0"),
-        ("image/tiff", rb"II\*\0|MM\0\*"),
-        ("image/avif", rb"....ftypavi[fs]"),
-        ("image/heic", rb"....ftyp(?:hei[cxms]|mif1)"),
-        ("image/x-icon", rb"\0\0\x01\0"),
-        ("audio/wav", rb"RIFF....WAVE"),
-        ("audio/mpeg", rb"ID3|\xff[\xf2\xf3\xfb]"),
-        ("audio/flac", rb"fLaC"),
-        ("audio/mp4", rb"....ftypM4A "),
-        ("video/mp4", rb"....ftyp(?:isom|iso[2-9]|mp4[12]|avc1|dash|M4V )"),
-        ("video/quicktime", rb"....ftypqt  "),
-        ("video/webm", rb"\x1aE\xdf\xa3"),
-        ("application/ogg", rb"OggS\0"),
-        ("application/pdf", rb"%PDF-"),
-        ("application/gzip", rb"\x1f\x8b\x08"),
-        ("application/zip", rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"),
-    )
+_SIGNATURES: Final = (
+    ("image/png", rb"\x89PNG\r\n\x1a\n"),
+    ("image/jpeg", rb"\xff\xd8\xff"),
+    ("image/gif", rb"GIF8[79]a"),
+    ("image/webp", rb"RIFF....WEBPVP"),
+    ("image/bmp", rb"BM.{4}\0\0\0\0"),
+    ("image/tiff", rb"II\*\0|MM\0\*"),
+    ("image/avif", rb"....ftypavi[fs]"),
+    ("image/heic", rb"....ftyp(?:hei[cxms]|mif1)"),
+    ("image/x-icon", rb"\0\0\x01\0"),
+    ("audio/wav", rb"RIFF....WAVE"),
+    ("audio/mpeg", rb"ID3|\xff[\xf2\xf3\xfb]"),
+    ("audio/flac", rb"fLaC"),
+    ("audio/mp4", rb"....ftypM4A "),
+    ("video/mp4", rb"....ftyp(?:isom|iso[2-9]|mp4[12]|avc1|dash|M4V )"),
+    ("video/quicktime", rb"....ftypqt  "),
+    ("video/webm", rb"\x1aE\xdf\xa3"),
+    ("application/ogg", rb"OggS\0"),
+    ("application/pdf", rb"%PDF-"),
+    ("application/gzip", rb"\x1f\x8b\x08"),
+    ("application/zip", rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"),
 )
+"""Patterns of the first bytes, compiled when the first file is looked at."""
 
 _FAMILIES: Final = (
     # Formats that are ZIP files, a container with one of several codecs, or an old name of one format.
-    ({"application/zip"}, re.compile(r"application/(?:x-zip-compressed|epub\+zip|java-archive|vnd\..+)|.+\+zip")),
-    ({"application/gzip"}, re.compile(r"application/x-gzip|application/x-tar|.+\+gzip")),
-    ({"application/ogg"}, re.compile(r"(?:audio|video)/ogg|audio/(?:opus|vorbis)")),
-    ({"video/webm"}, re.compile(r"audio/webm|(?:video|audio)/(?:x-)?matroska")),
-    ({"video/mp4", "audio/mp4"}, re.compile(r"(?:audio|video)/(?:mp4|x-m4[av])|video/quicktime|audio/aac")),
-    ({"image/heic", "image/avif"}, re.compile(r"image/(?:hei[cf](?:-sequence)?|avif)")),
-    ({"audio/wav"}, re.compile(r"audio/(?:x-wav|wave|vnd\.wave)")),
-    ({"audio/mpeg"}, re.compile(r"audio/(?:mp3|x-mp3|mpeg3)")),
-    ({"image/x-icon"}, re.compile(r"image/vnd\.microsoft\.icon")),
-    ({"image/jpeg"}, re.compile(r"image/jpg")),
-    ({"image/bmp"}, re.compile(r"image/x-(?:ms-)?bmp")),
+    ({"application/zip"}, r"application/(?:x-zip-compressed|epub\+zip|java-archive|vnd\..+)|.+\+zip"),
+    ({"application/gzip"}, r"application/x-gzip|application/x-tar|.+\+gzip"),
+    ({"application/ogg"}, r"(?:audio|video)/ogg|audio/(?:opus|vorbis)"),
+    ({"video/webm"}, r"audio/webm|(?:video|audio)/(?:x-)?matroska"),
+    ({"video/mp4", "audio/mp4"}, r"(?:audio|video)/(?:mp4|x-m4[av])|video/quicktime|audio/aac"),
+    ({"image/heic", "image/avif"}, r"image/(?:hei[cf](?:-sequence)?|avif)"),
+    ({"audio/wav"}, r"audio/(?:x-wav|wave|vnd\.wave)"),
+    ({"audio/mpeg"}, r"audio/(?:mp3|x-mp3|mpeg3)"),
+    ({"image/x-icon"}, r"image/vnd\.microsoft\.icon"),
+    ({"image/jpeg"}, r"image/jpg"),
+    ({"image/bmp"}, r"image/x-(?:ms-)?bmp"),
 )
 """Types told from the bytes, and the more special or older names that go with them."""
 
@@ -121,7 +119,7 @@ _KNOWN: Final = frozenset(media_type for media_type, _ in _SIGNATURES)
 
 def media_type_in(data: bytes) -> str | None:
     """The media type that the first bytes are a signature of; None if they are none that we know."""
-    return next((media_type for media_type, pattern in _SIGNATURES if pattern.match(data)), None)
+    return next((media_type for media_type, pattern in _SIGNATURES if re.match(pattern, data, re.DOTALL)), None)
 
 
 def is_text(data: bytes) -> bool:
@@ -146,4 +144,4 @@ def has_signature(media_type: str) -> bool:
 
 def agrees(media_type: str, found: str) -> bool:
     """Whether a file with the signature of `found` may be of the more special, or equal, `media_type`."""
-    return media_type == found or any(found in known and names.fullmatch(media_type) for known, names in _FAMILIES)
+    return media_type == found or any(found in known and re.fullmatch(names, media_type) for known, names in _FAMILIES)

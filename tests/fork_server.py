@@ -269,7 +269,8 @@ def _models(parent: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 if __name__ == "__main__":
     from gateway.config.models.base import Model
-    from gateway.config.reading.field_uses import document_uses
+    from gateway.config.models.document import Document
+    from gateway.config.reading.field_uses import section_uses
     from gateway.language.schemas.rules import check_schema
     from gateway.lean_imports import lean_imports
 
@@ -279,7 +280,8 @@ if __name__ == "__main__":
                 import_module(module)
     for model in _models(Model):
         model.model_rebuild()  # what pydantic defers until the first value is validated
-    document_uses()  # derived from them when the first file is read
+    for section in Document.model_fields:
+        section_uses(section)  # derived from them when the first file has it
     check_schema({})  # for which the metaschema is compiled
     gc.freeze()  # else the collection at each child's exit would copy every page
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which is for who runs the tests

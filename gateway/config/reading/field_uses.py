@@ -19,16 +19,23 @@ Uses = Use | Mapping[str, "Uses"]
 
 
 @cache
-def document_uses() -> Uses:
-    """The uses of all places of a document, as a tree of its keys.
+def section_uses(section: str) -> Uses:
+    """The uses of all places of a section, as a tree of its keys.
 
     A key that only other kinds of definitions have is what it is there: one that is misplaced is reported, and the
     secret in it must be masked in that report.
     """
-    uses = _keys_of(_uses_of(Document, Use.PLAIN))
-    kinds = {section: _keys_of(step(uses[section], ANY)) for section in LISTS}
-    known = {key: use for keys in reversed(kinds.values()) for key, use in keys.items()}
-    return {**uses, **{section: {**_keys_of(uses[section]), ANY: {**known, **keys}} for section, keys in kinds.items()}}
+    uses = _declared(section)
+    if section not in LISTS:
+        return uses
+    known = {key: use for kind in reversed(LISTS) for key, use in _keys_of(step(_declared(kind), ANY)).items()}
+    return {**_keys_of(uses), ANY: {**known, **_keys_of(step(uses, ANY))}}
+
+
+@cache
+def _declared(section: str) -> Uses:
+    field = Document.model_fields[section]
+    return _uses_of(field.annotation, use_of(field.metadata, default=Use.PLAIN))
 
 
 def _keys_of(uses: Uses) -> Mapping[str, Uses]:

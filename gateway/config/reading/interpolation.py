@@ -20,7 +20,7 @@ import msgspec
 
 from gateway.config.models.field_use import SHOWN, Use
 from gateway.config.models.interpolated_text import InterpolatedText, Interpolation, Part
-from gateway.config.reading.field_uses import Uses, document_uses, step, text_use
+from gateway.config.reading.field_uses import Uses, section_uses, step, text_use
 from gateway.config.reading.nodes import Diagnostic, Invalid, Node, Place, Scalar, Sequence, place_of
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
 from gateway.config.secrets.literal_secrets import ADVICE, is_secret, is_secret_key
@@ -81,11 +81,12 @@ class Interpolator:
 
     def fill(self, node: Node, path: DocumentPath) -> Json:
         """The value of `node`, which stands at `path` of the document, as dictionaries, lists and scalars."""
-        uses = document_uses()
-        for key in path:
+        section, *below = path
+        uses = section_uses(str(section))
+        for key in below:
             uses = step(uses, key)
         self._path = list(path)
-        return self._value(node, uses, key=str(path[-1]) if path else "")
+        return self._value(node, uses, key=str(path[-1]))
 
     def repeat(self, references: tuple[Reference, ...]) -> bool:
         """Fill in what was filled in before; False, and nothing is, if any of it stands for something else now."""

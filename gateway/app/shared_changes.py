@@ -56,9 +56,10 @@ class SharedChanges:
     async def _tell(self, what: str, kind: str, name: str) -> None:
         try:
             # Kept before it is told: a replica that starts in between reads it.
-            if what in _KEPT:
-                await self._replica.store.command(_KEPT[what], self._key, f"{kind} {name}", *_VALUES[what])
-                await self._replica.store.command("EXPIRE", self._key, _KEPT_SECONDS)
+            if what == "disabled":
+                await self._keep(f"{kind} {name}")
+            elif what == "enabled":
+                await self._replica.store.command("HDEL", self._key, f"{kind} {name}")
             await self._replica.mailbox.tell_all(_KIND, f"{what} {kind} {name}".encode())
         except StoreAwayError as error:
             log.warning("announcement not passed on", what=what, name=name, reason=error.message)
@@ -91,13 +92,9 @@ class SharedChanges:
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             for kind, name in self._store.disabled:
-                await self._keep(f"{kind} {name}")
+                with suppress(StoreAwayError):
+                    await self._keep(f"{kind} {name}")
 
     async def _keep(self, field: str) -> None:
-        with suppress(StoreAwayError):
-            await self._replica.store.command("HSET", self._key, field, "")
-            await self._replica.store.command("EXPIRE", self._key, _KEPT_SECONDS)
-
-
-_KEPT: Final = {"disabled": "HSET", "enabled": "HDEL"}
-_VALUES: Final[dict[str, tuple[str, ...]]] = {"disabled": ("",), "enabled": ()}
+        await self._replica.store.command("HSET", self._key, field, "")
+        await self._replica.store.command("EXPIRE", self._key, _KEPT_SECONDS)

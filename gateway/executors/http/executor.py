@@ -17,13 +17,13 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection, Http
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import DeadlineExceededError
-from gateway.executors.http.address_guard import AddressPolicy, compile_policy
+from gateway.executors.http.address_guard import compile_policy
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.request import Header, Request, RequestTemplate, compile_request
 from gateway.executors.http.request_facts import facts_of, note_status, span_attributes
 from gateway.executors.http.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
 from gateway.executors.http.sender import ConnectionFailedError, Response, Sender, check_proxy, valid_text
-from gateway.executors.http.tls import ClientIdentity, compile_tls
+from gateway.executors.http.tls import compile_tls
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shared_services import Services
@@ -227,6 +227,7 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     `authorizations` are those of the connections that have one. `idempotent` is what the tool's annotations say.
     """
     connection = _find_connection(config, connections, scope)
+    sender = _compile_sender(config, connection, scope=scope, services=services)
     if connection is not None and connection[1].auth is not None:
         check_no_authorization(config.headers, scope.at("headers").problems)
     request = compile_request(config, connection=connection, scope=scope, threads=services.worker_threads)
@@ -234,7 +235,7 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     shared = connection[1] if connection else None
     return HttpExecutor(
         request=request,
-        sender=_compile_sender(config, connection, scope=scope, services=services),
+        sender=sender,
         success=statuses_of(config.success),
         retry=_compile_retry(config, shared, is_repeatable=idempotent or request.method in IDEMPOTENT, scope=scope),
         timeout=config.timeout or (shared.timeout if shared else None),
@@ -250,14 +251,18 @@ def check_no_authorization(headers: Iterable[str], problems: Problems) -> None:
             problems.at(name).error("is set by the connection's `auth`; only one can be given")
 
 
-def check_connection(connection: Connection, problems: Problems) -> None:
-    """Report problems of a connection, independent of the tools that use it; `problems` is at its place."""
+def compile_sender(connection: Connection, problems: Problems, *, services: Services) -> Sender:
+    """Compile the way to a connection's service; mistakes go to `problems`, which is at its place."""
     if problem := base_url_problem(connection.base_url):
         problems.at("base_url").error(problem)
     if connection.proxy is not None:
         check_proxy(connection.proxy, problems.at("proxy"))
-    compile_policy(connection.allow_private, problems.at("allow_private"))
-    compile_tls(connection.tls, problems.at("tls"))
+    return Sender(
+        clients=services.http,
+        policy=compile_policy(connection.allow_private, problems.at("allow_private")),
+        proxy=connection.proxy,
+        identity=compile_tls(connection.tls, problems.at("tls")),
+    )
 
 
 def _find_connection(
@@ -269,29 +274,19 @@ def _find_connection(
     if name not in connections:
         scope.at("connection").problems.error(f"there is no connection `{name}`{did_you_mean(name, [*connections])}")
         return name, Connection(base_url="https://invalid")
-    check_connection(connections[name], scope.problems.root.at("connections", name))
     return name, connections[name]
 
 
 def _compile_sender(
     config: Http, connection: tuple[str, Connection] | None, *, scope: Scope, services: Services
 ) -> Sender:
-    name, shared = connection or ("", None)
-    place = scope.problems.root.at("connections", name)
-    return Sender(
-        clients=services.http,
-        policy=_compile_policy(config, shared, scope.problems, place),
-        proxy=shared.proxy if shared else None,
-        identity=compile_tls(shared.tls, place.at("tls")) if shared else ClientIdentity(),
-        max_redirects=config.follow_redirects,
-    )
-
-
-def _compile_policy(config: Http, shared: Connection | None, own: Problems, place: Problems) -> AddressPolicy:
-    """Compile the `allow_private` of the tool, or of its connection where the tool has none."""
-    if config.allow_private is not None or shared is None:
-        return compile_policy(config.allow_private or False, own.at("allow_private"))
-    return compile_policy(shared.allow_private, place.at("allow_private"))
+    sender = Sender(clients=services.http)
+    if connection is not None:
+        name, shared = connection
+        sender = compile_sender(shared, scope.problems.root.at("connections", name), services=services)
+    if config.allow_private is not None:
+        sender = replace(sender, policy=compile_policy(config.allow_private, scope.problems.at("allow_private")))
+    return replace(sender, max_redirects=config.follow_redirects)
 
 
 def _compile_retry(config: Http, shared: Connection | None, *, is_repeatable: bool, scope: Scope) -> RetryPolicy:

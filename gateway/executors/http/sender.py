@@ -20,7 +20,7 @@ from yarl import URL
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import DeadlineExceededError, ExecutionError
-from gateway.executors.http.address_guard import AddressGuard, AddressPolicy, AddressRefusedError
+from gateway.executors.http.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http.clients import ClientProfile, HttpClients
 from gateway.executors.http.exchange import Answer, BodyTooLargeError
 from gateway.executors.http.request import Request
@@ -43,10 +43,10 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     """Sends requests to a service: through its proxy, with its trust, to allowed addresses."""
 
     clients: HttpClients
-    policy: AddressPolicy
-    proxy: str | None
-    identity: ClientIdentity
-    max_redirects: int
+    policy: AddressPolicy = PUBLIC_ONLY
+    proxy: str | None = None
+    identity: ClientIdentity = ClientIdentity()
+    max_redirects: int = 0
     max_bytes: int = MAX_RESPONSE_BYTES
 
     def facts(self, host: str) -> dict[str, Json]:

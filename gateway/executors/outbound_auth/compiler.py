@@ -12,11 +12,10 @@ from gateway.config.fs_checks import content_digest
 from gateway.config.models.backends import Connection
 from gateway.config.models.outbound_auth import PEM, BasicAuth, ClientCredentials, OutboundAuth, TokenExchange
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.http.address_guard import compile_policy
 from gateway.executors.http.authorization import Authorization
-from gateway.executors.http.executor import check_connection, check_no_authorization
+from gateway.executors.http.executor import check_no_authorization, compile_sender
 from gateway.executors.http.sender import Sender
-from gateway.executors.http.tls import ClientIdentity, compile_tls
+from gateway.executors.http.tls import ClientIdentity
 from gateway.executors.outbound_auth.authorization import FixedAuthorization, TokenAuthorization
 from gateway.executors.outbound_auth.metadata import MAX_BYTES
 from gateway.executors.outbound_auth.token_client import ClientAuthentication, ClientKey, ClientSecret, TokenClient
@@ -28,17 +27,10 @@ def compile_connection(
     connection: Connection, *, services: Services, redactor: Redactor, has_oauth: bool, problems: Problems
 ) -> Authorization | None:
     """Check a connection, and compile its `auth`; `problems` is at its place, `has_oauth`: see there."""
-    check_connection(connection, problems)
+    sender = compile_sender(connection, problems, services=services)
     if connection.auth is None:
         return None
     check_no_authorization(connection.headers, problems.at("headers"))
-    sender = Sender(
-        clients=services.http,
-        policy=compile_policy(connection.allow_private, problems.at("allow_private")),
-        proxy=connection.proxy,
-        identity=compile_tls(connection.tls, problems.at("tls")),
-        max_redirects=0,
-    )
     return compile_authorization(
         connection.auth,
         service_url=connection.base_url,

@@ -211,6 +211,9 @@ tools:
     sql: {database: shop, query: DELETE FROM orders, writes: true}
   e:
     sql: {database: shop, query_file: none.sql}
+  f:
+    input: {ids: array}
+    sql: {database: shop, query: "SELECT 1 WHERE 1 IN :ids"}
 """
 
 
@@ -236,6 +239,7 @@ def test_what_cannot_be_served_is_said_at_its_place(tmp_path: Path) -> None:
         "string}": "no query uses `more`; bind it as `:more`, or take it out",
         "annotations: {read_only: true}": "says `read_only: true`, and its `sql` says `writes: true`",
         "none.sql": "`none.sql`: no such file",
+        ":ids": "a list stands alone in its brackets: IN (:ids)",
     }.items():
         assert [found for place, found in said.items() if place.startswith(start) and message in found], (start, said)
 

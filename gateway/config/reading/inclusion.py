@@ -5,6 +5,7 @@ is reported where it is asked for; the others are read all the same.
 """
 
 import os
+import re
 from collections.abc import Mapping as Map
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,7 @@ from gateway.config.reading.entries import KnownEntry
 from gateway.config.reading.file_composer import compose_file
 from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
 from gateway.config.reading.interpolation import Interpolator
-from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, Mapping, NodeRef, Place, place_at
+from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, Mapping, NodeRef, Place, Scalar, place_at
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
 from gateway.config.reading.validation_messages import diagnostics_of
 from gateway.errors import Severity
@@ -115,6 +116,9 @@ class Inclusion:
             self._refuse(request, "a path has no NUL")
             return []
         wanted = FilePattern.parse(pattern, directory=source.directory)
+        if not (pattern.endswith(suffixes) or (wanted.path is None and _may_end(pattern, suffixes))):
+            self._refuse(request, f"expected {' or '.join(f'*{suffix}' for suffix in suffixes)}, got {request.shown}")
+            return []
         try:
             found = wanted.found() if wanted.path is None else []
         except TooManyEntriesError:  # not to be watched either
@@ -123,11 +127,6 @@ class Inclusion:
             return []
         self.globs.append(wanted)
         if wanted.path is not None:
-            if not pattern.endswith(suffixes):
-                self._refuse(
-                    request, f"expected {' or '.join(f'*{suffix}' for suffix in suffixes)}, got {request.shown}"
-                )
-                return []
             return [wanted.path]
         return sorted(path for path in found if path.name.endswith(suffixes))
 
@@ -177,6 +176,9 @@ class Inclusion:
             self._report(
                 "expected a mapping (`key: value`) as the file's content", place_at(source, composed.root.start)
             )
+        elif (version := _openapi_version(composed.root)) is not None:
+            message = "is an OpenAPI document: name it as a `document` under `openapi:`, and include other files alone"
+            self._report(message, place_at(source, version.start))
         else:
             self.parts.append(Part(source, composed.root, is_main, composed.keys))
             self._includes(composed.root, chain=(*chain, identity))
@@ -197,3 +199,16 @@ class Inclusion:
 
     def _report(self, message: str, place: Place | None, severity: Severity = Severity.ERROR) -> None:
         self.diagnostics.append(Diagnostic(message=message, place=place, severity=severity))
+
+
+def _may_end(pattern: str, suffixes: tuple[str, ...]) -> bool:
+    """Whether a glob that ends in none of the suffixes can match a name that does."""
+    literal_end = re.split(r"[*?\]]", pattern)[-1]
+    return any(suffix.endswith(literal_end) for suffix in suffixes)
+
+
+def _openapi_version(root: Mapping) -> Scalar | None:
+    """The version of the specification that an OpenAPI document follows; None for a file of our own."""
+    entry = root.entries.get("openapi") or root.entries.get("swagger")
+    node = None if entry is None else entry.node
+    return node if isinstance(node, Scalar) and re.match(r"\d", str(node.value)) else None

@@ -178,7 +178,7 @@ def _is_array(schema: object) -> bool:
 
 
 def _follows_in(statement: Statement, parameter: Parameter) -> bool:
-    """Whether a parameter stands within the brackets of an `IN`, with something else."""
+    """Whether a parameter stands after an `IN`: without its brackets, or within them with something else."""
     at = statement.pieces.index(parameter)
     before = "".join(getattr(piece, "text", "") for piece in statement.pieces[:at])
-    return re.search(r"\bIN\s*\([^()]*$", before, re.IGNORECASE) is not None
+    return re.search(r"\bIN\s*(\([^()]*)?$", before, re.IGNORECASE) is not None

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from gateway.json_types import Json
-from tests.behaviour.cells import LATEST, LATEST_LEGACY, STDIO, cells
+from tests.behaviour.cells import LATEST, LATEST_LEGACY, cells
 from tests.behaviour.client import Client
 from tests.requirements import requirement
 
@@ -95,9 +95,6 @@ async def test_a_notification_is_never_answered(client: Client) -> None:
 
 
 def _has_no_id(message: dict[str, Json], client: Client) -> None:
-    """Until 2025-06-18 the schema wants an id, and JSON-RPC writes null; later it is left out.
-
-    Over HTTP a status says it, before anybody has looked whose message it might be; the body is an extra.
-    """
-    is_needed = client.cell.revision < ID_IS_OPTIONAL_SINCE and client.cell.binding == STDIO
+    """Until 2025-06-18 the schema wants an id, and JSON-RPC writes null; later it is left out."""
+    is_needed = client.cell.revision < ID_IS_OPTIONAL_SINCE
     assert message.get("id", "none") == (None if is_needed else "none")

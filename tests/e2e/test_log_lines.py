@@ -217,6 +217,7 @@ async def test_what_breaks_is_logged_under_the_id_of_its_call(daemon: Daemon, ht
     answer = await post_call(http, await daemon.url(), "breaks")
     [line] = await lines_with(daemon, "plugin raised", 1)
     assert line["correlation_id"] == line["call"]
+    assert line["place"] == "tools.breaks.python"
     assert line["call"] in text_of(answer)
 
 

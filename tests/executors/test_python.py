@@ -82,7 +82,7 @@ def executor(
     problems = Problems(OneFile(Path("/")))
     signature = read_signature(function, name="shop:f", problems=problems)
     assert signature is not None, list(problems)
-    return PythonExecutor(signature=signature, threads=threads, timeout=timeout)
+    return PythonExecutor(signature=signature, place="tools.f", threads=threads, timeout=timeout)
 
 
 async def outcome(function: Callable[..., Any], threads: DaemonThreadPool, **arguments: Json) -> Outcome:

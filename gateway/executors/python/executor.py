@@ -54,6 +54,7 @@ def compile_python(
     scope.use_all()
     return PythonExecutor(
         signature=signature,
+        place=scope.problems.path,
         threads=threads,
         timeout=config.timeout.total_seconds() if config.timeout else None,
         has_files=scope.inputs.has_files,
@@ -64,6 +65,8 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """Calls one function."""
 
     signature: Signature
+    place: str
+    """Where the file names the function: `tools.score.python`."""
     threads: DaemonThreadPool
     timeout: float | None = None
     """Seconds, beside the invocation's deadline."""
@@ -175,7 +178,8 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 raise error  # the caller's to mend: with more scopes, with another client
             case BaseExceptionGroup() if error.subgroup(AwaitingInput) is not None:  # from an author's task group
                 raise AwaitingInput from None
-        log.error("plugin raised", plugin=self.signature.name, correlation_id=call_id, exc_info=error)
+        facts = {"plugin": self.signature.name, "place": self.place, "correlation_id": call_id}
+        log.error("plugin raised", **facts, exc_info=error)
         raise ExecutionError(f"{self.signature.name} failed; correlation id {call_id}") from None
 
 

@@ -14,7 +14,8 @@ from gateway.executors.shared_services import Services
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
-from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.reload.candidate import Candidate
+from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.state.state import State
 from gateway.telemetry.call_metrics import CallMetrics

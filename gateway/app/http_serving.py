@@ -18,8 +18,8 @@ from gateway.config.models.address import Address
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import JsonObject
+from gateway.reload.candidate import Candidate
 from gateway.reload.exposure import exposed
-from gateway.reload.pipeline import Candidate
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.transports.http.admin_api import AdminApi

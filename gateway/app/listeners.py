@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
-from gateway.language.templates.expressions import did_you_mean
 from gateway.lean_imports import import_lean
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
-from gateway.reload.pipeline import Candidate
+from gateway.reload.candidate import Candidate
 from gateway.telemetry.health import Health
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.listener.socket_activation import Inherited, InheritedError, take_inherited

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.compile_steps import StepRecord
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document
-from gateway.config.reading.entries import LoadRecord
 from gateway.config.reading.merger import DEFINITIONS
+from gateway.reload.candidate import Candidate
 
 Parts = list[Any]
 """Objects to be freed; whoever hands them over keeps no other reference to them."""
@@ -31,14 +30,19 @@ def parts_of_loaded(config: LoadedConfig) -> Parts:
     return [*config.sources.definitions(), *_definitions(config.document), *config.problems]
 
 
-def parts_of_compiled(document: Document, catalog: Catalog, steps: StepRecord, record: LoadRecord) -> Parts:
+def parts_of_compiled(candidate: Candidate) -> Parts:
     """The parts of what was compiled, and was never served."""
-    return [*parts_of_served(document, catalog, steps, record), *catalog.primitives()]
+    return [*parts_of_served(candidate), *candidate.catalog.primitives()]
 
 
-def parts_of_served(document: Document, catalog: Catalog, steps: StepRecord, record: LoadRecord) -> Parts:
+def parts_of_served(candidate: Candidate) -> Parts:
     """The parts of what was served but the primitives, which calls may still use."""
-    return [*_definitions(document), *catalog.warnings, *steps.steps.values(), *record.entries.values()]
+    return [
+        *_definitions(candidate.document),
+        *candidate.catalog.warnings,
+        *candidate.steps.steps.values(),
+        *candidate.record.entries.values(),
+    ]
 
 
 def when_unused(catalog: Catalog, hand_over: Callable[[Parts], None]) -> None:

@@ -10,7 +10,7 @@ The thread also frees what it loaded and what was replaced (`freeing`).
 import asyncio
 import hashlib
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -18,7 +18,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, Protocol, TypeVar
 
-import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -28,10 +27,10 @@ from gateway.audit.audit_log import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.compile_steps import NO_STEPS, StepRecord
-from gateway.catalog.file_dependencies import FileDependencies, RootPlace
+from gateway.catalog.compile_steps import NO_STEPS
+from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.keep_locked import keep_locked
-from gateway.catalog.lockfile.lock import LOCK_NAME, Lock, read_lock
+from gateway.catalog.lockfile.lock import LOCK_NAME, read_lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.store import CatalogStore, Succession
 from gateway.config.definition_source import DefinitionSource, load_definitions, merge
@@ -39,19 +38,19 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document
 from gateway.config.models.server import Limits, Listen
-from gateway.config.reading.entries import LoadRecord
 from gateway.config.reading.merger import DEFINITIONS
 from gateway.config.secrets.redactor import Redactor
-from gateway.errors import ConfigError, Location, Problem
+from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.executors.threads import DaemonThreadPool
-from gateway.reload.definition_places import NO_PLACES, DefinitionPlaces, definition_places
+from gateway.reload.candidate import Candidate
+from gateway.reload.definition_places import NO_PLACES, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
 from gateway.reload.freeing import Parts, free, parts_of_compiled, parts_of_loaded, parts_of_served, when_unused
 from gateway.reload.interpreter import gc_paused
 from gateway.reload.listener_identity import with_identity
 from gateway.reload.watch_plan import WatchPlan, watch_dependencies, watch_loaded
-from gateway.transports.listener.server_tls import ServerIdentity, ServerTls
+from gateway.transports.listener.server_tls import ServerTls
 
 log: Final = structlog.get_logger()
 
@@ -65,47 +64,6 @@ CHECKS: Final = (check_auth, partial(check_audit_is_apart, reserved=(LOCK_NAME,)
 
 LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
 """Keys of `limits` that each call looks up, so that a reload changes them."""
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration that was loaded and compiled, ready to be served; once it is, the live one.
-
-    It does not keep all that was loaded: the places of every word take more memory than the rest.
-    """
-
-    document: Document
-    root: Path
-    """The directory of the main file."""
-    files: Mapping[Path, str]
-    """Every file that was read, and every directory of plugins → SHA-256 (keyed for secrets)."""
-    digest: str
-    """One for all of them but the secrets: the same in every process that serves the same."""
-    catalog: Catalog
-    identity: ServerIdentity | None
-    """The certificate that the listener shows, where `listen.tls` has it speak TLS."""
-    watch: WatchPlan
-    roots: Mapping[str, RootPlace]
-    """The directories that bound what callers reach, and where each lay."""
-    lock: Lock
-    keeps_earlier: bool
-    """Whether the lock keeps a definition of an earlier catalog in service."""
-    record: LoadRecord
-    """What the next load may take over."""
-    steps: StepRecord
-    """The steps by which the catalog was compiled; the next one takes over those of unchanged definitions."""
-    exposures: Mapping[str, Problem]
-    """The keys that name addresses which it must not be served on, and why."""
-    places: DefinitionPlaces = NO_PLACES
-    """Where its definitions stand, for the console; none where there is no console."""
-    audit_place: tuple[Location | None, str]
-    """The place that names the audit log's file, and that line: whether it can be written shows when it is opened."""
-    news: tuple[Problem, ...] = ()
-    """Warnings that the live configuration does not have."""
-
-    @property
-    def lock_differences(self) -> Sequence[str]:
-        """The differences between the files and the lock, a line each."""
-        return [str(each) for each in self.catalog.lock_differences]
 
 
 class Listening(Protocol):
@@ -369,7 +327,7 @@ class ReloadPipeline:
         candidate, current = replaced.pop()
         for catalog in (candidate.catalog, current):
             when_unused(catalog, partial(self._free_later, loop=loop))
-        parts = parts_of_served(candidate.document, candidate.catalog, candidate.steps, candidate.record)
+        parts = parts_of_served(candidate)
         del candidate, current, catalog
         free(parts)
 
@@ -417,7 +375,7 @@ def _with_gc_paused(job: Callable[[], T]) -> T:
 
 def _free_candidate(refused: list[Candidate]) -> None:
     candidate = refused.pop()
-    parts = parts_of_compiled(candidate.document, candidate.catalog, candidate.steps, candidate.record)
+    parts = parts_of_compiled(candidate)
     del candidate
     free(parts)
 

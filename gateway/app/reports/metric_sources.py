@@ -18,7 +18,8 @@ from gateway.catalog.catalog import Catalog
 from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabasePools
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.reload.candidate import Candidate
+from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.state.replica import Replica
 from gateway.tasks.task import TaskStatus

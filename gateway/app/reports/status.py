@@ -17,7 +17,8 @@ from gateway.config.models.tasks import TaskLimits
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.reload.candidate import Candidate
+from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.tasks.runner import TaskRunner
 from gateway.transports.http.quota import ResourceQuota

@@ -9,7 +9,8 @@ from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
-from gateway.reload.pipeline import Candidate, ReloadPipeline
+from gateway.reload.candidate import Candidate
+from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.transports.http_server import HttpServer
 

@@ -1,0 +1,58 @@
+"""The result of a load that succeeded: what a reload may swap in, and what is served once it has."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.compile_steps import StepRecord
+from gateway.catalog.file_dependencies import RootPlace
+from gateway.catalog.lockfile.lock import Lock
+from gateway.config.models.document import Document
+from gateway.config.reading.entries import LoadRecord
+from gateway.errors import Location, Problem
+from gateway.reload.definition_places import NO_PLACES, DefinitionPlaces
+from gateway.reload.watch_plan import WatchPlan
+from gateway.transports.listener.server_tls import ServerIdentity
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration that was loaded and compiled, ready to be served; once it is, the live one.
+
+    It does not keep all that was loaded: the places of every word take more memory than the rest.
+    """
+
+    document: Document
+    root: Path
+    """The directory of the main file."""
+    files: Mapping[Path, str]
+    """Every file that was read, and every directory of plugins → SHA-256 (keyed for secrets)."""
+    digest: str
+    """One for all of them but the secrets: the same in every process that serves the same."""
+    catalog: Catalog
+    identity: ServerIdentity | None
+    """The certificate that the listener shows, where `listen.tls` has it speak TLS."""
+    watch: WatchPlan
+    roots: Mapping[str, RootPlace]
+    """The directories that bound what callers reach, and where each lay."""
+    lock: Lock
+    keeps_earlier: bool
+    """Whether the lock keeps a definition of an earlier catalog in service."""
+    record: LoadRecord
+    """What the next load may take over."""
+    steps: StepRecord
+    """The steps by which the catalog was compiled; the next one takes over those of unchanged definitions."""
+    exposures: Mapping[str, Problem]
+    """The keys that name addresses which it must not be served on, and why."""
+    places: DefinitionPlaces = NO_PLACES
+    """Where its definitions stand, for the console; none where there is no console."""
+    audit_place: tuple[Location | None, str]
+    """The place that names the audit log's file, and that line: whether it can be written shows when it is opened."""
+    news: tuple[Problem, ...] = ()
+    """Warnings that the live configuration does not have."""
+
+    @property
+    def lock_differences(self) -> Sequence[str]:
+        """The differences between the files and the lock, a line each."""
+        return [str(each) for each in self.catalog.lock_differences]

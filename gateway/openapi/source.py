@@ -10,6 +10,7 @@ import orjson
 from pydantic import ValidationError
 
 from gateway.config.definition_source import SourceDefinition, SourceEntry
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.definition_keys import Access, Definition
@@ -20,7 +21,6 @@ from gateway.config.reading.entries import content_key
 from gateway.config.reading.source_map import LeftOutOperation
 from gateway.errors import Location
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.language.templates.expressions import did_you_mean
 from gateway.openapi.definitions import (
     DocumentDefinitions,
     DocumentEntry,

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from yarl import URL
 
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import NO_PLACES, Problems
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
@@ -22,7 +23,6 @@ from gateway.executors.shared_services import Services
 from gateway.executors.shell.environment import inherited_environment
 from gateway.executors.shell.launcher import Launcher
 from gateway.executors.shell.sandbox import PRIVATE, compile_sandbox
-from gateway.language.templates.expressions import did_you_mean
 from gateway.language.uris.urls import base_url_problem
 from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.http_link import HttpLink

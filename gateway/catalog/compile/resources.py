@@ -22,6 +22,7 @@ from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_un
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.version import file_version, resource_version
 from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import new_each_time
 from gateway.config.models import definitions as models
@@ -38,7 +39,6 @@ from gateway.executors.output.contents import ContentsShaper
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.launcher import compile_launcher
 from gateway.language.scope import Inputs, Scope
-from gateway.language.templates.expressions import did_you_mean
 from gateway.language.uris.grammar import Expression, Part, UriTemplateError, parse_uri_template
 from gateway.language.uris.matcher import compile_matcher
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from gateway.catalog.compile.context import CompileContext
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.models.backends import Sql, SqlCompletion
 from gateway.config.models.base import Model
 from gateway.config.models.definitions import Tool
@@ -13,7 +14,6 @@ from gateway.executors.sql.pools import DatabaseProfile
 from gateway.executors.sql.query import Statement
 from gateway.executors.sql.rows import RowLimits
 from gateway.language.scope import Scope
-from gateway.language.templates.expressions import did_you_mean
 
 _UNKNOWN = DatabaseProfile(name="", dialect="postgresql", url="", size=1)
 """Stands for a database that there is not, so that the other problems of a query are found."""

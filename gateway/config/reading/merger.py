@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 from pydantic import ValidationError, create_model
 
+from gateway.config.diagnostics.near_misses import nearest
 from gateway.config.diagnostics.render import shown_path
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model, plain_text
@@ -41,7 +42,7 @@ from gateway.config.reading.nodes import (
 from gateway.config.reading.nodes import Mapping as MappingNode
 from gateway.config.reading.prompt_file import read_prompt
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.validation_messages import diagnostics_of, expected, keys_of, nearest, unknown_key
+from gateway.config.reading.validation_messages import diagnostics_of, expected, keys_of, unknown_key
 from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json
 

@@ -4,7 +4,6 @@ Pydantic's errors are written for the authors of a model; these are for the auth
 follows from another one is left out.
 """
 
-import difflib
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from gateway.config.diagnostics.near_misses import did_you_mean, nearest
 from gateway.config.models.base import ShortForm
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.config.reading.nodes import Diagnostic, Invalid, NodeRef, find, place_of
@@ -90,19 +90,6 @@ def unknown_key(key: str, owner: type[BaseModel] | None) -> str:
     parts = () if owner is None else tuple(_parts_with(key, owner))
     meant = f"; it belongs under {' or '.join(parts)}" if parts else did_you_mean(key, allowed)
     return f"unknown key{meant} (allowed: {', '.join(allowed)})"
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean …?` for a near miss, otherwise nothing."""
-    meant = nearest(word, known)
-    return "" if meant is None else f"; did you mean `{meant}`?"
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant: camelCase and hyphens count as our underscores."""
-    ours = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).replace("-", "_").lower()
-    in_lower_case = {each.lower(): each for each in known}
-    return next((in_lower_case[each] for each in difflib.get_close_matches(ours, in_lower_case, n=1)), None)
 
 
 def expected(what: str, given: Json) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 from multidict import CIMultiDictProxy
 
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection, Http
 from gateway.config.secrets.redactor import Redactor
@@ -29,7 +30,6 @@ from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.language.scope import Scope
-from gateway.language.templates.expressions import did_you_mean
 from gateway.language.uris.urls import base_url_problem
 from gateway.telemetry.trace import TRACEPARENT, TraceContext
 

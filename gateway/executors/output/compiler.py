@@ -8,6 +8,7 @@ from jmespath.exceptions import IncompleteExpressionError, JMESPathError
 from jmespath.functions import Functions
 from jmespath.parser import ParsedResult
 
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.output.expected_schema import ExpectedSchema, MismatchCounter
@@ -18,7 +19,7 @@ from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE, OverflowCounte
 from gateway.json_types import Json
 from gateway.language.schemas.json_schema import Validator, compile_schema
 from gateway.language.scope import Scope
-from gateway.language.templates.expressions import ALL_INPUTS, did_you_mean
+from gateway.language.templates.expressions import ALL_INPUTS
 from gateway.language.templates.templating import compile_text
 
 OF_FIXED_CONTENT: Final = frozenset({"max_size", "overflow", "raw"})

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems, TextOffset
 from gateway.config.machine_facts import machine_fact
 from gateway.config.models.backends import SqlCompletion
@@ -16,7 +17,6 @@ from gateway.executors.sql.dialects import Dialect
 from gateway.executors.sql.query import ListParameter, Parameter, Statement, pieces_of, statements_of, words_of
 from gateway.executors.sql.tokens import Kind, Token, TokenError, tokens_of
 from gateway.language.scope import Scope
-from gateway.language.templates.expressions import did_you_mean
 
 _TEMPLATE: Final = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)[^{}]*\}\}|\{%-?\s*(?:if|for|set|else|elif|end\w+)\b")
 """Not every `{{`: PostgreSQL writes arrays of arrays so."""

@@ -7,7 +7,6 @@ one row in `_RULES`; what has no row cannot be expressed. `a.b` is a member of d
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,11 +14,12 @@ import msgspec
 from jinja2 import nodes
 from msgspec.structs import replace
 
-from gateway.errors import ExecutionError
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.json_types import Json
 from gateway.language.scope import Scope
 from gateway.language.templates.filters import FILTERS, TESTS, member
-from gateway.language.templates.render_state import UNDEFINED, RenderState, cost_of, holds_integers, kind_of, text_of
+from gateway.language.templates.operators import COMPARISONS, add, arithmetic, signed
+from gateway.language.templates.render_state import UNDEFINED, RenderState, holds_integers, text_of
 
 Evaluate = Callable[[RenderState], Json]
 
@@ -86,11 +86,6 @@ def input_named_by(node: nodes.Node, names: Bindings) -> str | None:
             return name if ALL_INPUTS not in names.bound else None
         case _:
             return None
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    match = get_close_matches(word, known, n=1)
-    return f"; did you mean `{match[0]}`?" if match else ""
 
 
 def _nothing(_frame: RenderState) -> Json:
@@ -295,7 +290,7 @@ def _concat(node: nodes.Concat, names: Bindings) -> Evaluate:
 
 def _compare(node: nodes.Compare, names: Bindings) -> Evaluate:
     first = compile_expression_node(node.expr, names)
-    rest = [(_COMPARISONS[operand.op], compile_expression_node(operand.expr, names)) for operand in node.ops]
+    rest = [(COMPARISONS[operand.op], compile_expression_node(operand.expr, names)) for operand in node.ops]
 
     def evaluate(frame: RenderState) -> Json:
         left = first(frame)
@@ -309,93 +304,18 @@ def _compare(node: nodes.Compare, names: Bindings) -> Evaluate:
     return evaluate
 
 
-def _equal(frame: RenderState, left: Json, right: Json) -> bool:
-    frame.charge(cost_of(left))
-    return bool(left == right)
-
-
-def _contains(frame: RenderState, item: Json, container: Json) -> bool:
-    if container is UNDEFINED or item is UNDEFINED:
-        return False
-    if not isinstance(container, str | list | Mapping):
-        raise ExecutionError(f"`in` needs text, a list or an object, not {kind_of(container)}")
-    if isinstance(container, str):
-        frame.charge(len(container))
-        return isinstance(item, str) and item in container
-    if isinstance(container, Mapping):
-        return isinstance(item, str) and item in container
-    frame.charge(cost_of(container))
-    return item in container
-
-
-def _ordered(holds: Callable[[Any, Any], bool]) -> Callable[[RenderState, Json, Json], bool]:
-    def compare(frame: RenderState, left: Json, right: Json) -> bool:
-        if left is UNDEFINED or right is UNDEFINED:
-            return False
-        if kind_of(left) != kind_of(right) or not isinstance(left, str | int | float):
-            raise ExecutionError(f"{kind_of(left)} cannot be compared with {kind_of(right)}")
-        frame.charge(cost_of(left))
-        return holds(left, right)
-
-    return compare
-
-
-_COMPARISONS: Final[Mapping[str, Callable[[RenderState, Json, Json], bool]]] = {
-    "eq": _equal,
-    "ne": lambda frame, left, right: not _equal(frame, left, right),
-    "lt": _ordered(operator.lt),
-    "lteq": _ordered(operator.le),
-    "gt": _ordered(operator.gt),
-    "gteq": _ordered(operator.ge),
-    "in": _contains,
-    "notin": lambda frame, item, container: not _contains(frame, item, container),
-}
-
-
-def _arithmetic(sign: str, calculate: Callable[[Any, Any], Json]) -> "Rule":
+def _binary(calculate: Callable[[RenderState, Json, Json], Json]) -> "Rule":
     def rule(node: nodes.BinExpr, names: Bindings) -> Evaluate:
         left, right = compile_expression_node(node.left, names), compile_expression_node(node.right, names)
-
-        def evaluate(frame: RenderState) -> Json:
-            first, second = left(frame), right(frame)
-            if first is UNDEFINED or second is UNDEFINED:
-                return UNDEFINED
-            if {kind_of(first), kind_of(second)} != {"a number"}:
-                raise ExecutionError(f"`{sign}` needs two numbers, not {kind_of(first)} and {kind_of(second)}")
-            return calculate(first, second)
-
-        return evaluate
+        return lambda frame: calculate(frame, left(frame), right(frame))
 
     return rule
 
 
-def _add(node: nodes.Add, names: Bindings) -> Evaluate:
-    left, right = compile_expression_node(node.left, names), compile_expression_node(node.right, names)
-
-    def evaluate(frame: RenderState) -> Json:
-        first, second = left(frame), right(frame)
-        if first is UNDEFINED or second is UNDEFINED:
-            return UNDEFINED
-        if kind_of(first) != kind_of(second) or kind_of(first) not in {"a number", "text", "a list"}:
-            raise ExecutionError(f"`+` cannot add {kind_of(second)} to {kind_of(first)}; `~` joins text")
-        if isinstance(first, str | list):
-            frame.charge(len(first) + len(second))
-        return first + second
-
-    return evaluate
-
-
-def _signed(calculate: Callable[[Any], Json]) -> "Rule":
+def _unary(calculate: Callable[[Json], Json]) -> "Rule":
     def rule(node: nodes.UnaryExpr, names: Bindings) -> Evaluate:
         operand = compile_expression_node(node.node, names)
-
-        def evaluate(frame: RenderState) -> Json:
-            value = operand(frame)
-            if value is not UNDEFINED and kind_of(value) != "a number":
-                raise ExecutionError(f"a sign needs a number, not {kind_of(value)}")
-            return value if value is UNDEFINED else calculate(value)
-
-        return evaluate
+        return lambda frame: calculate(operand(frame))
 
     return rule
 
@@ -403,26 +323,26 @@ def _signed(calculate: Callable[[Any], Json]) -> "Rule":
 Rule = Callable[[Any, Bindings], Evaluate]
 
 _RULES: Final[Mapping[type[nodes.Node], Rule]] = {
-    nodes.Add: _add,
+    nodes.Add: _binary(add),
     nodes.And: _and,
     nodes.Compare: _compare,
     nodes.Concat: _concat,
     nodes.CondExpr: _cond_expr,
     nodes.Const: _const,
     nodes.Dict: _dict,
-    nodes.Div: _arithmetic("/", operator.truediv),
+    nodes.Div: _binary(arithmetic("/", operator.truediv)),
     nodes.Filter: _filter,
-    nodes.FloorDiv: _arithmetic("//", operator.floordiv),
+    nodes.FloorDiv: _binary(arithmetic("//", operator.floordiv)),
     nodes.Getattr: _getattr,
     nodes.Getitem: _getitem,
     nodes.List: _list,
-    nodes.Mod: _arithmetic("%", operator.mod),
+    nodes.Mod: _binary(arithmetic("%", operator.mod)),
     nodes.Name: _name,
-    nodes.Neg: _signed(operator.neg),
+    nodes.Neg: _unary(signed(operator.neg)),
     nodes.Not: _not,
     nodes.Or: _or,
-    nodes.Pos: _signed(operator.pos),
-    nodes.Sub: _arithmetic("-", operator.sub),
+    nodes.Pos: _unary(signed(operator.pos)),
+    nodes.Sub: _binary(arithmetic("-", operator.sub)),
     nodes.Test: _test,
     nodes.Tuple: _list,
 }

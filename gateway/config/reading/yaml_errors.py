@@ -24,12 +24,17 @@ _ADVICE: Final = (
     ("incompatible YAML document", "this YAML version is not known; take the %YAML line away"),
 )
 
+_DEEPER: Final = "this line continues the text above it because it is indented deeper; check its indentation"
+
 
 def explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, Mark | None]:
     """The message and mark of an error; `text` begins at `first_line` (counted from 0) of its file."""
     problem, opened = error.problem or "cannot be read", error.context_mark
-    if "cannot start any token" in problem and _character_at(error.problem_mark, text) == "\t":
+    before, character = _around(error.problem_mark, text)
+    if "cannot start any token" in problem and character == "\t":
         return "a tab cannot indent; use spaces", error.problem_mark
+    if "mapping values are not allowed" in problem and ": " not in before:
+        return _DEEPER, error.problem_mark
     advice = next((ours for theirs, ours in _ADVICE if theirs in problem), problem)
     if opened is not None and advice.endswith("is opened"):
         advice += f" at {opened.line + 1 + first_line}:{opened.column + 1}"
@@ -37,6 +42,10 @@ def explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple
     return advice, opened if is_quote and opened is not None else error.problem_mark or opened
 
 
-def _character_at(mark: Mark | None, text: str) -> str:
+def _around(mark: Mark | None, text: str) -> tuple[str, str]:
+    """The text of a mark's line before it, and its character."""
     lines = LINE_BREAK.split(text)
-    return lines[mark.line][mark.column : mark.column + 1] if mark is not None and mark.line < len(lines) else ""
+    if mark is None or mark.line >= len(lines):
+        return "", ""
+    line = lines[mark.line]
+    return line[: mark.column], line[mark.column : mark.column + 1]

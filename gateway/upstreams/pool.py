@@ -187,6 +187,29 @@ class SessionPool:
                 self._lost(session, str(error))
         return await ask(await self.session_for(None))
 
+    async def in_session_of_nobody(self, ask: Callable[[Session], Awaitable[T]]) -> T:
+        """Ask the server as a client of all that the keys allow: what it offers may depend on who asks.
+
+        A session of a client is asked where there is no room for another, or none is opened without a caller.
+
+        Raises:
+            RpcError: the upstream's own error.
+            UpstreamError: it did not answer.
+        """
+        held = self._held.get(SHARED)
+        if held is None and len(self._held) >= self.config.max_sessions:
+            return await self.in_any_session(ask)
+        try:
+            return await ask(await self.session_for(None))
+        except SessionLostError as error:
+            if held is not None:
+                self._lost(held, str(error))
+            return await ask(await self.session_for(None))
+        except UpstreamError as error:
+            if not (self.sessions and self.blames_nobody(error)):
+                raise
+            return await self.in_any_session(ask)
+
     def blames_nobody(self, error: Exception) -> bool:
         """Whether a refusal says something of one caller, or of a request without one, and nothing of the server."""
         return self._spec.signs_in_callers and isinstance(error, NoCredentialsError | RefusedCredentialsError)

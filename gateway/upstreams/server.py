@@ -246,7 +246,7 @@ class UpstreamServer:
         try:
             before = None if self._is_inherited else self.lists
             async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
-                lists = await self.pool.in_any_session(partial(discover, before=before))
+                lists = await self.pool.in_session_of_nobody(partial(discover, before=before))
         except BaseException:
             self._is_stale = True
             raise

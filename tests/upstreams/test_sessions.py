@@ -86,6 +86,24 @@ def pid_in(said: str) -> int:
     return int(said.rpartition(" ")[2])
 
 
+async def test_lists_are_asked_for_as_a_client_of_everything_whoever_connects(
+    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    asked = tmp_path / "asked"
+    daemon = await processes.enter_async_context(gateway(tmp_path, f"upstreams: {{odd: {{{odd('choosy', asked)}}}}}\n"))
+    plain, other = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
+    anonymous = await newcomer(Cell(binding="http", revision="2026-07-28"), daemon=daemon)
+
+    for client in (plain, anonymous, other):  # each session says at its start that the list has changed
+        before = len(asked.read_text().splitlines())
+        assert (await client.call("odd_work")).text.startswith("did work")
+        async with asyncio.timeout(30):
+            while client is not anonymous and len(asked.read_text().splitlines()) == before:
+                await asyncio.sleep(0.02)
+
+    assert {*asked.read_text().splitlines()} == {str(["elicitation", "roots", "sampling"])}
+
+
 async def test_no_more_than_max_sessions_are_open(
     tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:

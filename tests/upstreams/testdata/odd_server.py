@@ -13,6 +13,7 @@ TOOLS = [
     {"name": "die", "description": "End the process.", "inputSchema": {"type": "object"}},
 ]
 ROOTS: list[str] = []
+DECLARED: dict[str, Any] = {}
 RESOURCES = ["odd://shared", "odd://only", "skill://skill/SKILL.md"] if MODE == "readable" else []
 
 
@@ -44,10 +45,14 @@ def call(name: str) -> dict[str, Any]:
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "initialize":
+            DECLARED.update(params["capabilities"])
             capabilities = {"tools": {"listChanged": True}, "resources": {}}
             info = {"name": MODE, "version": "1"}
             return {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info}
         case "tools/list":
+            if MODE == "choosy":
+                with open(sys.argv[2], "a", encoding="ascii") as file:  # noqa: PTH123
+                    file.write(f"{sorted(DECLARED)}\n")
             return {"tools": TOOLS}
         case "resources/list":
             return {"resources": [{"uri": uri, "name": uri} for uri in RESOURCES]}
@@ -64,6 +69,8 @@ def serve() -> None:
         message = json.loads(line)
         if message.get("method") == "notifications/roots/list_changed":
             ROOTS.append(message["method"])
+        if message.get("method") == "notifications/initialized" and MODE == "choosy":
+            say({"method": "notifications/tools/list_changed"})
         if "id" not in message or "method" not in message:
             continue
         if message["method"] == "server/discover" and MODE == "mute":

@@ -5,7 +5,6 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +24,13 @@ def ruled_out() -> tuple[re.Pattern[str], frozenset[str]]:
 WORDS, NAMES = ruled_out()
 
 
-@cache  # a few thousand names stand in the code a quarter of a million times
 def spaced(text: str) -> str:
     """The words of a text, those within identifiers apart: `KeptStreams` is `kept streams`."""
     return " ".join(_WORD.findall(text)).lower()
+
+
+def is_ruled_out(text: str) -> bool:
+    return WORDS.search(spaced(text)) is not None or not NAMES.isdisjoint(re.findall(r"\w+", text))
 
 
 def tokens(path: Path) -> Iterator[tokenize.TokenInfo]:
@@ -59,9 +61,12 @@ _NO_SUBJECTS: Final = frozenset(
 
 def test_each_file_keeps_to_the_words_of_the_glossary() -> None:
     assert [path for path in FILES if WORDS.search(spaced(str(path.relative_to(ROOT))))] == []
+    suspects = [
+        path for path in FILES if is_ruled_out(path.read_text())
+    ]  # a tenth of the time to tell all tokens apart
     problems = [
         f"{path}:{token.start[0]}: {token.string}"
-        for path in FILES
+        for path in suspects
         for token in tokens(path)
         if token.string in NAMES or WORDS.search(spaced(token.string))
     ]
@@ -70,10 +75,12 @@ def test_each_file_keeps_to_the_words_of_the_glossary() -> None:
 
 def test_each_docstring_names_its_subject_first() -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    quoted = re.compile(rf"""["'](?:\s|\\\s)*(?:{"|".join(_NO_SUBJECTS)})\b""")
     problems = [
         f"{path}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}"
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        if quoted.search(source := path.read_text())
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, kinds) and (text := ast.get_docstring(node))
         if re.split(r"\W", text, maxsplit=1)[0] in _NO_SUBJECTS
     ]

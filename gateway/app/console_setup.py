@@ -1,8 +1,8 @@
 """The console's part of the daemon: what records for it, and what its API asks. Imported only where it is served."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.app.components import Components
 from gateway.app.reports.daemon_info import endpoint_url
@@ -20,7 +20,6 @@ from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.console.recording.task_progress import TaskProgress
 from gateway.console.reports.daemon import Daemon
-from gateway.console.reports.this_worker import AskOthers
 from gateway.console.session_cookie import SessionCookies
 from gateway.console.static_files import read_static_files
 from gateway.errors import Problem
@@ -33,47 +32,52 @@ from gateway.transports.http.admin_api import OPERATORS
 from gateway.transports.http.middleware import Endpoint
 from gateway.transports.http.request import HttpRequest
 
+if TYPE_CHECKING:
+    from gateway.app.workers.all_workers import AllWorkers
+
 
 class ConsoleSetup:
     """Makes the console of one daemon."""
 
-    def __init__(self, page: ConsolePage, *, worker: int) -> None:
+    def __init__(self, page: ConsolePage, *, worker: int, shared_keys: SigningKeys | None) -> None:
         """Record nothing yet.
 
         Args:
             page: the key `listen.console`.
             worker: the number of this process among those that serve the same.
+            shared_keys: the signing keys that other workers and replicas have as well, if any do.
         """
         self._page: Final = page
+        self._shared_keys: Final = shared_keys
         self._calls: Final = RecordedCalls(SequenceNumbers(worker=worker), rates=CallRates())
         self._activity: ActivityApi | None = None
+        self._console: Console
         self.task_progress: Final = TaskProgress()
         self.observers: Final[Sequence[Observer]] = (self._calls,)
         """Called for each request, for what the console shows of them."""
 
-    def console(  # noqa: PLR0913 - what the daemon brings
+    def console(
         self,
         components: Components,
         *,
-        shared_keys: SigningKeys | None,
         health: Health,
         logs: Logs,
-        status: Callable[[], Awaitable[JsonObject]],
-        ask_others: AskOthers | None = None,
+        workers: "AllWorkers | None",
     ) -> Console:
         """Make the console.
 
         Args:
             components: those of the daemon, once it is loaded.
-            shared_keys: the signing keys that other workers and replicas have as well, if any do.
             health: that of the daemon.
             logs: its log lines are shown with the calls that wrote them.
-            status: the answer of `/-/api/status`.
-            ask_others: asks the other workers of the daemon, if it has several.
+            workers: all of the daemon, if it has several.
         """
+        status, ask_others = partial(_status, health, workers), _nobody if workers is None else workers.ask_console
+        if workers is not None:
+            workers.console = self.answer
         logs.heard = self._calls.heard
         self._activity = activity = ActivityApi(
-            _daemon(components, health), self._calls, ask_others=ask_others or _nobody, status=status
+            _daemon(components, health), self._calls, ask_others=ask_others, status=status
         )
         activity.start()
         components.dispatcher.tasks.runner.observers.append(self.task_progress)
@@ -95,17 +99,22 @@ class ConsoleSetup:
             ConfigApi(pipeline, files, problems=problems, reloads=activity.reloads),
             McpApi(partial(_mcp_endpoint, components), views=views),
         )
-        return Console(
+        self._console = console = Console(
             access=ConsoleAccess(
                 authenticator=components.authenticator,
                 scopes=self._page.scopes,
                 operators=OPERATORS,
-                token=PrintedToken(shared_keys),
+                token=PrintedToken(self._shared_keys),
                 cookies=SessionCookies(components.state.keys, clock=components.state.clock),
             ),
             files=read_static_files(),
             routes=[route for group in groups for route in group.routes()],
         )
+        return console
+
+    def link(self, base_url: str) -> str:
+        """Return the URL of the page: see `Console.link`."""
+        return self._console.link(base_url)
 
     async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Json:
         """Answer another worker: see `ThisWorker.answer`."""
@@ -132,6 +141,12 @@ def _daemon(components: Components, health: Health) -> Daemon:
         status=health.status,
         state=lambda: health.state,
     )
+
+
+async def _status(health: Health, workers: "AllWorkers | None") -> JsonObject:
+    """Return the answer of `/-/api/status`: of all workers, where there are several."""
+    own = health.status()
+    return own if workers is None else await workers.status(own)
 
 
 async def _nobody(_method: str, _path: str) -> Sequence[Json]:

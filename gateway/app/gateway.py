@@ -37,7 +37,6 @@ from gateway.json_types import JsonObject
 from gateway.lean_imports import import_lean
 from gateway.reload.interpreter import gc_paused, tune_interpreter
 from gateway.reload.reloader import Trigger
-from gateway.state.keys import SigningKeys
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
@@ -48,7 +47,6 @@ from gateway.transports.stdio.standard_streams import StandardStreams
 if TYPE_CHECKING:
     from gateway.app.console_setup import ConsoleSetup
     from gateway.app.workers.all_workers import AllWorkers
-    from gateway.console.console import Console
     from gateway.transports.http_server import HttpServer
 
 log: Final = structlog.get_logger()
@@ -97,11 +95,9 @@ class Gateway:
         self._leaves_sockets = False
         self._service_manager: Final = ServiceManager(os.environ)
         self._watchdog: ExitWatchdog | None = None
-        self._shared_keys: SigningKeys | None = None
         self._all_workers: AllWorkers | None = None
         self._console_setup: ConsoleSetup | None = None
         """None where the console is not served."""
-        self._console: Console | None = None
         self.console_link: str | None = None
         """The URL of the console, with the token that it needs; None where it is not served."""
         self._logs: Logs
@@ -261,21 +257,23 @@ class Gateway:
         logs = Logs(level=self._settings.log_level, style=self._settings.log_format, mask=str)
         logs.worker = None if self._worker is None else self._worker.number
         self._logs = stack.enter_context(logs)
-        self._shared_keys = given_keys(self._settings)
+        keys = given_keys(self._settings)
         loaded_at = time.time_ns()
         with gc_paused():
             loaded = load(self._settings.config)
         page = loaded.document.listen.console
         if page is not None or self._opens_console:
             number = 0 if self._worker is None else self._worker.number
-            self._console_setup = import_lean(_CONSOLE).ConsoleSetup(page or ConsolePage(), worker=number)
+            self._console_setup = import_lean(_CONSOLE).ConsoleSetup(
+                page or ConsolePage(), worker=number, shared_keys=keys
+            )
         self._components = components = await assembled(
             stack,
             self._settings,
             loaded,
             logs=logs,
             loaded_at=loaded_at,
-            keys=self._shared_keys,
+            keys=keys,
             observers=self._observers,
             recorders=() if self._console_setup is None else self._console_setup.observers,
             worker=self._worker,
@@ -309,7 +307,8 @@ class Gateway:
             self._all_workers = import_lean(_ALL_WORKERS).AllWorkers(
                 worker, health=self._health, metrics=metrics, logs=self._logs, reload=self._sighup
             )
-        self._console = self._make_console()
+        if self._console_setup is not None:
+            self._stack.push_async_callback(self._console_setup.close)
         server: HttpServer = import_lean(HTTP_SERVING).http_server(
             self._components,
             health=self._health,
@@ -318,37 +317,16 @@ class Gateway:
             reload=self._reload,
             config=self._config,
             workers=self._all_workers,
-            console=self._console,
             console_setup=self._console_setup,
         )
         return server
 
-    def _make_console(self) -> "Console | None":
-        if self._console_setup is None:
-            return None
-        self._stack.push_async_callback(self._console_setup.close)
-        if self._all_workers is not None:
-            self._all_workers.console = self._console_setup.answer
-        return self._console_setup.console(
-            self._components,
-            shared_keys=self._shared_keys,
-            health=self._health,
-            logs=self._logs,
-            status=self._status_of_all,
-            ask_others=None if self._all_workers is None else self._all_workers.ask_console,
-        )
-
-    async def _status_of_all(self) -> JsonObject:
-        """The answer of `/-/api/status`: of all workers, where there are several."""
-        own = self.status()
-        return own if self._all_workers is None else await self._all_workers.status(own)
-
     def _announce_console(self, listeners: Listeners) -> None:
         """Log the link to the console. Of several workers one does: the others would log the same."""
         own_url = None if listeners.http is None else listeners.http.own_url
-        if self._console is None or own_url is None or (self._worker and self._worker.number):
+        if self._console_setup is None or own_url is None or (self._worker and self._worker.number):
             return
-        self.console_link = self._console.link(self._components.pipeline.first.listen.public_url or own_url)
+        self.console_link = self._console_setup.link(self._components.pipeline.first.listen.public_url or own_url)
         log.info("console", url=self.console_link)
 
     async def _sighup(self) -> JsonObject:

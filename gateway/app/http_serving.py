@@ -30,7 +30,6 @@ from gateway.transports.streamable_http.sessions import SessionPersistence
 if TYPE_CHECKING:
     from gateway.app.console_setup import ConsoleSetup
     from gateway.app.workers.all_workers import AllWorkers
-    from gateway.console.console import Console
 
 log: Final = structlog.get_logger()
 
@@ -46,11 +45,13 @@ def http_server(  # noqa: PLR0913 - the parts that a daemon brings
     reload: Callable[[], Awaitable[JsonObject]],
     config: Callable[[], Awaitable[JsonObject]],
     workers: "AllWorkers | None",
-    console: "Console | None",
     console_setup: "ConsoleSetup | None",
 ) -> HttpServer:
     """Make the server, which does not listen yet. The sections `listen` and `limits` of now hold until the end."""
     document, state = components.pipeline.served.document, components.state
+    console = None
+    if console_setup is not None:
+        console = console_setup.console(components, health=health, logs=logs, workers=workers)
 
     def mask(text: str) -> str:
         return components.pipeline.redactor.text(text)
@@ -71,7 +72,7 @@ def http_server(  # noqa: PLR0913 - the parts that a daemon brings
                 mask=mask,
                 progress=None if console_setup is None else console_setup.task_progress.shown,
             ),
-            about=partial(daemon_info, components, has_console=console is not None),
+            about=partial(daemon_info, components, has_console=console_setup is not None),
             workers=workers,
             console=console,
         ),

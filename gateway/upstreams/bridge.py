@@ -175,8 +175,8 @@ async def bridged(  # noqa: PLR0913 - one fact of the call each
     call = begun[0] if begun else parked.attach(call_id, caller)
     if call is None:
         raise ExecutionError(
-            f"The call to {name} that waited for this answer is gone: it was given up, answered already, or the server"
-            " was restarted. What it did until then may remain."
+            f"The call to {name} that waited for this answer is gone: it was given up, answered already, or this server"
+            " was restarted or is another replica than the one that asked. What it did until then may remain."
         )
     is_parked = False
     try:

@@ -52,8 +52,13 @@ def read_mcp_servers_file(source: SourceFile) -> McpServersFile:
             diagnostics.append(Diagnostic(message=message, path=("mcp_json",), place=place))
             continue
         for name, entry in node.entries.items():
-            if not _is_disabled(entry):
-                servers[name] = _ours(name, entry, diagnostics)
+            if _is_disabled(entry):
+                continue
+            if (first := servers.get(name)) is not None:  # under both keys
+                message = f"`{name}` is defined twice, first in line {first.place.line}"
+                diagnostics.append(Diagnostic(message=message, path=("upstreams", name), place=entry.place))
+                continue
+            servers[name] = _ours(name, entry, diagnostics)
     return McpServersFile(servers=servers, diagnostics=tuple(diagnostics))
 
 

@@ -149,7 +149,7 @@ async def _started(loaded: LoadedConfig, plugins: Plugins) -> AsyncIterator[DryR
 async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None]:
     """Connect to the upstreams of the file, for at most five seconds, and fetch the documents that it names by URL.
 
-    None where there are neither, or the file cannot be read.
+    None where there are neither, or the file cannot be read as it is.
     """
     try:
         # For the names of what is to be asked; it is loaded again with what they say.
@@ -158,7 +158,8 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
         yield None
         return
     document = loaded.document
-    if not document.upstreams and not any(each.is_remote for each in document.openapi.values()):
+    names_some = bool(document.upstreams) or any(each.is_remote for each in document.openapi.values())
+    if not names_some or loaded.start_problems().has_errors:
         yield None
         return
     with _logs(settings, loaded.redactor.text) as logs:

@@ -151,7 +151,8 @@ class ReloadPipeline:
             ConfigError: the files cannot be served; it has every problem.
         """
         self.redactor = config.redactor
-        await self._follow_all(config.document)
+        if not config.start_problems().has_errors:  # a file that is refused starts no program
+            await self._follow_all(config.document)
         first = partial(self._compile_first, config)
         del config
         self.served = await self._thread.run(_with_gc_paused, first, deadline=math.inf)

@@ -55,6 +55,18 @@ def test_validate_names_upstreams_that_cannot_be_reached(folder: Path) -> None:
     assert validated.stderr == ""  # what a daemon logs meanwhile is said once, by the warning
 
 
+@pytest.mark.parametrize("words", [("serve", "--http", "127.0.0.1:0"), ("validate", "--connect"), ("call", "x")])
+def test_a_file_with_mistakes_starts_no_upstream(folder: Path, words: tuple[str, ...]) -> None:
+    entries = 'a: {command: [touch, started]}, b: {url: "http://127.0.0.1:1/mcp", allow_private: true}'
+    (folder / "wrong.yaml").write_text(f"upstreams: {{{entries}}}\ntools: {{x: {{content: x, tme: 1}}}}\n")
+
+    finished = run(folder, words[0], "wrong.yaml", *words[1:])
+
+    assert finished.returncode == 2
+    assert "tools.x.tme: unknown key" in finished.stdout + finished.stderr
+    assert not (folder / "started").exists()
+
+
 def test_the_lock_holds_what_an_upstream_offers(folder: Path) -> None:
     assert run(folder, "lock").returncode == 0
     assert "odd_work" in (folder / "mcp-gateway.lock").read_text(encoding="utf-8")

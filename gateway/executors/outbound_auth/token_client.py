@@ -92,12 +92,12 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: there is none; the text says why, without secrets.
         """
-        proof = self.authentication.prove(server)
-        form = {**self._form(server, subject), **proof.form}
+        proof, authorization = self.authentication.prove(server)
+        form = {**self._form(server, subject), **proof}
         headers = [Header(name="Content-Type", value="application/x-www-form-urlencoded", is_bound=True)]
         headers.append(Header(name="Accept", value="application/json", is_bound=True))
-        if proof.authorization is not None:
-            headers.append(Header(name="Authorization", value=proof.authorization, is_bound=True))
+        if authorization is not None:
+            headers.append(Header(name="Authorization", value=authorization, is_bound=True))
         request = Request(
             method="POST",
             url=url_of(server.token_url),
@@ -105,7 +105,7 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
             body=urlencode(form).encode(),
             has_secret_body=True,
         )
-        sent = filter(None, [subject, proof.form.get("client_assertion"), proof.authorization])
+        sent = filter(None, [subject, proof.get("client_assertion"), authorization])
         try:
             deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
             return _read(await self.sender.send(request, deadline=deadline), host=request.url.raw_host or "")
@@ -178,25 +178,21 @@ def _seconds_to_keep(expires_in: Json) -> float:
     return seconds - min(_MARGIN_SECONDS, seconds / 10) if seconds > 0 else 0.0
 
 
-class ClientProof(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a token request that proves which client sends it."""
-
-    form: Mapping[str, str]
-    authorization: str | None = None
-    """The value of the header field Authorization."""
+Proof = tuple[Mapping[str, str], str | None]
+"""What proves which client asks: fields of the form, and the value of the header field Authorization."""
 
 
 class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     secret: str
 
-    def prove(self, server: ServerMetadata) -> ClientProof:
+    def prove(self, server: ServerMetadata) -> Proof:
         """Use HTTP Basic, which every server supports (RFC 6749 §2.3.1), unless this one says that it does not."""
         methods = server.auth_methods
         if "client_secret_post" in methods and "client_secret_basic" not in methods:
-            return ClientProof(form={"client_id": self.client_id, "client_secret": self.secret})
+            return {"client_id": self.client_id, "client_secret": self.secret}, None
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
-        return ClientProof(form={}, authorization=f"Basic {base64.b64encode(pair.encode()).decode('ascii')}")
+        return {}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"
 
 
 class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +200,7 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
     key: PrivateKey
     key_id: str | None
 
-    def prove(self, server: ServerMetadata) -> ClientProof:
+    def prove(self, server: ServerMetadata) -> Proof:
         now = int(time.time())
         claims = {
             "iss": self.client_id,
@@ -216,7 +212,7 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
         }
         assertion = sign(claims, self.key, key_id=self.key_id, preferred=server.signing_algorithms)
         form = {"client_id": self.client_id, "client_assertion_type": _ASSERTION_TYPE, "client_assertion": assertion}
-        return ClientProof(form=form)
+        return form, None
 
 
 ClientAuthentication = ClientSecret | ClientKey

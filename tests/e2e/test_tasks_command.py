@@ -63,6 +63,8 @@ async def test_operators_list_show_and_cancel_tasks(tmp_path: Path) -> None:
         assert (code, errors.endswith("answered 404 Not Found: there is no such task\n")) == (1, True)
         code, _, errors = await typed("tasks", "show")
         assert (code, "expected one id" in errors) == (2, True)
+        code, _, errors = await typed("tasks", running)
+        assert (code, "expected `list`, `show ID` or `cancel ID`" in errors) == (2, True)
         code, out, _ = await typed("status", "--url", now.url)
         assert "1 input_required, 1 cancelled" in out
     records = [json.loads(line) for line in (folder / "audit.log").read_text().splitlines()]

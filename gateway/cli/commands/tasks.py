@@ -49,9 +49,8 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if config is not None:
         options.config = config
     if len(ids) != (action != "list"):
-        raise ConfigError.at(
-            " ".join(options.words) or "tasks", f"expected {'no id' if action == 'list' else 'one id'}"
-        )
+        expected = "`list`, `show ID` or `cancel ID`" if action == "list" else "one id"
+        raise ConfigError.at(" ".join(options.words) or "tasks", f"expected {expected}")
     path = "/tasks" if action == "list" else f"/tasks/{quote(ids[0], safe='')}"
     if action == "cancel":
         path += "/cancel"

@@ -362,6 +362,7 @@ async def http_server(  # the defaults that differ from the daemon's make tests 
     auth: Auth | None = None,
     connection_limits: ConnectionLimits | None = None,
     quota: WriteQuota | None = None,
+    missing: Sequence[str] = (),
 ) -> AsyncIterator[RunningServer]:
     """The daemon's own `HttpServer`, over tools whose course a test decides, and a client of it."""
     listen = Listen(
@@ -387,7 +388,7 @@ async def http_server(  # the defaults that differ from the daemon's make tests 
         authenticator = Authenticator(JsonFetcher(await stack.enter_async_context(HttpClients())))
         stack.push_async_callback(authenticator.close)
         authenticator.configure(auth)
-        health = Health({"sessions": lambda: len(server.sessions), "problems": list})
+        health = Health({"sessions": lambda: len(server.sessions), "problems": list}, missing=lambda: missing)
         server = HttpServer(
             listen,
             limits,

@@ -96,6 +96,16 @@ async def test_a_daemon_that_stops_is_healthy_and_not_ready(served: RunningServe
     assert (answer.status, answer.json["state"]) == (503, "stopping")
 
 
+async def test_a_stranger_is_told_that_there_are_problems_and_not_which() -> None:
+    async with http_server(missing=["shop"]) as served:
+        for headers, problem in (
+            ({}, "the upstream shop is required and cannot be reached"),
+            ({"X-Forwarded-For": "192.0.2.1"}, "there are problems; /-/status names them, to operators"),
+        ):
+            answer = await served.send(None, headers, method="GET", path="/-/ready")
+            assert (answer.status, answer.json["problems"]) == (503, [problem])
+
+
 async def test_the_status_is_for_callers_on_this_machine() -> None:
     async with http_server(allowed_hosts=["*"]) as served:
         answer = await served.send(None, method="GET", path="/-/status")

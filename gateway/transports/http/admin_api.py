@@ -27,7 +27,7 @@ log: Final = structlog.get_logger()
 _READ: Final = ("GET", "HEAD")
 _PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """What a browser or a cache may not do with a page that says how things are just now. There is no HTML to protect."""
-_UNTOLD: Final = "the files on disk cannot be served; /-/status says why, to operators"
+_UNTOLD: Final = "there are problems; /-/status names them, to operators"
 _FORWARDED: Final = (
     *("forwarded", "via", "x-real-ip"),
     *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto")),

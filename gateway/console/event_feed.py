@@ -69,10 +69,6 @@ class EventQueue:
         self._is_ending = True
         self._woken.set()
 
-    @property
-    def waiting_bytes(self) -> int:
-        return sum(map(len, self._events.values()))
-
     async def get(self) -> bytes | None:
         """Return all that waits, once something does; None at the end."""
         while not self._events and not self._skipped:

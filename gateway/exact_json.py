@@ -5,23 +5,17 @@ RFC 8259 §6: whoever reads JSON may bound the range of numbers. What must not h
 
 import json
 import math
-import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
 import orjson
 
 from gateway.json_types import Json
 
-_SMALLEST: Final = -(2**63)
-_MAX_LENGTH: Final = 2**64 - 1
-"""What orjson reads and writes as an integer."""
-
 _AS_ZERO: Final = bytes.maketrans(b"0123456789", b"0" * 10)
 _LONG_RUN: Final = b"0" * 19
-"""No number of fewer digits is out of range."""
-_STRING_OR_NUMBER: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+', re.DOTALL)
+"""No number of fewer digits has more than 64 bits."""
 
 
 def loads(data: bytes | str) -> Json:
@@ -32,18 +26,19 @@ def loads(data: bytes | str) -> Json:
     """
     try:
         value = orjson.loads(data)
-        if not _has_large_integer(_raw(data)):
-            return value
     except orjson.JSONDecodeError as error:
-        if "infinity" not in error.msg:
+        if "infinity" not in error.msg:  # that is an integer of more digits than a float has room for
             raise
-        orjson.loads(_STRING_OR_NUMBER.sub(_shortened, _raw(data)))  # of more digits than a float has room for
+    else:
+        raw = data.encode() if isinstance(data, str) else data
+        if raw.translate(_AS_ZERO).find(_LONG_RUN) < 0:  # `in` takes bytes for a number first, at the price of an error
+            return value
     try:
-        return json.loads(data)
+        return msgspec.json.decode(data)
     except RecursionError as error:
         raise orjson.JSONDecodeError("nested too deep for its integers to be read exactly", "", 0) from error
-    except ValueError as error:
-        raise orjson.JSONDecodeError(f"an integer of more than {sys.get_int_max_str_digits()} digits", "", 0) from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise orjson.JSONDecodeError(str(error), "", 0) from error
 
 
 def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option: int | None = None) -> bytes:
@@ -51,7 +46,7 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
 
     Raises:
         TypeError: the value is not JSON, is nested too deep, or has an integer of more digits than `str` writes (see
-            `sys.set_int_max_str_digits`).
+            `sys.set_int_max_str_digits`), or one of more than 64 bits beside a number that JSON lacks.
     """
     try:
         return orjson.dumps(value, default=default, option=option)
@@ -59,11 +54,19 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
         if "64-bit" not in str(error):
             raise
     try:
-        return orjson.dumps(_with_fragments(value), default=default and _then_fragments(default), option=option)
+        text = json.dumps(
+            value,
+            default=default,
+            ensure_ascii=False,
+            allow_nan=False,
+            separators=(",", ":"),
+            sort_keys=bool((option or 0) & orjson.OPT_SORT_KEYS),
+        )
+        return text.encode()
     except RecursionError as error:
         raise orjson.JSONEncodeError(f"nested too deep: {error}") from error
     except ValueError as error:
-        raise orjson.JSONEncodeError(f"an integer is too long: {error}") from error
+        raise orjson.JSONEncodeError(str(error)) from error
 
 
 def non_finite(value: Json) -> str | None:
@@ -82,40 +85,3 @@ def non_finite(value: Json) -> str | None:
             case list() | tuple():
                 waiting += reversed([(f"{place}/{index}", item) for index, item in enumerate(found)])
     return None
-
-
-def _raw(data: bytes | str) -> bytes:
-    return data.encode() if isinstance(data, str) else data
-
-
-def _shortened(token: re.Match[bytes]) -> bytes:
-    return b"0" if _is_large(token[0]) else token[0]
-
-
-def _has_large_integer(raw: bytes) -> bool:
-    """Whether an integer in a JSON text has more than 64 bits; False, quickly, of nearly every text."""
-    if raw.translate(_AS_ZERO).find(_LONG_RUN) < 0:  # `in` takes bytes for a number first, at the price of an error
-        return False
-    return any(_is_large(match[0]) for match in _STRING_OR_NUMBER.finditer(raw))
-
-
-def _is_large(token: bytes) -> bool:
-    if len(token) < len(_LONG_RUN) or not token.removeprefix(b"-").isdigit():
-        return False
-    return len(token) > len(str(_SMALLEST)) or not _SMALLEST <= int(token) <= _MAX_LENGTH
-
-
-def _then_fragments(default: Callable[[Json], Json]) -> Callable[[Json], Json]:
-    return lambda value: _with_fragments(default(value))
-
-
-def _with_fragments(value: Json) -> Json:
-    match value:
-        case int() if not _SMALLEST <= value <= _MAX_LENGTH:
-            return orjson.Fragment(str(value))
-        case Mapping():
-            return {name: _with_fragments(member) for name, member in value.items()}
-        case list() | tuple():
-            return [_with_fragments(item) for item in value]
-        case _:
-            return value

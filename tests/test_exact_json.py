@@ -73,7 +73,7 @@ def test_what_stands_for_a_value_is_written_with_its_integers() -> None:
 
 def test_an_integer_is_read_up_to_the_digits_that_python_reads() -> None:
     assert exact_json.loads("[" + "9" * 4300 + "]") == [10**4300 - 1]
-    with pytest.raises(orjson.JSONDecodeError, match="more than 4300 digits"):
+    with pytest.raises(orjson.JSONDecodeError, match="out of range"):
         exact_json.loads("[" + "9" * 4301 + "]")
 
 
@@ -86,5 +86,5 @@ def test_a_huge_integer_makes_nothing_beside_it_json(beside: str) -> None:
 
 @pytest.mark.parametrize("value", [10**5000, -(10**5000), {"a": [10**5000]}], ids=["large", "small", "inside"])
 def test_an_integer_that_is_too_long_to_be_written_is_no_json(value: Json) -> None:
-    with pytest.raises(TypeError, match="too long"):
+    with pytest.raises(TypeError, match="4300 digits"):
         exact_json.dumps(value)

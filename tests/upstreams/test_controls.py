@@ -42,6 +42,7 @@ class Web:
     endless: bool = False
     """Whether each page of its tools is followed by another."""
     text: str = "seen"
+    capabilities: dict[str, Json] = field(default_factory=lambda: {"tools": {}})
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a tool is called."""
     released: asyncio.Event | None = None
@@ -53,6 +54,9 @@ class Web:
         self.asked[method] += 1
         if method in self.broken:
             return web.Response(status=500, text="out of order")
+        if method == "subscriptions/listen":
+            error = {"code": -32603, "message": "busy"}
+            return web.json_response({"jsonrpc": "2.0", "id": body["id"], "error": error}, status=500)
         name = f"look_{self.asked[method] - 1}" if self.endless else "look"
         more = {"nextCursor": name} if self.endless else {}
         if method == "tools/call":
@@ -60,7 +64,7 @@ class Web:
             if self.released is not None:
                 await self.released.wait()
         results: dict[str, Json] = {
-            "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
+            "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": self.capabilities},
             "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}}], **more},
             "tools/call": {"content": [{"type": "text", "text": self.text}]},
         }
@@ -229,6 +233,21 @@ async def test_an_eager_server_is_asked_how_it_is_while_nothing_else_is_said(tmp
 
         await until(is_told)
         assert server.asked["tools/call"] == 0
+
+
+async def test_a_server_that_is_too_busy_to_be_listened_to_is_asked_again_for_that_and_for_its_lists(
+    tmp_path: Path, server: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.upstreams.client.session._RELISTEN_SECONDS", 0.02)
+    server.capabilities = {"tools": {"listChanged": True}}
+    async with gateway(config(tmp_path, web=server.entry)) as running:
+        await running.start()
+
+        async def is_asked_again() -> bool:
+            return server.asked["subscriptions/listen"] > 2 and server.asked["tools/list"] > 1
+
+        await until(is_asked_again)
+        assert state(running, "web")["state"] == "up"
 
 
 async def test_a_list_without_end_is_cut_and_a_body_that_is_too_long_is_refused(

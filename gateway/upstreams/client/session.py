@@ -28,6 +28,9 @@ log: Final = structlog.get_logger(__name__)
 CLIENT_INFO: Final[JsonObject] = {"name": "mcp-gateway", "version": __version__}
 _CANCEL_SECONDS: Final = 5.0
 _RELISTEN_SECONDS: Final = 1.0
+_MAX_RELISTEN_SECONDS: Final = 60.0
+_FOR_NOW: Final = frozenset({ErrorCode.INTERNAL_ERROR, ErrorCode.TOO_MANY_REQUESTS})
+"""Errors of a server that is busy or starting: another time the same request may be taken."""
 _RESOURCES: Final = "resourceSubscriptions"
 
 
@@ -242,16 +245,20 @@ class Session:
         }
         if self.subscribed:
             wanted[_RESOURCES] = sorted(self.subscribed)
+        # A server that ends the stream at once must not be asked in a tight loop.
+        pause = _RELISTEN_SECONDS
         while wanted:
             try:
                 await self.request("subscriptions/listen", {"notifications": wanted})
-            except RpcError:
-                return  # it offers none
+                pause = _RELISTEN_SECONDS
+            except RpcError as error:
+                if error.code not in _FOR_NOW:
+                    return  # it offers none
+                pause = min(2 * pause, _MAX_RELISTEN_SECONDS)
             except UpstreamError:
                 if self.is_closed:
                     return
-            # A server that ends the stream at once must not be asked in a tight loop.
-            await asyncio.sleep(_RELISTEN_SECONDS)
+            await asyncio.sleep(pause)
             if wanted.keys() - {_RESOURCES}:  # what changed meanwhile was not announced to us
                 self._listener.lists_changed()
 

@@ -221,8 +221,8 @@ def test_an_import_that_hangs_is_given_up(folder: Path, write: Write) -> None:
 @pytest.mark.parametrize(
     ("reference", "problem"),
     [
-        ("scorin:score", "there is no plugin scorin; did you mean scoring?"),
-        ("scoring:scor", "the plugin scoring has no callable scor; did you mean score?"),
+        ("scorin:score", "there is no plugin scorin; did you mean `scoring`?"),
+        ("scoring:scor", "the plugin scoring has no callable scor; did you mean `score`?"),
         ("scoring:Deep.nothing", "the plugin scoring has no callable Deep.nothing"),
         ("scoring:LIMIT", "scoring:LIMIT is not callable, but of type int"),
         (

@@ -98,7 +98,7 @@ def test_a_signature_stands_in_where_the_file_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"input": {"a": "strng"}}, "input.a: no type is called 'strng'; did you mean string?"),
+        ({"input": {"a": "strng"}}, "input.a: no type is called 'strng'; did you mean `string`?"),
         (
             {"input": {"9a": "string"}},
             "input.9a: not a name for an input: expected letters, digits, _ and -, no digit or - first",

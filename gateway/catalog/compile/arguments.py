@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 import msgspec
 
 from gateway.catalog.compile.relayed import relayed_of
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.fs_checks import is_directory, real_path
 from gateway.config.models.definitions import TYPE_WORDS, InputProperty, Tool
@@ -177,9 +177,8 @@ def _property(written: InputProperty, problems: Problems) -> tuple[JsonObject, b
     if isinstance(written, str):
         word = written.removesuffix("?")
         if word not in TYPE_WORDS:
-            near = get_close_matches(word, TYPE_WORDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(TYPE_WORDS)}, each also with a ?"
-            problems.error(f"no type is called {str(written)!r}; {hint}")
+            hint = did_you_mean(word, TYPE_WORDS) or f"; known are {', '.join(TYPE_WORDS)}, each also with a ?"
+            problems.error(f"no type is called {str(written)!r}{hint}")
             return {}, not written.endswith("?")
         return {"type": word}, not written.endswith("?")
     required = written.get("required")

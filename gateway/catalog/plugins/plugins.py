@@ -9,7 +9,6 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +20,7 @@ import structlog
 from gateway.catalog.plugins.plugin_hooks import HookFailedError, run_hook
 from gateway.catalog.plugins.plugin_import import IMPORT_SECONDS, ImportFailedError, NoSuchModuleError, import_bounded
 from gateway.catalog.plugins.plugin_package import PackageFinder, PluginPackage, read_package
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ConfigError
 from gateway.executors.python.signature import Signature, read_signature
@@ -262,9 +262,8 @@ class _Generation(msgspec.Struct, kw_only=True):
     def _meant(self, module: str, directory: Path) -> str:
         name = module.removesuffix(".py").replace("/", ".")
         known = [name for package in self.packages for name in package.sources if name]
-        near = get_close_matches(name, [*known, *self.entry_points], n=1)
-        if near:
-            return f"; did you mean {near[0]}?"
+        if hint := did_you_mean(name, [*known, *self.entry_points]):
+            return hint
         file = directory.joinpath(*name.split(".")).with_suffix(".py")
         if file.is_file():
             place = file.parent.relative_to(directory)
@@ -287,9 +286,7 @@ def _callable(holder: object, path: str, *, module: str, problems: Problems) -> 
         found = _attribute(holder, path)
     except AttributeError:
         names = [name for name in dir(holder) if not name.startswith("_") and callable(getattr(holder, name, None))]
-        near = get_close_matches(path, names, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        problems.error(f"the plugin {module} has no callable {path}{hint}")
+        problems.error(f"the plugin {module} has no callable {path}{did_you_mean(path, names)}")
         return None
     if not callable(found):
         problems.error(f"{module}:{path} is not callable, but of type {type(found).__name__}")

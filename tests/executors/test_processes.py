@@ -310,6 +310,10 @@ def test_a_large_input_arrives_whole(run: Run[int]) -> None:
     ("what", "message"),
     [
         (command("no-such-program"), "the program 'no-such-program' is not found, or the interpreter that its first"),
+        (
+            command("a b"),
+            "the program 'a b' is not found, or the interpreter that its first line names; if it has argum",
+        ),
         (command("/etc/passwd"), "the program '/etc/passwd' may not be executed"),
         (command("/"), "the program '/' may not be executed"),
         (command("ls", directory="/no/such"), "the working directory '/no/such' cannot be entered: No such file"),

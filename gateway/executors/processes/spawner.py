@@ -153,7 +153,8 @@ def _why_not_started(command: Command, error: OSError | ValueError) -> str:
         return f"the arguments of {program!r} are too long together; `stdin` has no such limit"
     match error:
         case FileNotFoundError():
-            return f"the program {program!r} is not found, or the interpreter that its first line names"
+            words = f"; if it has arguments, write [{', '.join(program.split())}]" if " " in program else ""
+            return f"the program {program!r} is not found, or the interpreter that its first line names{words}"
         case PermissionError():
             return f"the program {program!r} may not be executed"
         case _:

@@ -58,6 +58,16 @@ async def test_a_cycle_is_a_reference_and_only_what_is_reached_is_kept(tmp_path:
     assert set(schema["$defs"]) == {"Node"}
 
 
+async def test_a_keyword_for_another_type_is_no_warning_where_somebody_else_wrote_it(
+    tmp_path: Path, services: Services
+) -> None:
+    parameter = {"name": "q", "in": "query", "description": "Q", "schema": {"type": "string", "minimum": 1}}
+    given = document({"/x": {"get": operation(operationId="x", parameters=[parameter])}})
+    catalog = compiled(config_of(given, tmp_path), services)
+    assert catalog.tools["shop_x"].definition["inputSchema"]["properties"]["q"]["minimum"] == 1
+    assert not [problem for problem in catalog.warnings if "checks nothing" in problem.message]
+
+
 ANSWERS: list[tuple[Json, Json]] = [
     (
         {"200": {"content": {"application/json": {"schema": {"type": "object", "required": ["a"],

@@ -179,7 +179,8 @@ def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
             problems.at(keyword).warning(
                 f"`{keyword}` is no keyword of JSON Schema, and checks nothing; did you mean `{meant}`?"
             )
-    for keyword, kind in _of_other_types(schema):
+    # Who takes definitions from elsewhere cannot mend them, and many a document has a `minimum` of a string.
+    for keyword, kind in () if problems.is_lenient else _of_other_types(schema):
         problems.at(keyword).warning(
             f"`{keyword}` checks nothing here: it is for {kind}, and this is `type: {schema['type']}`"
         )

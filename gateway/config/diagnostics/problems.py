@@ -79,6 +79,11 @@ class Problems:
         return self._view(())
 
     @property
+    def is_lenient(self) -> bool:
+        """Whether this is a place of a definition that is not written in the files."""
+        return self._prefix[:2] in self._list.lenient
+
+    @property
     def directory(self) -> Path:
         return self._list.sources.directory(self._prefix)
 
@@ -142,7 +147,7 @@ class Problems:
         if self._list.noted is not None:
             self._list.noted.append((self._prefix, message, severity))
         location, source_line = self._list.sources.locate(self._prefix)
-        if severity is Severity.ERROR and self._prefix[:2] in self._list.lenient:
+        if severity is Severity.ERROR and self.is_lenient:
             severity = Severity.WARNING
             self._list.mark_unsound_within(self._prefix)
         self._list.add(

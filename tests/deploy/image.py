@@ -1,7 +1,7 @@
 """Builds the Dockerfile, step by step as it is written, on a machine without a container engine.
 
 buildah runs each step in a scratch root (`chroot` isolation). What the Dockerfile calls its base is a Debian with
-Python that debootstrap has laid out in a directory, since no registry of images need be reachable.
+Python that mmdebstrap has laid out in a directory, since no registry of images need be reachable.
 """
 
 import json

@@ -234,6 +234,7 @@ async def test_a_listen_stream_hears_of_the_tasks_that_it_names(peer: ModernPeer
     listening.cancel()
 
 
+@requirement("tasks/notifications")
 async def test_a_listen_stream_ends_whose_view_goes_while_its_tasks_are_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,8 @@ def refuse(
 ) -> web.Response:
     """A refusal as an HTTP status and a JSON-RPC error, under the message's id if it is a request."""
     if isinstance(error, InvalidMessageError):
+        if error.code == ErrorCode.PARSE_ERROR:
+            revision = None  # over HTTP the status answers what is not JSON; its body names no id in any revision
         return whole_response(results.error_reply(error, request_id=None, revision=revision), headers=headers)
     request_id = message.id if isinstance(message, Request) else None
     failure = RpcError(ErrorCode.INVALID_REQUEST, error.message)

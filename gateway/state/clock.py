@@ -21,6 +21,7 @@ class SteadyClock:
 
     def __call__(self) -> float:
         monotonic = self._monotonic()
+        # Both: the system's clock may be set back, and the monotonic one stands still while the machine sleeps.
         self._last = max(self._system(), self._last + (monotonic - self._last_monotonic))
         self._last_monotonic = monotonic
         return self._last

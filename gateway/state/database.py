@@ -83,11 +83,15 @@ class Database:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Write what was posted, and close the file."""
+        # First of all: `_put` refuses what is asked for from now on, which nobody would do after the end of the queue.
         thread, self._thread = self._thread, None
+        # The call of this turn that `_put` has asked for may not have come yet.
         self._hand_over()
         self._queue.put(None)
         if thread is not None:
             with suppress(TimeoutError):
+                # Not join(): it would block the event loop, in which answers are given. A disk that hangs must not keep
+                # the daemon from ending, either: the thread is a daemon thread.
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._closed.wait()
 
@@ -156,18 +160,21 @@ class Database:
             job = self._queue.get(timeout=wait)
             while job is not None:
                 jobs.append(job)
+                # Bounded: while jobs keep coming in, those who asked first must be answered some time.
                 if len(jobs) == _TOGETHER:
                     return jobs
                 job = self._queue.get_nowait()
         except Empty:
             return jobs
         if jobs:
+            # The end is put back: the jobs before it are done first.
             self._queue.put(None)
             return jobs
         return None
 
     def _tell(self, jobs: list[Transaction]) -> None:
         with suppress(RuntimeError):  # the loop is closed
+            # Futures are not thread-safe (asyncio-dev, "Concurrency and Multithreading"): the loop resolves them.
             self._loop.call_soon_threadsafe(_resolve, jobs)
 
     def _report_loss(self) -> None:

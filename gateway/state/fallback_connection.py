@@ -116,6 +116,7 @@ class FallbackConnection:
             else:
                 return
         for job in jobs:
+            # All of them, done or not: the fault has rolled the whole transaction back, so nothing is done twice.
             job.outcome = (None, NotDurableError(self.problem or "no state directory")) if job.durable else (None, None)
         others = [job for job in jobs if not job.durable]
         try:
@@ -139,9 +140,12 @@ class FallbackConnection:
                 connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 self._attempt(job, is_alone=len(jobs) == 1)
+            # None is open after a job that was alone and failed, or that was one statement.
             if connection.in_transaction:
                 connection.execute("COMMIT")
         except sqlite3.Error:
+            # SQLite may have rolled back by itself after such an error; then ROLLBACK fails, and does no harm
+            # (https://www.sqlite.org/lang_transaction.html, "Response To Errors Within A Transaction").
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
@@ -167,6 +171,7 @@ class FallbackConnection:
             elif is_alone and connection.in_transaction:
                 connection.execute("ROLLBACK")
         if has_savepoint:
+            # ROLLBACK TO leaves the savepoint open (https://www.sqlite.org/lang_savepoint.html): it ends here.
             connection.execute("RELEASE job")
 
     def _fail(self, error: sqlite3.Error | OSError) -> None:
@@ -194,6 +199,7 @@ class FallbackConnection:
             file.execute("BEGIN IMMEDIATE")
             copy_rows(self._connection, file, replace=self._has_all)
             file.execute("COMMIT")
+            # Which file it is: `_has_moved` compares it before each write.
             self._inode = path.stat().st_ino
         except (sqlite3.Error, OSError) as error:
             file.close()

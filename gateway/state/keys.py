@@ -45,6 +45,7 @@ class SigningKeys:
         stamp = _stamp(file)
         if stamp is None or stamp == self._stamp:
             return
+        # Taken before the file is read: if it is changed in between, the next look finds another stamp.
         self._stamp = stamp
         try:
             keys = keys_in(file.read_bytes())
@@ -109,10 +110,12 @@ def _write(file: Path, content: bytes) -> None:
     # Renamed into place: readers see the old file or the whole new one (rename(2)).
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
+    # open(2): O_EXCL follows no symbolic link, and the mode holds before the first byte is written.
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as writing:  # noqa: PTH123 - of a descriptor
         writing.write(content)
         writing.flush()
+        # Before the rename: else a crash may leave the new name with nothing in it.
         os.fsync(descriptor)
     new.replace(file)
 

@@ -100,6 +100,7 @@ class Mailbox:
             StoreAwayError: it could not be sent.
         """
         fields = self._fields(kind, body, message_id=_new_id())
+        # `~` trims whole nodes of the stream, which costs less than an exact length (https://redis.io/commands/xadd).
         await self._store.command("XADD", self._shared_key, "MAXLEN", "~", MAX_MESSAGES, "*", *fields)
         self.sent += 1
 
@@ -112,6 +113,7 @@ class Mailbox:
 
     async def _send(self, replica: str, kind: str, body: bytes, *, message_id: str, wants_reply: bool = False) -> bool:
         fields = self._fields(kind, body, message_id=message_id, wants_reply=wants_reply)
+        # NOMKSTREAM: a stream that nobody reads would be made anew for a replica that is gone, and stay for ever.
         added = await self._store.command(
             "XADD", self._key(replica), "NOMKSTREAM", "MAXLEN", "~", MAX_MESSAGES, "*", *fields
         )
@@ -125,6 +127,7 @@ class Mailbox:
     async def _open(self) -> None:
         """Make the mailbox, which may have gone with the store, and read on."""
         own = self._key(self.replica)
+        # Senders write to a stream that exists, so an empty message makes it; `_take` drops what is one's own.
         entry = await self._store.command("XADD", own, "*", "k", "", "i", "", "f", self.replica, "b", b"")
         await self._store.command("EXPIRE", own, _FORGET_SECONDS)
         if self._is_open:
@@ -151,6 +154,7 @@ class Mailbox:
 
     def _take(self, fields: Mapping[str, bytes]) -> None:
         kind, message_id, sender = (fields.get(name, b"").decode() for name in ("k", "i", "f"))
+        # What one announces comes back to oneself, and a command without an answer was sent again with the same id.
         if sender == self.replica or self._taken.get(message_id):
             return
         self._taken.put(message_id, value=True)
@@ -163,6 +167,7 @@ class Mailbox:
                 waiting.set_result(content)
         elif (handler := self._handlers.get(kind)) is not None:
             reply_to = (sender, message_id) if "r" in fields else None
+            # In a task of its own: a handler may ask another replica, and this loop reads the reply.
             work = self._handle(handler, kind, body, reply_to=reply_to)
             self._tasks.begin(work, name="message of another replica")
 

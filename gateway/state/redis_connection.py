@@ -135,6 +135,7 @@ class RedisConnection:
         return [(entry.decode(), {name.decode(): value for name, value in fields.items()}) for entry, fields in entries]
 
     async def returned(self) -> None:
+        # A loop: it may be away again before this task has its turn.
         while self.is_away:
             await self._back.wait()
 
@@ -190,6 +191,7 @@ class RedisConnection:
         self.faults[name] = self.faults.get(name, 0) + 1
         reason = _reason(error)
         if self.away_since is None:
+            # Before `open` nobody is told: those who would be cannot take messages yet.
             self._must_tell = self._has_told or self._must_tell
             self.away_since = datetime.now(UTC)
             self._back.clear()
@@ -252,6 +254,7 @@ def connect(url: str, replica: str) -> RedisConnection:
 
 def _is_fault(error: Exception) -> bool:
     """Whether an error is the fault of the store or of the way there, and not of a command."""
+    # Its subclasses (ReadOnlyError, NoPermissionError …) are redis-py's names for servers that refuse to work.
     return type(error) is not ResponseError or str(error).partition(" ")[0] in _REFUSALS
 
 

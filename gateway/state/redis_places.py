@@ -18,6 +18,7 @@ from gateway.state.mailbox import Mailbox
 from gateway.state.shared_store import Script, SharedStore
 
 LEASE_SECONDS: Final = 15
+# A third of the lease: one renewal that fails or comes late costs nothing.
 _RENEW_SECONDS: Final = 5.0
 _KEPT_SECONDS: Final = 3600
 """How long a limit is remembered that nobody asks for; replicas write theirs more often."""
@@ -27,6 +28,8 @@ _WAIT_SECONDS: Final = 2
 _FREED: Final = "place free"
 """The kind of a message that tells a replica of a limit's key."""
 
+# A field of KEYS[1] is "places held, calls that wait, since when, until when that is believed". The time is Redis's, as
+# the clocks of replicas differ.
 _CLAIM: Final = Script.of("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -148,6 +151,7 @@ class RedisPlaces:
 
     @property
     def _live_key(self) -> str:
+        # Braces: keys of one script must lie in one slot (Redis Cluster specification, "Hash tags").
         return f"{self._store.prefix}{{limits}}"
 
     async def _renew(self) -> None:

@@ -8,6 +8,8 @@ from typing import Final
 
 from gateway.state.shared_store import Script, SharedStore
 
+# All rates are checked before one is counted: a refused call uses up nothing. Times are rounded up, so that a log with
+# fewer times than calls refuses too long rather than too little.
 _TAKE: Final = Script.of("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -44,6 +46,7 @@ return {0, 0}
 """)
 """Values: the cost, the number of times in a log, and of each rate its amount and milliseconds. Returns the number of
 the rate that allows no more and the milliseconds until it does; zeros if the calls were counted."""
+# A log does not tell calls apart: the one that is taken back is taken from its newest time.
 _REFUND: Final = Script.of("""
 for _, key in ipairs(KEYS) do
   local last = -1

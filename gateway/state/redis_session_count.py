@@ -82,6 +82,7 @@ class RedisSessionCount:
         return found
 
     def _key(self, caller: str) -> str:
+        # The hash tag puts the sets of all callers into one slot: the script writes two of them.
         return f"{self._store.prefix}{{limits}}:sessions:{caller}"
 
 

@@ -39,6 +39,7 @@ _LEVEL, _INITIALIZED, _EXPIRES, _ENDED = "l", "i", "e", "x"
 _LIST, _URI, _HOLDER = "t", "+", "@"
 """Beginnings of fields: of the fingerprint of a list, a subscribed URI, and a replica that holds the session."""
 
+# Read and held in one script: whoever changes the session afterwards finds this replica among its holders.
 _LOAD: Final = Script.of("""
 local fields = redis.call('HGETALL', KEYS[1])
 redis.call('HSET', KEYS[1], ARGV[1], '')
@@ -119,6 +120,7 @@ class RedisSessionStore:
             fields = await self._store.run(_LOAD, [self._key(nonce)], self._own_field, _UNSAID_MS)
         except StoreAwayError:
             return None
+        # RESP2 gives a hash as a flat list of names and values.
         record = _record(dict(zip(*[iter(each.decode() for each in fields)] * 2, strict=True)))
         return None if record is None or record.expires <= self._clock() else record
 
@@ -163,6 +165,7 @@ class RedisSessionStore:
         return None
 
     async def _tell(self, nonce: str, holder: str, body: bytes) -> None:
+        # A holder that is slow reads the change later; one that is gone is struck off.
         if await self._mailbox.ask(holder, CHANGED, body, seconds=_TOLD_SECONDS) is None and not (
             await self._mailbox.is_there(holder)
         ):
@@ -200,6 +203,7 @@ class RedisSessionStore:
 
     async def _write_waiting(self) -> None:
         for nonce, (record, before) in list(self._waiting.items()):
+            # Before it is written: if the store goes away again, `_written` puts it back.
             self._waiting.discard(nonce)
             self._writing.begin(self._written(nonce, record, before), name=_WRITE)
         await self._writing.wait()

@@ -59,6 +59,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         if kind is None:
             schemes = ", ".join(f"{each}://" for each in sorted(_PORTS))
             raise ValueError(f"expected a URL that begins with one of {schemes}")
+        # The last one: a password may have an @ in it.
         credentials, _, hosts = parts.netloc.rpartition("@")
         nodes = tuple(_node(each, default=_PORTS[parts.scheme]) for each in hosts.split(",")) if hosts else ()
         if not nodes and parts.scheme != "unix":
@@ -105,6 +106,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
             "socket_connect_timeout": connect_seconds,
             "socket_timeout": None,  # since redis-py 8 there is one unless it is told otherwise
             "retry": Retry(NoBackoff(), 0),
+            # RESP3 would give maps where `RedisConnection.read_stream` reads lists.
             "protocol": 2,
         }
         if self.kind is _PLAIN:
@@ -112,9 +114,11 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         options = {**parse_url(self.url), **times}
         for name in ("host", "port"):
             options.pop(name, None)
+        # parse_url() tells of TLS by the connection's class; the clients below take a flag.
         if options.pop("connection_class", None) is not None:
             options["ssl"] = True
         if self.kind is _CLUSTER:
+            # Redis Cluster specification: database 0 alone, and no SELECT.
             options.pop("db", None)
             nodes = [ClusterNode(host, port) for host, port in self.nodes]
             return RedisCluster(startup_nodes=nodes, **options)
@@ -130,6 +134,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
     def secrets(self) -> Iterator[str]:
         """The texts that logs must not show."""
         for password in filter(None, (self.password, self.of_sentinels.get("password", ""))):
+            # As it stands in URLs, too, which errors may quote.
             yield from {password, quote(password), quote(password, safe="")}
 
 

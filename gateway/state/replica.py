@@ -47,6 +47,7 @@ class Replica:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.store)
+            # Left in reverse: sessions that are being written wait for replies, which the mailbox reads from the store.
             stack.push_async_callback(self.mailbox.close)
             stack.push_async_callback(self.sessions.close)
             await stack.enter_async_context(self.places)
@@ -76,6 +77,7 @@ def _connect(url: str, *, replica: str) -> SharedStore:
         connect: Callable[[str, str], SharedStore] = import_module(_CONNECTION).connect
         return connect(url, replica)
     except ModuleNotFoundError as error:
+        # Another module that is missing is our own bug, and no package to be installed.
         if not (error.name or "").startswith("redis"):
             raise
         problem = f"a store needs a package that is not installed: {INSTALL}"

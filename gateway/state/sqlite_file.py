@@ -61,12 +61,15 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
         NewerSchemaError: it belongs to a newer version of the gateway.
         OSError: it cannot be made.
     """
+    # SQLite would make it with the umask's mode, and gives its -wal and -shm the mode of the file.
     path.touch(mode=0o600)
+    # isolation_level=None: the module must not begin transactions by itself; see `FallbackConnection`.
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         _check(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a commit survives the machine's crash, too
+        # A log that grew in a burst gives its disk space back.
         connection.execute("PRAGMA journal_size_limit = 4194304")
         _migrate(connection, schemas)
     except BaseException:
@@ -76,6 +79,7 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection) -> None:
+    # Pages are read when they are needed: a broken one would show in the middle of somebody's request.
     if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         error = sqlite3.DatabaseError(found)
         error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
@@ -149,6 +153,7 @@ def put_aside(path: Path) -> Path:
     """Rename a broken file, so that it can be looked at, and return its new path."""
     aside = path.with_name(f"{path.name}.broken-{time.time_ns()}")
     path.rename(aside)
+    # A log beside another database corrupts that (https://www.sqlite.org/howtocorrupt.html).
     for suffix in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))

@@ -32,6 +32,7 @@ class SqliteOutputs:
 
     async def list(self, now: float) -> Sequence[tuple[str, str, str, float, int]]:
         await self._database.run(Statement("DELETE FROM outputs WHERE expires <= ?", (now,)))
+        # CAST: length() of text counts characters.
         query = "SELECT uri, caller, media_type, expires, length(CAST(contents AS BLOB)) FROM outputs ORDER BY rowid"
         return await self._database.run(Statement(query))
 

@@ -50,6 +50,7 @@ def directory_of(given: str | None, *, config: Path, environ: Mapping[str, str])
         except RuntimeError:  # a user without a home
             return None
     path = config.absolute()
+    # The stem is for people; the digest tells files of one name in several directories apart.
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
     return home / "mcp-gateway" / f"{path.stem}-{digest}"
 
@@ -83,6 +84,7 @@ class StateDirectory:
 
     def _take(self, wanted: Path) -> None:
         wanted.mkdir(mode=_MODE, parents=True, exist_ok=True)
+        # mkdir() leaves the mode of a directory that is there, and the keys are for its owner alone.
         if wanted.stat().st_mode & 0o077:
             wanted.chmod(_MODE)
         lock = os.open(wanted / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -147,6 +149,7 @@ class State:
                 self.replica = await stack.enter_async_context(Replica(self._store, clock=self.clock))
                 self.sessions = self.replica.sessions
                 self.used_states.shared = self.replica.used_states
+            # Last: where a step above raises, `stack` undoes those before it.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 

@@ -42,6 +42,7 @@ class RedisUsedStates:
         key = f"{self._store.prefix}used:{nonce}"
         mark = secrets.token_hex(8)  # so that a command that is sent again finds that it was its own
         left = max(1, round((expires - self._clock()) * 1000))
+        # NX with GET returns what stood there: https://redis.io/commands/set (since Redis 7.0).
         found = await self._store.command("SET", key, mark, "NX", "GET", "PX", left)
         return found is None or found == mark.encode()
 
@@ -86,6 +87,7 @@ class UsedStates:
 
     def take(self, nonce: str, *, expires: float) -> bool:
         """Use a state; False if it was used before."""
+        # Nothing is awaited from the check to the mark: two requests with one state cannot both pass.
         if nonce in self._claimed:  # by this process, though another request of it may have been refused already
             self._claimed.discard(nonce)
         elif self._used.get(nonce) is not None:

@@ -18,6 +18,7 @@ class BoundedBuffer:
             self._head += chunk[:room]
             chunk = chunk[room:]
         self._tail += chunk
+        # At twice its limit and not at each chunk: a flood of short writes pays for the trimming only now and then.
         if len(self._tail) > 2 * self._tail_limit:
             self._trim()
 
@@ -48,6 +49,7 @@ class BoundedBuffer:
     def end(self, size: int) -> bytes:
         """Return no more than the last `size` bytes taken."""
         self._trim()
+        # Where the middle is missing, head and tail joined would read like one text that was never written.
         if len(self._tail) >= size or self.omitted:
             return bytes(self._tail[-size:])
         return bytes((self._head + self._tail)[-size:])

@@ -60,12 +60,14 @@ class Cgroup:
         if self._events is None:
             return b"populated 1" in read(f"{self.path}/cgroup.events")
         try:
+            # Read at 0, which has the kernel write the file anew: no seek is needed.
             return b"populated 1" in os.pread(self._events, 256, 0)
         except OSError:
             return False
 
     def pids(self) -> set[int]:
         """Return the living processes."""
+        # Asked first whether there are any, by the descriptor that is open already: most calls leave nothing.
         return {int(pid) for pid in read(f"{self.path}/cgroup.procs").split()} if self.is_populated() else set()
 
     def close(self) -> None:
@@ -82,6 +84,7 @@ class Cgroup:
     def remove(self) -> bool:
         """Remove it, unless a process is left in it. Another daemon that starts may remove it at the same time."""
         with suppress(OSError):
+            # A container runtime that ran inside makes cgroups of its own, which must be removed first.
             for below in list(self.path.glob("*/")):
                 Cgroup(below).remove()
         self.close()
@@ -102,9 +105,12 @@ class Cgroups:
     def open(cls, identity: str) -> Self | None:
         """Make the parent of all, and end what earlier daemons left; None where that cannot be had."""
         own = _own()
+        # cgroups(7), "Delegation containment rules": who moves a process must be able to write to `cgroup.procs` of the
+        # nearest common ancestor, which is the daemon's own cgroup.
         if own is None or not os.access(own / "cgroup.procs", os.W_OK):
             return None
         _end_leftovers(own)
+        # The time tells apart what one process opens several times.
         parent = own / f"{_PREFIX}{identity}.{time.monotonic_ns()}"
         try:
             parent.mkdir()
@@ -141,6 +147,7 @@ class Cgroups:
     def give_back(self, cgroup: Cgroup, *, is_empty: bool) -> None:
         """Take one whose call has ended."""
         if not is_empty:
+            # Not used again: a process that survived the killing would be taken for one of the next call.
             cgroup.kill()
             cgroup.close()
         elif len(self._spare) < _OPEN or not self._spare[-_OPEN].is_open:
@@ -153,6 +160,7 @@ class Cgroups:
 
     def holds(self, pid: int, cgroup: Cgroup) -> bool:
         """Whether a process is in this one, or below."""
+        # With a slash at its end: call 1 must not be found in the path of call 12.
         shown = f"{_shown_cgroup(str(pid))}/"
         return f"/{self._parent.path.name}/{cgroup.path.name}/" in shown
 
@@ -179,6 +187,7 @@ def _end(cgroup: Cgroup) -> None:
     if cgroup.is_populated():
         cgroup.kill()
     give_up = time.monotonic() + _EMPTYING_SECONDS
+    # cgroups(7): it can be removed only once no process but zombies is left, which takes the killed ones a moment.
     while not cgroup.remove() and time.monotonic() < give_up:
         time.sleep(0.005)
 
@@ -186,10 +195,12 @@ def _end(cgroup: Cgroup) -> None:
 def _own() -> Path | None:
     """The directory of the daemon's cgroup."""
     shown = _shown_cgroup("self")
+    # cgroup_namespaces(7): such a path leads out of the namespace, to where nothing is mounted here.
     if not shown or "/.." in shown:
         return None
     for line in read("/proc/self/mountinfo").decode(errors="replace").splitlines():
         mount, _, filesystem = line.partition(" - ")  # proc_pid_mountinfo(5)
+        # Fields 4 and 5 are the root of the mount and the mount point; where only a part is mounted, the root is not /.
         if filesystem.startswith("cgroup2 ") and mount.split()[3] == "/":
             return Path(mount.split()[4] + shown)
     return None
@@ -198,6 +209,7 @@ def _own() -> Path | None:
 def _shown_cgroup(pid: str) -> str:
     """The path of a process's cgroup below the mount, or nothing."""
     lines = read(f"/proc/{pid}/cgroup").decode(errors="replace").splitlines()
+    # cgroups(7): version 2 has the hierarchy number 0 and no list of controllers; other lines are version 1.
     return next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "")
 
 

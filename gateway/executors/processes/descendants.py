@@ -135,12 +135,15 @@ class Descendants:
         return self._last_candidate(living.pid)
 
     def _known_leader_of(self, living: Child, marker: str) -> int | None:
+        # No leader is reaped as long as it is listed, so the number of its session is nobody else's.
         if living.session in self._leaders:
             return living.session
         if marker.startswith(self.prefix):
+            # Ours, but of no tree that is listed: it has outlived its call.
             return next((leader for leader, own in self._leaders.items() if own == marker), ORPHAN)
         if self.cgroups is None:
             return None
+        # Asked last, for it takes one more file for each process; it finds those, too, that cleared their environment.
         return next((leader for leader, own in self._places.items() if self.cgroups.holds(living.pid, own)), None)
 
     def _last_candidate(self, orphan: int) -> int:
@@ -148,6 +151,7 @@ class Descendants:
 
         While several do it may be any's; once none does, it is killed.
         """
+        # It may be a stranger's (`docker exec`): nothing is killed there on a guess.
         if os.getpid() == 1:
             return UNKNOWN
         candidates = self._candidates.setdefault(orphan, set(self._leaders))

@@ -37,6 +37,7 @@ def _end(pid: int) -> bool:
     with suppress(OSError):
         descriptor = os.pidfd_open(pid)
         try:
+            # Judged again now that the descriptor holds it: the id may have passed to another process since.
             if _is_left_over(pid, own=os.environ.get(MARKER)):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                 return True
@@ -56,6 +57,8 @@ def _is_left_over(pid: int, *, own: str | None) -> bool:
     return found is not None and is_gone(found["daemon"])
 
 
+# It looks again until it finds none, for what it kills may have forked after the listing; 100 times at the most, for
+# one that it may not kill stays.
 _PROGRAM: Final = """\
 import os, sys, time
 wanted = b"\\0" + os.fsencode(sys.argv[1])
@@ -95,6 +98,7 @@ class DeathGuard:
         """
         if sys.platform != "linux" or self._process is not None:
             return
+        # -I and -S: nothing of the working directory, of PYTHON* or of site-packages runs in it.
         command = [sys.executable, "-I", "-S", "-c", _PROGRAM, f"{MARKER}={prefix}"]
         try:
             self._process = subprocess.Popen(
@@ -103,6 +107,7 @@ class DeathGuard:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env={},
+                # A signal to the daemon's group (Ctrl-C, or `kill -9` of it) must not end the guard with it.
                 start_new_session=True,
             )
         except OSError:  # no process left: the next daemon will look after what is left

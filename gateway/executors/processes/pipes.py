@@ -20,6 +20,7 @@ class OutputPipe:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Of this end alone: the child's is an open file of its own, and blocks as programs expect.
         os.set_blocking(self._descriptor, False)
         loop.add_reader(self._descriptor, self._read)
         self._loop = loop
@@ -60,6 +61,7 @@ class InputPipe:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         os.set_blocking(self._pipe.fileno(), False)
+        # Most inputs fit into the empty pipe: those are never watched by the loop.
         self._write()
         if not self._pipe.closed:
             loop.add_writer(self._pipe.fileno(), self._write)
@@ -122,6 +124,7 @@ class LastingInput:
     def abandon(self) -> None:
         """Close at once."""
         self._waiting.clear()
+        # Before the pipe is closed: the number may be another file's at once, which the loop would then watch.
         self._unwatch()
         if self._pipe is not None:
             self._pipe.close()
@@ -132,6 +135,7 @@ class LastingInput:
             return
         try:
             while self._waiting:
+                # The view is not kept in a variable: a bytearray with a view on it cannot shrink (BufferError).
                 written = os.write(self._pipe.fileno(), memoryview(self._waiting)[:_CHUNK])
                 del self._waiting[:written]
         except BlockingIOError:

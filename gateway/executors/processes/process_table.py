@@ -114,10 +114,13 @@ def is_gone(identity: str) -> bool:
     except OSError:
         return False
     fields = _stat(pid)
+    # A zombie has ended, too; with another start time it is another process that was given the same id.
     return fields is not None and (fields[0] in {"Z", "X"} or fields[_START_TIME] != found["started"])
 
 
+# No part may be 0, which stands for what could not be found out: such a process is never taken for gone.
 _IDENTITY: Final = re.compile(r"(?P<namespace>[1-9]\d*)\.(?P<pid>[1-9]\d*)\.(?P<started>[1-9]\d*)", re.ASCII)
+# proc_pid_stat(5): field 22, and `_stat` begins with field 3.
 _START_TIME: Final = 19
 """Index of `starttime`, in clock ticks since the machine was booted, in what `_stat` returns."""
 
@@ -136,6 +139,7 @@ def _started(pid: int) -> str | None:
 def marker_of(pid: int) -> str | None:
     """Return the marker in a process's environment; a zombie has no environment any more."""
     environment = read(f"/proc/{pid}/environ")
+    # With a NUL before it: the name must be whole, and not the end of a longer one.
     _, found, rest = (b"\0%b" % environment).partition(f"\0{MARKER}=".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None
 
@@ -143,6 +147,7 @@ def marker_of(pid: int) -> str | None:
 def descendants_of(ancestor: int) -> list[int]:
     """Return the children of a process, then theirs, and so on; none where the kernel does not tell them."""
     found = [ancestor]
+    # The list grows as it is walked, so each process stands behind its parent (`ProcessTree.kept` relies on that).
     for pid in found:
         found += _children_of(pid)
     return found[1:]

@@ -156,7 +156,9 @@ class ProcessTree:
         self.stop_pipes()
         for output in self._outputs:
             output.close()
+        # This reaps the leader: from here on its id may be another's, and nothing is sent to it any more.
         self._process.poll()
+        # Each Popen is recorded there, ours too; an id that is free again may become an orphan's.
         STARTED.discard(self.pid)
         self._afterwards()
 
@@ -171,6 +173,7 @@ class ProcessTree:
 
     def _watch(self) -> None:
         try:
+            # pidfd_open(2): it becomes readable when the process ends, and does not reap it.
             self._pidfd = os.pidfd_open(self.pid)
         except (AttributeError, OSError):  # not Linux, an old kernel, or no descriptors left
             threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
@@ -188,15 +191,18 @@ class ProcessTree:
             self._process.wait()  # it has no waitid there before Python 3.13
         else:
             with suppress(ChildProcessError):
+                # WNOWAIT leaves a zombie, which keeps the id this tree's until `release`.
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._has_exited)
 
     def _has_exited(self) -> None:
+        # A pidfd stays readable: the loop would call this again in each turn.
         self._unwatch()
         if self.exit_code is None:
             self.exit_code = _exit_code(self._process)
         if self._open:
+            # Something that it left in the background (`sleep 60 &`) may hold the pipes open as long as it lives.
             self._loop.call_later(LINGER_SECONDS, self._answer)
         else:
             self._answer()
@@ -208,6 +214,7 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
     try:
         status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:
+        # Other code has reaped it: a plugin that calls os.wait() gets any child of the process.
         return STATUS_LOST
     if status is None:
         return STATUS_LOST

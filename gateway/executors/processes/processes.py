@@ -73,6 +73,8 @@ class Processes:
     async def __aenter__(self) -> Self:
         self._can_adopt = become_subreaper()
         self._spawner.open()
+        # Before `watch` replaces the marker in os.environ. A daemon that a call has started knows itself by the old
+        # one, which /proc goes on to show; without it, it would end itself.
         if left := end_leftovers():
             log.warning("ended what calls of a killed daemon had left running", processes=left)
         STARTED.watch()
@@ -87,10 +89,12 @@ class Processes:
         for tree in self._trees:
             self._end_later(tree)
         if self._endings:
+            # Not gather: that would raise what one ending raises, while the others still run.
             await asyncio.wait(self._endings.values())
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
+        # After the trees, which it guards until they are gone.
         self._death_guard.stop()
         for _look in range(_LOOKS_AT_EXIT):
             if not self._look().get(ORPHAN):
@@ -105,6 +109,7 @@ class Processes:
     def kill_all(self) -> None:
         """Kill what can be reached at once, from any thread: the daemon is about to exit."""
         self._is_closed = True
+        # A copy, for the loop's thread may change the set meanwhile.
         for tree in tuple(self._trees):
             tree.signal(signal.SIGKILL)
         if self._descendants.cgroups is not None:
@@ -161,6 +166,7 @@ class Processes:
         try:
             tree = self._start(command, deadline=deadline, sinks=sinks, afterwards=afterwards)
         except BaseException:
+            # There is no tree whose `release` would call it.
             afterwards()
             raise
         try:
@@ -170,6 +176,8 @@ class Processes:
                 raise DeadlineExceededError(repr(command.argv[0]), deadline - began)
             return tree.exit_code
         finally:
+            # Also for a cancelled call: its receiver should stop processing and free what it holds (MCP 2025-11-25
+            # basic/utilities/cancellation).
             self._finish(tree, permit)
 
     def _start(self, command: Command, *, deadline: float, sinks: Sinks, afterwards: Callable[[], None]) -> ProcessTree:
@@ -180,6 +188,7 @@ class Processes:
         if time.monotonic() - self._looked_at > _RECENT_SECONDS:
             self._look()
         if command.lasting_input is not None:
+            # Before the child, which is then never without a guard.
             self._death_guard.start(self._descendants.prefix)
         marker = self._descendants.new_marker()
         try:
@@ -187,6 +196,7 @@ class Processes:
         except NoProcessError:
             self._look()
             tree = self._spawner.start(command, marker=marker, sinks=sinks, afterwards=afterwards)
+        # No await between the start and `add`: a look would take what the child has forked for orphans, and kill it.
         tree.cgroup = self._confine(tree.pid)
         self._descendants.add(tree.pid, marker, tree.cgroup)
         self._trees.add(tree)
@@ -237,6 +247,7 @@ class Processes:
             if loop.time() >= give_up:
                 return False
             for pid in (*tree.kept(), *members):
+                # Once each: some programs take a second TERM as the order to skip their cleanup.
                 if pid not in signalled:
                     _send(pid, number)
                     signalled.add(pid)
@@ -259,6 +270,7 @@ class Processes:
         orphans = families.get(ORPHAN, set())
         for pid in orphans:
             _send(pid, signal.SIGKILL)
+        # One that takes several looks to die is counted once.
         self.orphans_killed += len(orphans - self._killed)
         self._killed = orphans
         return families
@@ -273,6 +285,7 @@ class Processes:
     def _release(self, tree: ProcessTree, *, is_gone: bool) -> None:
         if tree.exit_code is None:
             tree.signal(signal.SIGKILL)  # the ending was cancelled, or it hangs in the kernel
+        # Before `release` reaps the leader: a listed id must not become another process's.
         self._descendants.remove(tree.pid)
         self._trees.discard(tree)
         self._endings.pop(tree, None)

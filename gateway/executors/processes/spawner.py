@@ -121,18 +121,21 @@ def _started(
         process = subprocess.Popen(
             [_encoded(argument) for argument in (*command.before, *command.argv)],
             executable=file,
+            # The marker last: no `env:` of the file may replace it.
             env={_encoded(name): _encoded(value) for name, value in {**command.environment, **marker}.items()},
             cwd="/" if command.is_sandboxed else _encoded(command.directory),
             stdin=subprocess.PIPE if command.stdin or command.lasting_input is not None else null,
             stdout=ends[1],
             stderr=ends[3],
             bufsize=0,
+            # killpg reaches its group then, and a Ctrl-C of the terminal does not; its orphans keep the session.
             start_new_session=True,
         )
     except BaseException:
         for end in ends:
             os.close(end)
         raise
+    # A pipe ends when its last writer is gone, and the daemon must not be one.
     os.close(ends[1])
     os.close(ends[3])
     return process, (ends[0], ends[2])
@@ -147,6 +150,7 @@ def _why_not_started(command: Command, error: OSError | ValueError) -> str:
     program, directory = (*command.before, *command.argv)[0], command.directory
     if not isinstance(error, OSError):
         return f"{program!r} cannot be started: {error}"
+    # Popen names the directory if chdir(2) failed in the child, and else the program.
     if error.filename == _encoded(directory) and program != directory:
         return f"the working directory {directory!r} cannot be entered: {error.strerror}"
     if error.errno == errno.E2BIG:

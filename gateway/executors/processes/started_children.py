@@ -75,6 +75,7 @@ class StartedChildren:
             self._starting.add(thread)
             try:
                 original(popen, *arguments, **options)
+                # Before `discard` below: at each moment a child is either recorded, or being started.
                 self._pids.add(popen.pid)
             finally:
                 self._starting.discard(thread)
@@ -97,6 +98,7 @@ class StartedChildren:
 
     def _fork_begins(self) -> None:
         self._starting.add(threading.get_ident())
+        # Of this thread alone: the kernel lists a child with the thread that forked it (proc_pid_task(5)).
         self._before_fork.children = _children_of_thread()
 
     def _forked(self) -> None:

@@ -38,6 +38,7 @@ class Change(NamedTuple):
         mode = _NEW_MODE
         if self.before is not None:
             mode = self.path.stat().st_mode & 0o777
+            # The copy comes first: whatever happens after that, the former text is somewhere.
             copy = self.path.with_name(self.path.name + _COPY_SUFFIX)
             with whole_file(copy, mode=mode) as file:
                 file.write(self.before.encode())

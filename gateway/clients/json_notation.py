@@ -9,6 +9,7 @@ from gateway.clients.notation import NotEditableError, nested
 from gateway.json_types import Json
 
 _TOKEN: Final = re.compile(
+    # U+FEFF is white space here: editors on Windows may begin a file with it.
     r"""(?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<mark>[{}\[\],:])|(?P<word>[^\s{}\[\],:"/]+)""",
     re.DOTALL,
 )

@@ -34,6 +34,7 @@ class TomlNotation:
         table = "\n".join(_tables(tuple(path), value))
         starts = [match.start() for match in _HEADER.finditer(text)]
         own = [(start, end) for start, end in pairwise([*starts, len(text)]) if _is_below(text, start, path)]
+        # From the end, so that the positions of those before it stay right.
         for start, end in reversed(own):
             text = text[:start] + text[end:]
         if own:

@@ -26,6 +26,7 @@ class YamlNotation:
             raise NotEditableError("it is not YAML") from error
 
     def put(self, text: str, path: Sequence[str], value: Json) -> str:
+        # Says what is wrong with a text that is no YAML; `compose` would raise an error of its own.
         self.parse(text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         for depth, key in enumerate(path):
@@ -39,6 +40,7 @@ class YamlNotation:
             if depth == len(path) - 1:
                 start, column = pair[0].start_mark.index, pair[0].start_mark.column
                 end = _end_of(text, pair[1])
+                # The text has the indentation of the first line already.
                 return text[:start] + self._block({key: value}, column).lstrip(" ") + text[end:]
             if isinstance(pair[1], yaml.ScalarNode) and not pair[1].value:  # `extensions:` with nothing below it
                 start, column = pair[0].start_mark.index, pair[0].start_mark.column

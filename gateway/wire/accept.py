@@ -22,6 +22,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     """Whether streams were asked for by name, not just covered by a wildcard."""
 
 
+# A client sends the same field with each request; the bound is for those that make up new ones.
 @lru_cache(maxsize=64)
 def parse_accept(field: str | None) -> Accepted:
     """Read an `Accept` field; without one, anything goes."""
@@ -50,4 +51,5 @@ def _is_zero(weight: str) -> bool:
     try:
         return float(weight) == 0
     except ValueError:
+        # RFC 9110 §12.4.2: a weight is a number from 0 to 1. Anything else is read as if no weight were there.
         return False

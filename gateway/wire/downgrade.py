@@ -40,6 +40,7 @@ _SINCE: Final[Mapping[str, Mapping[str, str]]] = {
 def strip(kind: str, value: JsonObject, revision: str) -> dict[str, Json]:
     """`value` without the fields that `revision` lacks."""
     since = _SINCE[kind]
+    # An empty string sorts before every date: what the table does not name, each revision has.
     return {name: field for name, field in value.items() if since.get(name, "") <= revision}
 
 
@@ -105,6 +106,7 @@ def _link_as_text(block: JsonObject) -> JsonObject:
 def _audio_as_resource(block: JsonObject) -> JsonObject:
     """2024-11-05 has no audio: an embedded resource keeps the bytes and their media type."""
     extension = block["mimeType"].partition("/")[2] or "bin"
+    # The schema wants a URI of every embedded resource; nothing can be read under this one.
     contents = {"uri": f"audio:///audio.{extension}", "mimeType": block["mimeType"], "blob": block["data"]}
     return {"type": "resource", "resource": contents}
 

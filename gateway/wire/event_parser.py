@@ -55,6 +55,7 @@ class EventParser:
 
     def _next_line(self) -> bytes | None:
         """Take the next whole line: lines end with CR, LF, or both."""
+        # A CR may end one piece and its LF begin the next: that LF does not end a second, empty line.
         if self._after_cr and self._buffer:
             self._after_cr = False
             if self._buffer[0] == _LF:
@@ -71,6 +72,8 @@ class EventParser:
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
+        # WHATWG HTML, "Interpreting an event stream": one space after the colon is no part of the value, an id with a
+        # NUL is ignored, and so is a `retry` that has anything but digits.
         value = value.removeprefix(b" ")
         match name:
             case b"data":

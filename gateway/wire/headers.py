@@ -22,6 +22,7 @@ NAME_PARAM: Final = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
+    # ext-tasks, "Streamable HTTP: Routing Headers".
     **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
 }
 """Methods that need `Mcp-Name`, and the parameter that it mirrors."""
@@ -43,6 +44,7 @@ class HeaderParameter(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode(text: str) -> str:
     """Return a field value that stands for the text: as it is, or in base64 where a field could not carry it."""
+    # "Value Encoding": text that looks like the base64 form is encoded too, or its reader would decode it.
     if _PLAIN.fullmatch(text) and not text.startswith(_PREFIX):
         return text
     return f"{_PREFIX}{base64.b64encode(text.encode()).decode()}{_SUFFIX}"
@@ -91,6 +93,7 @@ def check_parameters(parameters: Iterable[HeaderParameter], arguments: JsonObjec
         field = f"Mcp-Param-{parameter.name}"
         given = headers.get(HEADER_PARAM_PREFIX + parameter.name.lower())
         value = _argument_at(arguments, parameter.path)
+        # "Server Behavior for Custom Headers": no field for null and for what is absent, and one for all else.
         if value is None and given is None:
             continue
         if value is None or given is None or not _is_equal(_decoded(field, given), value):
@@ -106,6 +109,7 @@ def _argument_at(arguments: Json, path: tuple[str, ...]) -> Json:
 def _is_equal(text: str, value: Json) -> bool:
     if isinstance(value, str):
         return text == value
+    # "Server Validation" has numbers compared as numbers; a boolean, an `int` in Python, is text as any other.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return text == exact_json.dumps(value).decode()
     try:

@@ -105,6 +105,7 @@ def plain(value: object) -> Json:
     """
     if isinstance(value, Mapping):
         return dict(value)
+    # Bytes are iterable, too, and would be written as a list of numbers.
     if isinstance(value, Iterable) and not isinstance(value, bytes):
         return list(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
@@ -131,6 +132,7 @@ def _single(value: Json) -> Single:
     request_id = _readable_id(value)
     if value.get("jsonrpc") != VERSION:
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, '`jsonrpc` must be "2.0"', request_id)
+    # JSON-RPC 2.0 §5: an error has the id null where the id of the request could not be read.
     if request_id is None and "id" in value and not ("error" in value and value["id"] is None):
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "`id` must be a string or an integer of up to 64 bits")
     if "method" not in value:
@@ -155,6 +157,7 @@ def _readable_id(value: Json) -> RequestId | None:
 
 
 def _is_deeper(value: Json, limit: int) -> bool:
+    # Level by level, and not by recursion: orjson reads 1,024 levels, more than Python's recursion limit.
     level: list[Json] = [value]
     for _ in range(limit):
         level = [

@@ -14,6 +14,7 @@ META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 META_PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105 - no password, a key of `_meta`
 
+# RFC 9110 §5.1: field names are case-insensitive. Bindings hand over header fields with names in lower case.
 HEADER_PROTOCOL_VERSION: Final = "mcp-protocol-version"
 HEADER_METHOD: Final = "mcp-method"
 HEADER_NAME: Final = "mcp-name"

@@ -30,9 +30,11 @@ class Era(StrEnum):
 
 def negotiate(requested: str) -> str:
     """Choose the revision that `initialize` answers with: the one asked for, or our latest legacy one."""
+    # MCP 2025-11-25 basic/lifecycle, "Version Negotiation". Never a modern one: these have no handshake.
     return requested if requested in LEGACY else LATEST_LEGACY
 
 
 def is_modern_date(version: str) -> bool:
     """Tell whether this reads as a revision of the modern era, whether or not it is served here."""
+    # A later one than ours is of this era, too: its client is told (-32022) which ones are served, and can choose.
     return version in MODERN or (_DATE.fullmatch(version) is not None and version >= V2026_07_28)

@@ -109,6 +109,7 @@ class FairSemaphore:
     def release(self) -> None:
         self.running -= 1
         if self.share is not None:
+            # The store says who is next: somebody may wait at another replica.
             self.share.freed()
         elif self._resuming or self._queue.length:
             self._wake()
@@ -192,6 +193,7 @@ class _CallerQueue:
     def pop(self) -> _Turn:
         """The next turn; its caller's following one comes after those of all others."""
         caller, turns = next(iter(self._turns.items()))
+        # A dictionary keeps the order of insertion: put in anew, the caller is the last of the rotation.
         self._turns[caller] = self._turns.pop(caller)
         turn = turns.popleft()
         self._count_out(caller)

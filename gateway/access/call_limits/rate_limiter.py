@@ -117,6 +117,7 @@ class RateLimiter:
             if (wait := log.wait(rate, cost, now)) > 0:
                 self._refuse(name, limited, wait, saying=saying)
             logs.append((log, rate))
+        # All rates are asked before any is charged: a call that one refuses counts against none.
         for log, rate in logs:
             log.add(rate, cost, now)
 
@@ -155,6 +156,7 @@ class _SlidingLog:
         for at, count in self._calls.items():
             too_many -= count
             if too_many <= 0:
+                # Never 0, to which rounding might lead: that would say that they fit now.
                 return max(_SOON, at + rate.seconds - now)
         return rate.seconds  # never: the cost is more than the amount
 
@@ -172,6 +174,7 @@ class _SlidingLog:
 
     def remove_last(self) -> None:
         if self._calls:
+            # The log does not know whose calls are whose; the newest entry is the closest to the one to take back.
             last = next(reversed(self._calls))
             self._calls[last] -= 1
             self._used -= 1

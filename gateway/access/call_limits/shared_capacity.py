@@ -92,6 +92,7 @@ class SharedCapacity:
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("limit counts in this replica alone", limit=self._name, exc_info=bug)
             self._count_alone()
+        # The task saw no change at its last look, and is done: this one came between, and would wait for the next.
         if self._changed.is_set():
             self.changed()
 
@@ -128,6 +129,7 @@ class SharedCapacity:
         self._granted = claim.capacity
         self._elsewhere = (claim.running_elsewhere, claim.waiting_elsewhere)
         semaphore.resize(claim.capacity)
+        # If something has changed meanwhile, these numbers are old: the next claim decides who must leave.
         if not self._changed.is_set():
             semaphore.shorten(max(0, self._limit[1] - claim.waiting_elsewhere))
         return True

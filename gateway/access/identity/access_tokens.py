@@ -47,6 +47,7 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fingerprint(self) -> str:
         """A digest that differs between rules that accept different tokens."""
+        # Without scopes and views: `accepts` compares these with what the identity holds.
         return hashlib.sha256("\n".join([self.issuer, *sorted(self.audiences)]).encode()).hexdigest()[:16]
 
     def accepts(self, identity: Identity) -> bool:
@@ -103,6 +104,7 @@ class AccessTokens:
         4. its audience is this server: 401
         5. it has the scopes that every token must have: 403
         """
+        # Before the cache is asked: a token that is in use must not keep a key alive that the issuer has withdrawn.
         self._keys.refresh_soon()
         known = self._cache.find(token, keys_version=self._keys.version)
         return await self._verified(token) if known is None else known
@@ -128,6 +130,7 @@ class AccessTokens:
             views=self._views_of(claims),
             expires_at=float(claims["exp"]),
         )
+        # Nothing was awaited since the keys were found: this is the version that has verified the token.
         self._cache.remember(token, identity, keys_version=self._keys.version)
         return identity
 
@@ -165,6 +168,7 @@ def normal_audience(text: str) -> str:
         return text
     host = f"[{name}]" if ":" in name else name
     netloc = host if port in {None, _DEFAULT_PORTS[parts.scheme]} else f"{host}:{port}"
+    # MCP 2026-07-28 basic/authorization, "Canonical Server URI": with or without the last slash, it is one server.
     return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), parts.query, ""))
 
 
@@ -180,4 +184,5 @@ def _strings(claim: Json) -> list[str]:
 
 
 def _digest(token: str) -> bytes:
+    # A token may have 16 KiB, and should not lie in memory for longer than its request.
     return hashlib.sha256(token.encode()).digest()

@@ -39,6 +39,7 @@ class ApiKeys:
 
     def revalidate(self, identity: Identity) -> Identity | None:
         """Return the identity as the same key has it now; None if the key is gone or has another holder."""
+        # The identity is one of ours and no caller's guess, so this comparison need not take constant time.
         return next((holder for _, holder in self._holders if _is_same(holder, identity)), None)
 
 

@@ -43,6 +43,7 @@ class Authenticator:
         self._signing_keys_of: tuple[str, str | None] | None = None
         self._own_names: frozenset[str] = frozenset()
         self._views: tuple[str, ...] = ()
+        # With a zero, so that the metric is there before the first denial.
         self.denied: Final = Counter({401: 0})
         """Denied requests, by the status of the response."""
         self._closing: Final = BackgroundTasks()
@@ -110,6 +111,7 @@ class Authenticator:
     def revalidate(self, identity: Identity) -> Identity | None:
         """Return the identity that the same credential has now; None if it is no longer valid."""
         if self._auth is None:
+            # Nobody can prove any more whose session it was that a credential has opened.
             return identity if identity == ANONYMOUS else None
         if identity.realm == REALM:
             return self._keys.revalidate(identity)
@@ -140,6 +142,7 @@ class Authenticator:
             self._signing_keys_of = source
             if oauth is not None:
                 self._signing_keys = JwksCache(issuer=oauth.issuer, keys_url=oauth.jwks_url, fetch=self._fetch)
+        # The names are known once listeners are open: before that nobody can show a token.
         if self._signing_keys is not None and self._own_names:
             self._signing_keys.refresh_soon()
         if oauth is None or self._signing_keys is None:

@@ -47,6 +47,7 @@ def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> 
     scheme, _, rest = authorization[0].strip().partition(" ")
     if not scheme:
         return invalid_request("The header Authorization is empty")
+    # RFC 9110 §11.1: the name of a scheme is case-insensitive.
     if scheme.lower() != _BEARER:
         return None
     return _credential(rest.strip(" "), what="Authorization", is_bearer=True)

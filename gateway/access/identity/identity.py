@@ -46,7 +46,9 @@ def network_of(address: str) -> str:
     if ":" not in address:
         return address
     try:
+        # RFC 4007 §11: a zone may follow the address, as in fe80::1%eth0.
         parsed = IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
+    # A socket for both families shows IPv4 clients as ::ffff:192.0.2.1, all of them in one /64.
     return str(parsed.ipv4_mapped or IPv6Network((int(parsed) >> 64 << 64, 64)))

@@ -44,6 +44,7 @@ async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
     for url in metadata_urls(issuer):
         try:
             metadata = await fetch(url)
+        # Any other failure ends the search: it does not say that the document is elsewhere.
         except NotFoundError:
             continue
         return _keys_url(metadata, issuer=issuer, url=url)
@@ -73,6 +74,7 @@ def _keys_url(metadata: Json, *, issuer: str, url: str) -> str:
         parts = urlsplit(keys_url)
     except ValueError:
         parts = urlsplit("")
+    # Whoever can change the keys on their way can sign tokens.
     if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback_name(host_of(parts.netloc))):
         raise FetchError(f"{url}: its jwks_uri {keys_url!r} is no https URL")
     return keys_url

@@ -122,6 +122,7 @@ def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer:
         raise TokenError(f"The token has no {error.claim}") from None
     except jwt.PyJWTError:
         raise TokenError("The token cannot be read") from None
+    # PyJWT asks only that it is there; callers with an empty one would all be the same caller.
     if not claims["sub"]:
         raise TokenError("The token has no sub")
     if not isinstance(claims["exp"], int | float) or claims["exp"] > _END_OF_TIME:
@@ -173,6 +174,7 @@ def read_private_key(pem: str) -> PrivateKey:
 
     try:
         key = load_pem_private_key(pem.encode(), password=None)
+    # cryptography raises this where a password is needed.
     except TypeError:
         raise ValueError("is encrypted; write the key without a password") from None
     except Exception:  # noqa: BLE001 - Boundary: cryptography raises many kinds, and their texts may quote the key

@@ -121,6 +121,7 @@ class JwksCache:
             # `wait` neither cancels the fetch nor raises: others may wait for the same one.
             await asyncio.wait([self._fetching or self._start()], timeout=self._patience_seconds)
             fitting = self._fitting(kid, algorithm)
+        # 503 and not 401 as long as the key may be there: on 401 clients throw their token away.
         if not fitting and (self._failures or self._fetching is not None):
             raise KeysUnavailableError(max(1.0, self._not_before - self._clock()))
         return fitting
@@ -157,6 +158,7 @@ class JwksCache:
             pause = self._pause()
             log.debug("signing keys fetched", issuer=self._issuer, keys=len(self._keys))
         finally:
+            # In `finally`, so that a fetch that was cancelled, or ended with a bug, does not prevent every later one.
             self._fetching = None
             self._not_before = self._clock() + pause
 
@@ -188,6 +190,8 @@ def _read_keys(entries: Sequence[Json]) -> Iterator[SigningKey]:
             continue
         key = public_key(entry)
         if key is None:
+            # RFC 7517 §5: keys of unknown types, and incomplete ones, are ignored: issuers add
+            # new kinds before they drop the old.
             log.warning("signing key left out: it is malformed, too short, or of a kind that is not taken")
         else:
             kid, algorithm, curve = (entry.get(name) for name in ("kid", "alg", "crv"))

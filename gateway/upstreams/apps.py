@@ -10,6 +10,7 @@ from gateway.upstreams.uris import PrefixedUris
 
 _UI: Final = "ui"
 _URI: Final = "resourceUri"
+# SEP-1865: this flat key is deprecated; some servers still send it, alone or beside the other.
 _OLD_KEY: Final = "ui/resourceUri"
 
 

@@ -50,6 +50,7 @@ class ParkedCall:
         self.caller: InvocationCaller | None = first
         """The one whose request is served now; None while it is parked."""
         self.expiry: asyncio.TimerHandle | None = None
+        # Copied: the request that began the call is gone when a later one serves it.
         self.key: Final = first.key
         self.capabilities: Final = first.capabilities
         self.declared: Final = first.declared
@@ -103,6 +104,7 @@ class ParkedCalls:
             try:
                 return await work()
             finally:
+                # Set at the end, too: `_served` waits for a question or for that.
                 call.news.set()
 
         call.task = asyncio.create_task(run(), name="call to an upstream")
@@ -111,6 +113,7 @@ class ParkedCalls:
     def attach(self, call_id: str, caller: InvocationCaller) -> ParkedCall | None:
         """Take up a parked call; None if it is gone, or another request serves it."""
         call = self._calls.get(call_id)
+        # Two retries at once: the second one must not answer what the first is answering.
         if call is None or call.caller is not None:
             return None
         if call.expiry is not None:
@@ -121,6 +124,7 @@ class ParkedCalls:
     def park(self, call: ParkedCall, seconds: float) -> None:
         """Let it wait for its client, no longer than this."""
         call.caller = None
+        # A client that never comes back must not hold a call, and its session with the upstream, for ever.
         call.expiry = asyncio.get_running_loop().call_later(seconds, self.end, call)
 
     def end(self, call: ParkedCall) -> None:

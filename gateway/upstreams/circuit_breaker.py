@@ -78,6 +78,7 @@ class CircuitBreaker:
         self._remember(reason)
         self._failed_connects += 1
         self.reason = reason
+        # The exponent is bounded: 2.0 ** 1024 is an OverflowError, and attempts go on for ever.
         delay = min(MAX_BACKOFF, 2.0 ** min(self._failed_connects - 1, 10))
         # Replicas that lost a server at the same time must not all come back at the same time.
         self.next_try = monotonic() + delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
@@ -103,6 +104,7 @@ class CircuitBreaker:
     def answered(self, *, is_connected: bool) -> None:
         """Note an answer, be it an error: the upstream is there."""
         self._failed_calls = 0
+        # A call that was open may be answered while new connections fail: then the pause between them stays.
         if self._failed_connects and is_connected:
             self._close_backoff()
 

@@ -112,5 +112,6 @@ def _ways(spec: ServerSpec, era: Era | None, known: Way | None) -> Iterator[Way]
     for transport in spec.links:
         for each in (Era.MODERN, Era.LEGACY) if era is None else (era,):
             way = Way(transport, each)
+            # HTTP+SSE belongs to 2024-11-05: no modern server speaks it.
             if way != known and not (transport == "sse" and each is Era.MODERN):
                 yield way

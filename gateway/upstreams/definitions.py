@@ -219,6 +219,7 @@ def _warn_of_strangers(
     """Report patterns and overrides that fit nothing, now that the lists are known."""
     for key in ("include", "exclude"):
         for index, pattern in enumerate(getattr(selection, key)):
+            # The default fits nothing where a list is empty, and nobody has written it.
             if pattern != "*" and not any(fnmatchcase(name, pattern) for name in names):
                 entry.warnings.append(((kind, key, index), f"`{pattern}` fits none of the upstream's {kind}"))
     for name in selection.override:

@@ -61,6 +61,7 @@ class InvocationCaller:
         fields = {
             name: value
             for name, value in self._invocation.context.request_meta.items()
+            # The session writes its own token and metadata: the client's say something of another connection.
             if name != meta.META_PROGRESS_TOKEN and not name.startswith(_OURS)
         }
         with self._invocation.trace.step(f"call {self._upstream}", kind="client", facts={}) as step:
@@ -68,6 +69,7 @@ class InvocationCaller:
 
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
         """Ask in-band."""
+        # A server may ask what its client did not declare: it must not reach a client that cannot answer.
         if QUESTIONS[method] not in self.capabilities:
             return self.declined(method)
         self._asked += 1

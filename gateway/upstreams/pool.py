@@ -235,6 +235,7 @@ class SessionPool:
     def end_session_of(self, key: str) -> None:
         """End the session of this client, where it is its own; a call of it that is still open is cut off."""
         if (connecting := self._connecting.get(key)) is not None:
+            # Callbacks run in the order in which they were added: it has left `_connecting` by then.
             connecting.add_done_callback(lambda _: self.end_session_of(key))
         elif (held := self._held.get(key)) is not None:
             self.drop(held)
@@ -251,6 +252,7 @@ class SessionPool:
         oldest = monotonic() - self.config.idle.total_seconds()
         for key, session in tuple(self._held.items()):
             is_kept = self.config.start == "eager" and key == SHARED
+            # A session that watches resources is in use, though nobody calls.
             if session.used_at < oldest and not session.open_calls and not session.subscribed and not is_kept:
                 self.drop(session)
 
@@ -259,6 +261,7 @@ class SessionPool:
         await self._is_quiet.wait()
 
     async def close(self) -> None:
+        # First: nobody may begin to connect while the rest ends.
         self._is_closed = True
         for connecting in tuple(self._connecting.values()):
             connecting.cancel()
@@ -272,6 +275,7 @@ class SessionPool:
     def _key(self, caller: Caller | None) -> str:
         if caller is None or self.config.session == "shared":
             return SHARED
+        # A server that keeps nothing between requests cannot tell sessions apart: one serves all clients.
         if self.config.session is None and self.is_stateless:
             return SHARED
         return caller.key
@@ -322,6 +326,7 @@ class SessionPool:
         return session
 
     def _lost(self, session: Session, reason: str) -> None:
+        # Not one that this pool has ended itself: that is no failure.
         if any(held is session for held in self._held.values()):
             self.restarts += 1
             self.circuit.lost(reason)
@@ -382,6 +387,7 @@ class SessionPool:
                 raise  # the session may be that of others, too
             self.drop(session)
         except ConnectionLostError:
+            # A stateless session is no connection: the requests of others in it go on.
             if session.is_closed or not session.is_stateless:
                 self.drop(session)
             if not is_repeatable:

@@ -86,6 +86,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
                 )
             else:
                 result = await send({})
+        # 2026-07-28 has `resultType` in every result; older revisions know none.
         if result.get("resultType", "complete") != "complete":
             raise UpstreamError(f"{self.upstream} wants input that this client does not give")
         return caller.with_notes(self.uris.out(result))
@@ -111,6 +112,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             questions = wanted.get("inputRequests") or {}
             more = {}
             if questions:
+                # The request state keeps the answers of all rounds, and a server may use its keys again.
                 keys = {f"{self.upstream}.{number}.{key}": key for key in questions}
                 answers = await context.ask_before({ours: questions[key] for ours, key in keys.items()})
                 more = {"inputResponses": {key: answers[ours] for ours, key in keys.items()}}
@@ -158,6 +160,7 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
         try:
             result = await self.relay.request("resources/read", {"uri": uri}, invocation, is_repeatable=True)
         except RpcError as error:
+            # -32002 up to 2025-11-25; 2026-07-28 has -32602, with the URI in `data`.
             if error.code == ErrorCode.RESOURCE_NOT_FOUND or _names(error.data, uri):
                 raise ResourceNotFoundError(uri) from error
             raise

@@ -204,6 +204,7 @@ class UpstreamServer:
             await self._pause()
 
     async def _look(self) -> None:
+        # An open circuit refuses all calls: only an answer to this probe closes it.
         if self.pool.circuit.is_open:
             await self.pool.probe()
         if self._wants_lists:
@@ -273,9 +274,11 @@ class UpstreamServer:
                 await asyncio.sleep(SETTLE_SECONDS)
         except TimeoutError:
             pass
+        # After the settling: what was announced meanwhile is seen by the look that follows.
         self._wake.clear()
 
 
+# What is not among them (`tools`, `timeout`, `tags` …) changes without a new connection.
 _CONNECTING: Final = (
     *("command", "args", "env", "cwd", "sandbox", "url", "headers", "type", "transport", "connection"),
     *("allow_private", "tls", "auth", "era", "session", "sampling", "elicitation", "roots"),

@@ -60,6 +60,7 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
             found[name] = await _all_pages(session, method, member)
         except RpcError as error:
             found[name] = getattr(before, name, [])
+            # One capability stands for two methods: a server with resources may have no templates.
             if error.code != ErrorCode.METHOD_NOT_FOUND:
                 missing[name] = f"{error.message} ({error.code})"
     resources = session.capabilities.get("resources")

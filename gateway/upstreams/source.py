@@ -85,6 +85,7 @@ class UpstreamSource:
                 yield SourceEntry(definitions={}, fingerprint="")
                 continue
             made = self._made_of(name, upstream, lists, config)
+            # Lists of the server before it say nothing of what fits this one.
             if (server := self._servers.get(name)) is not None and server.answers_for(upstream, config.document):
                 for path, warning in made.warnings:
                     place.at(*path).warning(warning)
@@ -113,6 +114,7 @@ class UpstreamSource:
             await self._first_lists(new)
 
     async def close(self) -> None:
+        # First: parked calls run in sessions of the servers.
         await self.parked.close()
         await asyncio.gather(*(server.close() for server in self._servers.values()))
         await self._closing.cancel()

@@ -108,6 +108,7 @@ def _over_http(
             services=services,
             redactor=redactor,
             has_oauth=document.auth is not None and document.auth.oauth is not None,
+            # The connection's own `auth` is checked at its own place: each upstream would report it again.
             problems=problems.at("auth") if config.auth is not None else Problems(NO_PLACES),
         )
     endpoint = Endpoint(

@@ -88,6 +88,7 @@ class OpenCall:
         except BaseException:
             self._questions -= 1
             if not self._questions:
+                # Not resume(), which waits for a place: a call that fails or is cancelled must get to its end.
                 self._permit.force_resume()
             raise
         self._questions -= 1
@@ -104,6 +105,7 @@ class OpenCall:
     async def finish(self) -> None:
         """Wait until all has been passed on."""
         if self._last is not None:
+            # A call that is cancelled here leaves the notifications that have begun to be passed on whole.
             await asyncio.shield(self._last)
 
     async def _after(self, before: asyncio.Task[None] | None, work: Callable[[], Awaitable[None]]) -> None:

@@ -97,8 +97,10 @@ class HttpChannel:
             NotMcpError: it is at another origin.
         """
         target = url.join(URL(location))
+        # The credentials of this server would go along.
         if origin_of(target) != origin_of(url):
             raise NotMcpError(f"{url.raw_host} redirects to another origin, {target.origin()}: write that as `url`")
+        # Only what the file names moves: an answer for another place says nothing of it.
         if url == self.url:
             self.url = target
         return target
@@ -135,6 +137,7 @@ class ChannelExchange:
             if authorization is None:
                 return await self._followed(self._fields)
             return await self._signed(authorization)
+        # `__aexit__` is not called where `__aenter__` raises: the connection must go back here.
         except BaseException as error:
             await self._leave()
             self._explain(error)

@@ -33,8 +33,10 @@ from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, RequestId, Response
 
 SESSION: Final = "Mcp-Session-Id"
+# 2025-06-18 basic/transports, "Sending Messages to the Server": a POST names both.
 _ACCEPT: Final = "application/json, text/event-stream"
 _EVENT_STREAM: Final = "text/event-stream"
+# Header fields that mirror the body of a request.
 _OF_A_REQUEST: Final = ("mcp-method", "mcp-name", "mcp-param-")
 _MAX_RESUMPTIONS: Final = 20
 """In a row without a message."""
@@ -149,6 +151,7 @@ class HttpLink:
         except EventTooLargeError as error:
             raise ConnectionLostError(f"sends {error}") from error
         except (aiohttp.ClientError, ConnectionError):
+            # Without the id of an event there is no place in the stream to come back to.
             if seen.event_id is None:
                 raise
         return None, seen
@@ -170,6 +173,7 @@ class HttpLink:
         found: Response | None = None
         for each in message.entries if isinstance(message, Batch) else (message,):
             if isinstance(each, Response):
+                # JSON-RPC 2.0 §5: an id that could not be read is null in the response.
                 if each.id == request_id or (alone and each.id is None and each.error is not None):
                     found = each
             elif not isinstance(each, InvalidMessageError):
@@ -198,11 +202,13 @@ class HttpLink:
     async def _stream(self, seen: "_Seen", fields: Mapping[str, str]) -> AsyncIterator[Answer | None]:
         """A GET stream; None where the server has none (405)."""
         resuming = {} if seen.event_id is None else {"Last-Event-ID": seen.event_id}
+        # A GET has no body that these fields could mirror.
         kept = {name: value for name, value in fields.items() if not name.lower().startswith(_OF_A_REQUEST)}
         headers = {"Accept": _EVENT_STREAM, **self._of_session(), **kept, **resuming}
         async with self._channel.exchange("GET", fields=headers) as answer:
             if answer.status == 200 and answer.media_type == _EVENT_STREAM:
                 yield answer
+            # 2025-06-18 basic/transports, "Listening for Messages from the Server": 405 says that there is no stream.
             elif answer.status in {405, 501}:
                 yield None
             else:
@@ -225,4 +231,5 @@ class _Seen:
         if event.id:
             self.event_id = event.id
         if event.retry_ms is not None:
+            # 2025-11-25 basic/transports: clients must respect `retry`. Bounded, as a caller waits meanwhile.
             self.retry = min(event.retry_ms / 1000, _MAX_PAUSE)

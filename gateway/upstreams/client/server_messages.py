@@ -89,6 +89,7 @@ class ServerMessages:
     def _call_of(self, during: RequestId | None) -> OpenCall | None:
         """The call that a message belongs to: that of its stream, or else the one that began last."""
         call = None if during is None else self.calls.get(during)
+        # Over stdio nothing tells which request a message belongs to: the newest is the best guess there is.
         return call or next(reversed(self.calls.values()), None)
 
     async def _answer(self, request: Request, during: RequestId | None) -> None:
@@ -102,6 +103,7 @@ class ServerMessages:
             await self._send(message)
 
     async def _answered(self, request: Request, during: RequestId | None) -> JsonObject:
+        # 2025-06-18 basic/utilities/ping: answered at once, with an empty result.
         if request.method == "ping":
             return {}
         capability = QUESTIONS.get(request.method)

@@ -78,6 +78,7 @@ class Session:
     @property
     def is_stateless(self) -> bool:
         """Whether the server keeps nothing between requests: modern, or Streamable HTTP without a session."""
+        # `HttpLink` alone has the attribute: with the other links the connection is the session.
         return self.era is Era.MODERN or getattr(self._link, "session_id", "") is None
 
     async def open(self, *, token: Credential | None, is_anonymous: bool) -> None:
@@ -139,6 +140,7 @@ class Session:
         )
         call = None if caller is None else OpenCall(caller, permit)
         if call is not None:
+            # Before it is sent: questions and progress may come before the response.
             self._incoming.calls[request_id] = call
         try:
             response = await self._link.request(outgoing)
@@ -187,6 +189,7 @@ class Session:
         """Watch a resource from now on."""
         if uri in self.subscribed:
             return
+        # Before the request: a second call meanwhile must not subscribe again.
         self.subscribed.add(uri)
         if self.era is Era.MODERN:
             self._watch()
@@ -210,6 +213,7 @@ class Session:
             {"protocolVersion": self.revision, "capabilities": self._declared, "clientInfo": CLIENT_INFO},
         )
         revision = result.get("protocolVersion")
+        # 2025-06-18 basic/lifecycle, "Version Negotiation": a client disconnects from a revision that it does not know.
         if revision not in LEGACY:
             raise NotMcpError(f"speaks the revision {revision!r}; known are {', '.join(LEGACY)}")
         self.revision = revision
@@ -267,6 +271,8 @@ class Session:
     def _with_meta(self, params: JsonObject, request_id: int, caller: Caller | None) -> JsonObject:
         fields: dict[str, Json] = {} if caller is None else dict(caller.meta)
         if caller is not None and caller.wants_progress:
+            # Ours, not the client's own: a token must be unique among the open requests of this session
+            # (2025-06-18 basic/utilities/progress).
             fields[meta.META_PROGRESS_TOKEN] = request_id
         if self.era is Era.MODERN:
             fields[meta.META_PROTOCOL_VERSION] = self.revision
@@ -282,6 +288,7 @@ class Session:
         if not self._link.has_fields:
             return {}
         fields = {} if caller is None else dict(caller.fields)
+        # 2025-06-18 basic/transports, "Protocol Version Header": on all requests after `initialize`.
         if method != "initialize":
             fields |= self._session_fields()
         if self.era is Era.MODERN:
@@ -296,6 +303,7 @@ class Session:
         """Have a legacy server log at the level that its client wants."""
         if self.era is Era.MODERN or level == self._log_level or "logging" not in self.capabilities:
             return
+        # Noted first: a server that refuses is not asked again with every call.
         self._log_level = level
         with suppress(RpcError):
             await self.request("logging/setLevel", {"level": level})

@@ -37,9 +37,11 @@ class SseLink:
         loop = asyncio.get_running_loop()
         self._inbox, self.closed, self._target = inbox, loop.create_future(), loop.create_future()
         self._reading = asyncio.create_task(self._read(), name="upstream stream")
+        # 2024-11-05 basic/transports: an `endpoint` event names the URI that messages are posted to.
         await self._target
 
     async def request(self, outgoing: Outgoing) -> Response:
+        # Before the POST: the response may come on the stream while that is still open.
         waiting = self._pending.expect(outgoing.id)
         try:
             await self._post(outgoing.message, outgoing.fields, outgoing)

@@ -88,6 +88,7 @@ class StdioLink:
     async def close(self) -> None:
         if self._running is None:
             return
+        # 2025-06-18 basic/lifecycle, "Shutdown": its input ends first, and only a server that stays is killed.
         self._input.close()
         await asyncio.wait([self._running], timeout=CLOSE_SECONDS)
         self._end("was ended")
@@ -119,6 +120,7 @@ class StdioLink:
     def _take(self, chunk: bytes) -> None:
         """Take a piece of what the child writes."""
         self._line += chunk
+        # Split only where a line ends: else a long one would be searched from its beginning with every chunk.
         if b"\n" not in chunk:
             if len(self._line) > MAX_LINE:
                 self._end(f"writes a line of more than {MAX_LINE // 2**20} MiB")
@@ -153,6 +155,7 @@ class StdioLink:
             self._end("writes what is not MCP to its standard output")
 
     def _end(self, reason: str) -> None:
+        # Noted first: what is cancelled would give a reason of its own.
         self._lost(reason)
         if self._running is not None:
             self._running.cancel()

@@ -58,6 +58,7 @@ class AddressGuard(msgspec.Struct, frozen=True):
             AddressRefusedError: it is spelled as an address that must not be connected to.
         """
         host = host.lower().rstrip(".")
+        # RFC 6761 §6.3: this name, and all names below it, mean loopback.
         if host.endswith("localhost"):
             self._check(_LOOPBACK)
         elif (address := _spelled_address(host)) is not None:
@@ -68,6 +69,7 @@ class AddressGuard(msgspec.Struct, frozen=True):
             return
         if address is None:
             raise AddressRefusedError("an address that cannot be read")
+        # Each form by itself: an allowed range does not let through the private addresses that are embedded in it.
         for form in _all_forms(address):
             kind = kind_of_private(form)
             if kind is not None and not any(form in network for network in self.allowed):
@@ -83,6 +85,7 @@ class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def guard_for(self, host: str) -> AddressGuard:
         """The guard for a request to `host`."""
+        # RFC 1034 §3.1: a dot at the end makes a name absolute; it is the same host.
         return _UNGUARDED if host.lower().rstrip(".") in self.hosts else self.guard
 
 
@@ -99,6 +102,7 @@ def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPo
     hosts: set[str] = set()
     for index, entry in enumerate(allow_private):
         try:
+            # RFC 3986 §3.2.2: URLs write IPv6 addresses in brackets.
             networks.add(ip_network(entry.strip("[]")))
         except ValueError as error:
             if "/" in entry:
@@ -154,6 +158,7 @@ _LOOPBACK: Final = IPv4Address("127.0.0.1")
 def _spelled_address(text: str) -> Address | None:
     """Read an address, also as only the system's resolver takes it: 0x7f.1 is what it will connect to."""
     try:
+        # RFC 4007 §11.2: a zone may follow a percent sign; it does not change the kind of the address.
         return ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
         try:

@@ -63,10 +63,12 @@ def _encoded_form(fields: JsonObject) -> bytes:
     pairs, room = [], MAX_FORM_BYTES
     for name, member in fields.items():
         for pair in _pairs(name, member, is_inner=False):
+            # Counted pair by pair, so that a form that is too long is never built.
             room -= len(pair[0]) + len(pair[1]) + 2
             if room < 0:
                 raise ExecutionError(f"the form would be over {MAX_FORM_BYTES // 2**20} MiB")
             pairs.append(pair)
+    # RFC 8259 §8.2: a JSON string may hold half a surrogate pair, which UTF-8 cannot write.
     return urlencode(pairs, errors="replace").encode()
 
 
@@ -74,6 +76,7 @@ def _pairs(name: str, value: Json, *, is_inner: bool) -> Iterator[tuple[str, str
     match value:
         case None:
             return
+        # Before Mapping, because a file argument is one.
         case FileArgument():
             yield name, value.base64
         case Mapping():

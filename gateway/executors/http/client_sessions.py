@@ -40,6 +40,7 @@ def _open(
     profile: ClientProfile, lookups: DaemonThreadPool, *observed_by: aiohttp.TraceConfig
 ) -> aiohttp.ClientSession:
     connector = BoundedConnector(
+        # Calls are limited by `concurrency`; in a second queue here they would wait unseen.
         limit=0,
         resolver=DaemonResolver(lookups),
         socket_factory=profile.guard.open_socket,
@@ -69,6 +70,7 @@ class BoundedConnector(aiohttp.TCPConnector):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         handler: type[ResponseHandler] = _BoundedHandler
+        # After `super().__init__`, which sets its own.
         self._factory = partial(handler, loop=self._loop)
 
 
@@ -80,6 +82,7 @@ class _BoundedHandler(ResponseHandler):
         if self._interim <= MAX_INTERIM:
             super().feed_data(data, size)
         elif self.transport is not None and not self.transport.is_closing():
+            # First the reason: after `abort` alone it would be a server that hung up.
             self.set_exception(HttpProcessingError(message="too many interim responses"))
             self.transport.abort()
 
@@ -110,6 +113,7 @@ class DaemonResolver(AbstractResolver):
 
 def _look_up(host: str, port: int, family: int) -> list[ResolveResult]:
     try:
+        # Without a socket type, each address would come once for each type.
         infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
     except UnicodeError as error:  # a label that is empty or over 63 characters
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from error

@@ -101,4 +101,5 @@ class HttpClients:
         unused = [profile for profile, pool in self._pools.items() if not pool.users]
         for profile in unused[: max(0, len(self._pools) + 1 - MAX_POOLS)]:
             session = self._pools.pop(profile).session
+            # Not awaited: were there a wait between look-up and entry, `pool` could open two for one profile.
             self._closing.begin(session.close(), name="close a pool of connections")

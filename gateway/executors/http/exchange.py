@@ -52,6 +52,7 @@ class Answer(msgspec.Struct, frozen=True):
         chunks, size = [], 0
         while not self.content.at_eof():
             chunk = await self.content.readany()
+            # aiohttp has decompressed it: a small answer that unpacks to gigabytes ends here.
             size += len(chunk)
             if size > max_bytes:
                 raise BodyTooLargeError
@@ -103,6 +104,7 @@ class Pool:
         key = (url.scheme, url.raw_authority)
         target = self._targets.get(key)
         if target is None:
+            # Hosts may come from arguments. A target is cheap to make again, so no order of use is kept.
             if len(self._targets) >= _MAX_TARGETS:
                 self._targets.clear()
             target = self._targets[key] = self._make(url)
@@ -114,6 +116,7 @@ class Pool:
         return await connector.connect(target.request, [], _NO_TIMEOUT)
 
     def _make(self, url: URL) -> Target:
+        # Without its user, of which aiohttp would make the field Authorization.
         request = aiohttp.ClientRequest(
             "GET", url.with_user(None), headers={"User-Agent": USER_AGENT}, proxy=self._proxy
         )
@@ -144,6 +147,7 @@ class Exchange:
 
     async def __aenter__(self) -> Answer:
         """Raises: aiohttp.ClientError: there is no answer."""
+        # Before it connects: a pool without users may be closed to make room for another.
         self._pool.users += 1
         try:
             return await self._sent()
@@ -156,6 +160,7 @@ class Exchange:
         connection, self._connection = self._connection, None
         if connection is not None:
             transport = connection.transport
+            # `release` drops connections whose answer was not read to its end, but overlooks what is still unsent.
             if transport is not None and transport.get_write_buffer_size():
                 connection.close()
             else:
@@ -169,6 +174,7 @@ class Exchange:
             connection = await pool.connect(target)
             try:
                 answer = await self._answer(connection, target)
+            # RFC 9112 §9.3.1: a server may close a kept connection at the moment at which it is taken from the pool.
             except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
                 connection.close()
                 if not may_repeat:
@@ -185,6 +191,7 @@ class Exchange:
         protocol = connection.protocol
         if protocol is None or protocol.transport is None:
             raise aiohttp.ServerDisconnectedError
+        # RFC 9112 §6.3: an answer to HEAD has no body; one without a length ends with its connection.
         protocol.set_response_params(skip_payload=self._method == "HEAD", read_until_eof=True)
         # One write: a head and a body that are sent apart are two segments, and two turns of the server.
         protocol.transport.write(self._head(target) + (self._body or b""))
@@ -196,6 +203,7 @@ class Exchange:
         try:
             while True:
                 message, content = await protocol.read()
+                # RFC 9110 §15.2.2: after 101 the connection speaks another protocol, so that no final answer follows.
                 if message.code >= 200 or message.code == 101:
                     return message, content
         except HttpProcessingError as error:
@@ -208,11 +216,14 @@ class Exchange:
         for name, value in self._headers:
             fields[name.lower()] = f"{name}: {value}"
         if body is not None or method not in _WITHOUT_BODY:
+            # RFC 9110 §8.6: POST and its like say a length of 0, too.
             fields.setdefault("content-length", f"Content-Length: {len(body or b'')}")
         lines = [f"{method} {url if target.is_absolute else url.raw_path_qs} HTTP/1.1", *fields.values()]
+        # aiohttp adds it when it connects, after `fields` was made. In a tunnel only CONNECT carries it.
         if target.is_absolute and (authorization := target.request.headers.get("Proxy-Authorization")) is not None:
             lines.append(f"Proxy-Authorization: {authorization}")
         head = "\r\n".join(lines)
+        # Request splitting: whoever wrote the fields (RFC 9110 §5.5: no CR, LF or NUL), none begins another line.
         if not head.count("\r") == head.count("\n") == len(lines) - 1 or "\0" in head:
             raise ValueError("a header field holds a line break")
         return f"{head}\r\n\r\n".encode("utf-8", "surrogateescape")

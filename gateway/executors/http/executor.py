@@ -73,6 +73,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         """
         token = invocation.access_token if self.authorization and self.authorization.is_per_caller else None
         secret = "" if token is None else token.secret
+        # `repr` quotes and escapes, so that no two pairs are written alike.
         return hashlib.sha256(repr((self.request.render(invocation).key, secret)).encode()).digest()
 
     def explain(self, invocation: Invocation) -> Explanation:
@@ -92,6 +93,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         while True:
             result = await self._attempt(request, invocation)
             pause = self._pause_after(result, attempt)
+            # Beyond the deadline the last answer says more than a timeout would.
             if pause is None or asyncio.get_running_loop().time() + pause >= invocation.deadline.at:
                 break
             await asyncio.sleep(pause)
@@ -109,6 +111,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         token = invocation.access_token
         header = await self.authorization.header(token, deadline=deadline)
         result = await self._send(_authorized(request, header), invocation, deadline=deadline)
+        # RFC 9110 §15.5.2: a request that is answered 401 has not been applied, so any method may be sent once more.
         if isinstance(result, Response) and result.status == 401 and self.authorization.reject(header, token):
             header = await self.authorization.header(token, deadline=deadline)
             result = await self._send(_authorized(request, header), invocation, deadline=deadline)
@@ -120,6 +123,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         ) as step:
             try:
                 response = await self.sender.send(_traced(request, step.context), deadline=deadline)
+            # Returned, because another attempt may follow; any other ExecutionError ends the call.
             except (ConnectionFailedError, DeadlineExceededError) as error:
                 step.fail("connection")
                 return error
@@ -155,6 +159,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             said.append(f"Location: {location}")
         # Masked before it is cut, lest half a secret remain.
         text = response.body[: 16 * MAX_EXCERPT].decode(errors="replace")
+        # Where the rest is missing, `head` leaves out as much at the end as a torn secret could be.
         clean = self.sanitizer.text if len(response.body) <= 16 * MAX_EXCERPT else self.sanitizer.head
         excerpt = clean(text).strip()
         if len(excerpt) > MAX_EXCERPT:
@@ -273,6 +278,7 @@ def _find_connection(
         return None
     if name not in connections:
         scope.at("connection").problems.error(f"there is no connection `{name}`{did_you_mean(name, [*connections])}")
+        # RFC 6761 §6.4: a name that never resolves. With it the rest of the block is checked all the same.
         return name, Connection(base_url="https://invalid")
     return name, connections[name]
 

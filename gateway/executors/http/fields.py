@@ -63,6 +63,7 @@ _BREAKS_A_FIELD: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 def checked_value(name: str, value: str) -> str:
     if _BREAKS_A_FIELD.search(value):
         raise ExecutionError(f"the value for the header `{name}` holds a line break or another control character")
+    # RFC 9110 §5.5: whitespace at either end is no part of a field value.
     return value.strip(" \t")
 
 

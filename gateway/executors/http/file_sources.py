@@ -18,6 +18,7 @@ from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED
 from gateway.language.templates.templating import TextTemplate, compile_text, has_expressions
 
+# RFC 6838 §4.2: type and subtype have at most 127 characters each.
 _MEDIA_TYPE: Final = re.compile(
     r"""[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}(?:[ ]?;[ ]?[\w!#$&^.+-]+=(?:[\w!#$&^.+/-]+|"[^"\\\x00-\x1f\x7f]*"))*""",
     re.ASCII,
@@ -114,6 +115,7 @@ def rendered_media_type(template: TextTemplate | None, arguments: JsonObject) ->
 
 def base_name(name: str) -> str:
     """The file name without directories, of whichever system."""
+    # RFC 7578 §4.2: a path must not reach the receiver. The end is kept, for the suffix says the type.
     return re.split(r"[/\\]", name)[-1][-_MAX_NAME:] or "file"
 
 

@@ -73,6 +73,7 @@ def _head(part: PartContent, boundary: str) -> bytes:
     lines = [f"--{boundary}", f"Content-Disposition: {disposition}"]
     if part.media_type is not None:
         lines.append(f"Content-Type: {part.media_type}")
+    # RFC 8259 §8.2: a JSON string may hold half a surrogate pair, which UTF-8 cannot write.
     return ("\r\n".join(lines) + "\r\n\r\n").encode(errors="replace")
 
 
@@ -94,6 +95,7 @@ class _ValuePart(msgspec.Struct, frozen=True, kw_only=True):
             elif isinstance(item, Mapping | list):
                 yield PartContent(field=field, data=json_of(json_with_files(item)).encode(), media_type=JSON)
             elif item is not None and item is not UNDEFINED:
+                # RFC 7578 §4.4: a part that names no type is text/plain.
                 yield PartContent(field=field, data=text_of(item).encode(errors="replace"))
 
 

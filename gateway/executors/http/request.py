@@ -109,6 +109,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
                     name=field.name, value=checked_value(field.name, value), is_bound=field.is_bound
                 )
         if self.cookies and (cookies := self._cookies(invocation.arguments)):
+            # RFC 6265 §5.4: a request has one field Cookie at most.
             sent = [headers["cookie"].value, *cookies] if "cookie" in headers else cookies
             headers["cookie"] = Header(name="Cookie", value=checked_value("Cookie", "; ".join(sent)), is_bound=True)
         return headers
@@ -124,6 +125,7 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
         pairs = "&".join(f"{name}={value}" for name, value in pairs_of(query, arguments, written=written))
         text += ("&" if "?" in text else "?") + pairs if pairs else ""
     try:
+        # As it is: yarl would otherwise resolve `%2e%2e`, and a value would leave its path segment.
         return URL(text, encoded=True)
     except ValueError as error:
         raise ExecutionError(f"the URL is not valid: {error}") from error
@@ -140,6 +142,7 @@ def compile_request(
         beside = replace(scope, problems=scope.problems.root.at("connections", name))
         base_url = shared.base_url if base_url_problem(shared.base_url) is None else "https://invalid"
         query.add(shared.query, beside.at("query"))
+        # Bound, whatever their names: they were given for this service, and no redirect carries them elsewhere.
         headers.add(shared.headers, beside.at("headers"), check=check_header, is_bound=True)
     query.add(config.query, scope.at("query"))
     headers.add(config.headers, scope.at("headers"), check=check_header, style="simple")

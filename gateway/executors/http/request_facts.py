@@ -80,6 +80,7 @@ def steps_of_requests() -> aiohttp.TraceConfig:
 async def _begin(
     _session: aiohttp.ClientSession, request: SimpleNamespace, sent: aiohttp.TraceRequestStartParams
 ) -> None:
+    # aiohttp reports the beginning and the end to different callbacks, so the step cannot be a `with` block.
     request.steps = steps = ExitStack()
     begun = CURRENT.get().step(sent.method, kind="client", facts=span_attributes(sent.method, sent.url))
     request.step = step = steps.enter_context(begun)

@@ -52,6 +52,7 @@ def pause_before(attempt: int, *, dice: float, headers: Mapping[str, str], now: 
     `dice` is between 0 and 1.
     """
     longest = min(_FIRST_PAUSE * 2 ** min(attempt - 2, 10), _MAX_PAUSE)
+    # At least half of it, the rest at random: callers that failed together must not come back together.
     jittered = longest * (0.5 + dice / 2)
     asked = _retry_after(headers.get("Retry-After", ""), now)
     return jittered if asked is None else max(asked, 0.0)
@@ -60,10 +61,12 @@ def pause_before(attempt: int, *, dice: float, headers: Mapping[str, str], now: 
 def _retry_after(value: str, now: datetime) -> float | None:
     """Read RFC 9110 §10.2.3: seconds, or a date."""
     value = value.strip()
+    # `isdigit` alone is true of `²`, too, which `float` refuses.
     if value.isascii() and value.isdigit():
         return float(value)
     try:
         when = parsedate_to_datetime(value)
     except ValueError:
         return None
+    # RFC 9110 §5.6.7: dates are in GMT, and the obsolete asctime form does not say so.
     return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - now).total_seconds()

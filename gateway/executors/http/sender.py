@@ -80,6 +80,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
             answer = await self._hop(request, is_home=is_home)
             if isinstance(answer, Response):
                 return answer
+            # Back at the first origin the client certificate is used again; dropped header fields stay dropped.
             request, is_home = answer, origin_of(answer.url) == origin_of(home)
         raise ExecutionError(f"{home.raw_host} redirects more than {self.max_redirects} times (follow_redirects)")
 
@@ -197,6 +198,7 @@ def _target(base: URL, location: str) -> URL:
         target = base.join(URL(location)).with_fragment(None)
         if target.scheme not in {"http", "https"} or not _HOST.fullmatch(target.raw_host or ""):
             raise ExecutionError(f"{base.raw_host} redirects to what is not a web address")
+        # RFC 9110 §4.2.4: a server does not choose the credentials of the next request.
         target = target.with_user(None)
     except ValueError as error:
         raise ExecutionError(f"{base.raw_host} redirects to what is not a URL") from error
@@ -215,6 +217,7 @@ class ConnectionFailedError(ExecutionError):
 
 def explained(error: Exception, *, host: str) -> ExecutionError:
     """Turn what the client library raised into words for the model: never a URL, a header or a traceback."""
+    # aiohttp wraps what opening a socket raises; the checks for a proxy raise it as it is.
     refused = error if isinstance(error, AddressRefusedError) else getattr(error, "os_error", None)
     if isinstance(refused, AddressRefusedError):
         return ExecutionError(
@@ -259,6 +262,7 @@ def _url(_error: aiohttp.InvalidURL, host: str) -> ExecutionError:
 
 
 def _system_text(error: OSError) -> str:
+    # Errors of getaddrinfo have numbers of their own, on Linux below zero.
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else "no connection"
 
 

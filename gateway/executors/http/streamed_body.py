@@ -56,9 +56,11 @@ class StreamedBody(msgspec.Struct, frozen=True, kw_only=True):
         digest = hashlib.sha256()
         for piece in self.pieces:
             if isinstance(piece, DiskFile):
+                # Size and time stand for the bytes, which would otherwise be read once more.
                 said = repr((piece.path, piece.size, piece.modified_ns)).encode()
             else:
                 said = piece.replace(self.boundary, b"") if self.boundary else piece
+            # Each by its digest, of one length: no byte can move from one piece to the next unnoticed.
             digest.update(hashlib.sha256(said).digest())
         return digest.hexdigest()
 
@@ -107,6 +109,7 @@ async def streamed(
         ):
             yield Answer(answer.status, answer.reason or "", answer.headers, answer.content)
     except aiohttp.ClientError as error:
+        # aiohttp reports a body that cannot be written as a connection that failed.
         if data.error is not None:
             raise data.error from error
         raise
@@ -117,6 +120,7 @@ class _PiecesPayload(Payload):
 
     def __init__(self, body: StreamedBody) -> None:
         super().__init__(body)
+        # aiohttp sends Content-Length for a payload that has a size, and chunks otherwise.
         self._size = body.size
         self._pieces: Final = body.pieces
         self.error: ExecutionError | None = None

@@ -60,6 +60,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
             case Mapping():
                 between = "=" if self.explodes else ","
                 return ",".join(
+                    # Not exploded, one comma stands between name and value.
                     _without(f"{key}{between}{text_of(item)}", ",", name, least=1 if between == "," else 0)
                     for key, item in _given(value)
                 )
@@ -70,6 +71,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
 
     def _pairs(self, name: str, value: Json, encode: Encode, *, taken: Container[str]) -> list[Pair]:
         match value:
+            # OpenAPI 3.1, "Style Examples": the members become fields, and the name of the object itself is not sent.
             case Mapping() if self.explodes:
                 return [(encode(_own(key, name, taken)), encode(text_of(item))) for key, item in _given(value)]
             case Mapping():
@@ -78,6 +80,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
             case list() if self.explodes:
                 return [(_percent(name), encode(text_of(item))) for item in value]
             case list():
+                # RFC 6570 §2.3: a list without members counts as undefined.
                 return [(_percent(name), self._joined(name, list(map(text_of, value)), encode))] if value else []
             case _:
                 return [(_percent(name), encode(text_of(value)))]
@@ -86,6 +89,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
         delimiter = _DELIMITERS.get(self.name, ",")
         if delimiter == ",":  # stays as it is between encoded items, as in RFC 6570
             return ",".join(map(encode, texts))
+        # The delimiter itself is sent encoded, so within an item it could not be told apart.
         return _percent(delimiter).join(encode(_without(text, delimiter, name)) for text in texts)
 
 
@@ -97,6 +101,7 @@ def style_of(config: StyledValue, *, default: str = "form") -> Style:
 
 
 def _given(value: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
+    # RFC 6570 §2.3: null is undefined, and an undefined member is left out.
     return ((key, item) for key, item in value.items() if item is not None)
 
 
@@ -116,6 +121,7 @@ def _deep(path: str, value: Json) -> Iterator[Pair]:
 
 
 def _own(key: str, name: str, taken: Container[str]) -> str:
+    # Otherwise a caller's key could override a field whose value the file fixes.
     if key in taken:
         raise ExecutionError(f"`{key}` cannot be a member of `{name}`: the request has a field of that name already")
     return key

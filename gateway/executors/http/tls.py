@@ -18,6 +18,7 @@ class ClientTrust:
     """A ready TLS context. Two are equal if they were made from the same bytes."""
 
     digest: str
+    # Contexts compare by identity: each reload of the same files would open another pool.
     context: ssl.SSLContext = field(compare=False)
 
 
@@ -36,6 +37,7 @@ def compile_tls(tls: ClientTls | None, problems: Problems) -> ClientIdentity:
         return ClientIdentity()
     if tls.key is not None and tls.cert is None:
         problems.at("key").error("goes with `cert`")
+    # An origin that a redirect chose must not learn who this client is.
     elsewhere = _trust(tls.ca, None, None, problems) if tls.ca else None
     here = _trust(tls.ca, tls.cert, tls.key, problems) if tls.cert else elsewhere
     return ClientIdentity(here=here, elsewhere=elsewhere)
@@ -60,6 +62,7 @@ def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems
     return None
 
 
+# The digest is there for the cache: a renewed file has the same path.
 @lru_cache(maxsize=64)
 def _context(
     _digest: bytes, ca: Path | None = None, cert: Path | None = None, key: Path | None = None

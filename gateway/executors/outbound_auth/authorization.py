@@ -65,11 +65,13 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return _bearer(token)
 
     def reject(self, header: str, caller_token: Credential | None) -> bool:
+        # Compared with what was sent: by the time of the 401 another call may have fetched a new token.
         key = self._key_of(caller_token if self.is_per_caller else None)
         self.outbound.tokens.discard(key, lambda token: _bearer(token) == header)
         return True
 
     def _key_of(self, subject: Credential | None) -> bytes:
+        # The key has one length, so that no two pairs of key and token are joined to the same bytes.
         return self.key if subject is None else hashlib.sha256(self.key + subject.secret.encode()).digest()
 
     async def _fetch(self, subject: Credential | None) -> tuple[AccessToken, float]:

@@ -92,6 +92,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
         summary=f"{kind} ({where})",
         is_per_caller=isinstance(config, TokenExchange),
         client=client,
+        # A digest of all of it, secret included: with a changed `auth` no old token is used.
         key=hashlib.sha256(f"{kind} {config.model_dump_json()} {where}".encode()).digest(),
         outbound=services.outbound_tokens,
         threads=services.worker_threads,

@@ -54,6 +54,7 @@ async def discover(issuer: str, sender: Sender) -> ServerMetadata:
     """
     url, found = await _first(metadata_urls(issuer), sender, what=f"{issuer} has no metadata at a well-known place")
     named = found.get("issuer")
+    # RFC 8414 §3.3: identical, not merely equivalent.
     if named != issuer:
         raise ExecutionError(f"{url} is the metadata of another issuer than {issuer}")
     token_url = found.get("token_endpoint")
@@ -78,6 +79,7 @@ async def discover_of_service(service_url: str, sender: Sender) -> ServerMetadat
     urls = _resource_metadata_urls(service_url)
     url, found = await _first(urls if named is None else iter((named,)), sender, what=what)
     resource = found.get("resource")
+    # RFC 9728 §3.3: otherwise a document could have tokens issued for somebody else's service.
     if not isinstance(resource, str) or not _is_of(resource, service_url):
         raise ExecutionError(f"{url} is the metadata of another service than {service_url}")
     issuer = next(iter(_strings(found.get("authorization_servers"))), "")
@@ -122,6 +124,7 @@ async def _named_metadata_url(service_url: str, sender: Sender) -> str | None:
         for name, quoted, token in _AUTH_PARAM.findall(field):
             if name.lower() != "resource_metadata":
                 continue
+            # RFC 9110 §5.6.4: within quotes a backslash stands before a character that means itself.
             url = re.sub(r"\\(.)", r"\1", quoted) or token
             if not _is_trustworthy(url):
                 raise ExecutionError(f"{service_url} names {url} for its metadata, which is no https URL")
@@ -143,6 +146,7 @@ def _is_of(resource: str, service_url: str) -> bool:
     one, other = urlsplit(resource), urlsplit(service_url)
     if (one.scheme, one.netloc.lower()) != (other.scheme, other.netloc.lower()) or one.query:
         return False
+    # Both with a slash at the end, lest `/api` be taken for the parent of `/apis`.
     return f"{other.path.rstrip('/')}/".startswith(f"{one.path.rstrip('/')}/")
 
 

@@ -62,6 +62,7 @@ class SharedFetches(Generic[V]):
             raise ExecutionError("The server stopped before this was done")
         result = task.result()
         if isinstance(result, ExecutionError):
+            # One for each who waits: a traceback grows with every raising of the same exception.
             raise ExecutionError(str(result)) from result
         return result
 
@@ -75,9 +76,11 @@ class SharedFetches(Generic[V]):
         try:
             value, seconds = await fetch()
         except ExecutionError as error:
+            # Returned, because an exception that nobody waits for any more would be logged as never retrieved.
             return error
         finally:
             del self._running[key]
+        # No await since `_running` lost it: the next who asks finds the value, and fetches no second one.
         if seconds > 0:
             self._kept.put(key, value, expires=self._clock() + seconds)
         return value

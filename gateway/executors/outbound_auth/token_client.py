@@ -34,6 +34,7 @@ from gateway.json_types import Json
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - RFC 8693 §3, no secret
 _JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+# Wider than `b64token` of RFC 6750 §2.1: whatever can stand in the field is passed on.
 _SENDABLE: Final = re.compile(r"[\x21-\x7e]+")
 _LIFETIME: Final = 300.0
 """Seconds that a token is kept of which the server does not say when it expires."""
@@ -126,11 +127,13 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
                 form["audience"] = config.audience
         if config.scopes:
             form["scope"] = " ".join(config.scopes)
+        # RFC 8707 §2: by it the server can restrict the token to this service.
         resource = config.resource or server.resource
         return form if resource is None else {**form, "resource": resource}
 
     def _failure(self, reason: str, *, secrets: Redactor | None = None) -> ExecutionError:
         text = self.sanitizer.text(reason)
+        # A caller's token, an assertion and an encoded Basic pair stand in no file: the sanitizer does not know them.
         text = text if secrets is None else secrets.text(text)
         shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
         return ExecutionError(f"The gateway cannot sign in: {shown}")
@@ -191,6 +194,7 @@ class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
         methods = server.auth_methods
         if "client_secret_post" in methods and "client_secret_basic" not in methods:
             return {"client_id": self.client_id, "client_secret": self.secret}, None
+        # RFC 6749 §2.3.1: both are form-encoded (appendix B) before they become a user name and a password.
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
         return {}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"
 
@@ -206,6 +210,7 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
             "iss": self.client_id,
             "sub": self.client_id,
             "aud": server.token_url,  # RFC 7523 §3: a single string, which more servers take than a list
+            # RFC 7523 §3: a server may refuse an id that it has seen.
             "jti": secrets.token_urlsafe(24),
             "iat": now,
             "exp": now + _ASSERTION_SECONDS,

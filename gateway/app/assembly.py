@@ -107,6 +107,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
         keeps_places=keeps_places,
     )
     stack.push_async_callback(pipeline.close)
+    # Before the file is compiled: what is logged of that may hold its secrets.
     logs.mask = partial(_masked, pipeline)
     await pipeline.open(loaded)
     call_metrics, recent_clients = CallMetrics(), RecentClients()
@@ -152,6 +153,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     dispatcher.tasks.runner.cancelled = lambda task: upstreams.give_up(decode_memory(task.memory).results)
     pipeline.store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     pipeline.store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
+    # Closed before all of the above: no reload begins while the rest ends.
     stack.push_async_callback(reloader.close)
     return components
 

@@ -87,6 +87,7 @@ class CatalogAgreement:
             async with asyncio.timeout(_FOLLOW_SECONDS):
                 await self._forget_dead()
                 await self._is_agreed.wait()
+        # Before it announces: from here on `_compare` announces what differed until now.
         self._following = None
         self._notifier.announce_held()
         self._owed = self._differing

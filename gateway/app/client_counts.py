@@ -33,12 +33,14 @@ class RecentClients:
         """Calls and the time of the last one, by revision, transport and name; the client seen longest ago first."""
 
     def began(self, call: Call) -> None:
+        # A client with a session is counted by that, however little it calls.
         if call.session_id is not None:
             return
         client, now = (call.revision, call.binding, title_of(call.client_info)), self._clock()
         calls, last = self._calls.pop(client, _NEVER)
         self._calls[client] = (calls + 1 if now - last < RECENT_SECONDS else 1), now
         if len(self._calls) > _REMEMBERED:
+            # A name is what the client says it is: one that makes them up must not fill the memory.
             del self._calls[next(iter(self._calls))]
 
     def ended(self, call: Call, ending: CallResult) -> None:

@@ -116,6 +116,7 @@ class Gateway:
         self._inherited = take_sockets() if self._worker is None else self._worker.sockets
         async with AsyncExitStack() as stack:
             await self._prepare(stack)
+            # Only now: where the start fails or is cancelled, `stack` closes what it had begun.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 
@@ -139,6 +140,7 @@ class Gateway:
         seconds = self._settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
 
         def exit_now() -> None:
+            # Children would outlive os._exit().
             self._components.services.processes.kill_all()
             on_exit()
 
@@ -150,6 +152,7 @@ class Gateway:
             on_stop_signals(self._leave_sockets, watchdog=watchdog, seconds=seconds, signals=[signal.SIGUSR2])
         await self.start()
         await self._stop_wanted.wait()
+        # Again: the end of standard input, or of the supervisor, is no signal, and nothing has armed it then.
         watchdog.arm(seconds=seconds)
         await self.stop()
 

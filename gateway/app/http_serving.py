@@ -92,6 +92,7 @@ async def open_http(
         ConfigError: an address cannot be listened on, or must not be without authentication.
     """
     main, admin = _main_address(settings, served, inherited), _admin_address(served, inherited)
+    # Both are checked before either is open.
     for where in filter(None, (admin, main)):
         _require_auth_or_loopback(where, settings, served)
     await server.open(stack, main, admin=admin)

@@ -42,6 +42,7 @@ class JsonFetcher:
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> Json:
+    # encoded=True: the URL is sent as it is written, and nothing in its path is normalised.
     async with session.get(URL(url, encoded=True), headers=_ACCEPT, allow_redirects=False) as response:
         # 4xx is an answer: the other well-known place of the metadata is tried (RFC 8414 §3.1). 5xx may pass.
         if 400 <= response.status < 500:

@@ -117,6 +117,7 @@ class Listeners:
     async def drain(self, seconds: float) -> None:
         """Begin nothing that lasts, let load balancers notice, and give the calls in flight this long to end."""
         notice = 0.0 if self.http is None else await self._stop_accepting(self.http, seconds)
+        # Streams would last as long as their clients: they end, and clients come back to whoever serves next.
         self._dispatcher.notifier.close()
         async with asyncio.TaskGroup() as group:
             if self.http is not None:

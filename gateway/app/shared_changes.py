@@ -22,6 +22,7 @@ from gateway.state.replica import Replica
 log: Final = structlog.get_logger()
 
 _KIND: Final = "announcement"
+# Three refreshes long: one that the store misses does not switch anything on again.
 _KEPT_SECONDS: Final = 60
 _REFRESH_SECONDS: Final = 20.0
 _LISTS: Final[dict[str, ListKind]] = {"tools": "tools", "prompts": "prompts", "resources": "resources"}

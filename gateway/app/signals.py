@@ -47,6 +47,7 @@ class ExitWatchdog:
         while (remaining := first[0] - time.monotonic()) > 0:
             with suppress(Empty):
                 first = min(first, self._deadlines.get(timeout=remaining))
+        # Not by the log: what hangs may hold its locks.
         os.write(2, b"mcp-gateway: something in a plugin does not end; leaving without it\n")
         self.exit_now(first[1])
 
@@ -67,12 +68,14 @@ def on_stop_signals(
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal was_signalled
         if was_signalled:
+            # As a shell reports the death by a signal. In the handler itself: the loop may be what hangs.
             watchdog.exit_now(128 + number)
         was_signalled = True
         watchdog.arm(seconds=seconds)
         if not loop.is_closed():
             loop.call_soon_threadsafe(stop)
 
+    # signal.signal() raises ValueError in any other thread.
     if threading.current_thread() is threading.main_thread():
         for number in signals:
             if came_early(signal.signal(number, handle)):
@@ -122,4 +125,5 @@ def on_sighup(reload: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
+        # None: the handler before was not installed from Python, and cannot be put back (signal.signal).
         signal.signal(signal.SIGHUP, signal.SIG_DFL if before is None else before)

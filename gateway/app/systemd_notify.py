@@ -18,6 +18,7 @@ class ServiceManager:
         """Remove the variables from the environment: a child of a tool must not notify in the daemon's name."""
         self._address: Final = environ.pop("NOTIFY_SOCKET", "")
         period, process = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
+        # sd_watchdog_enabled(3): variables that name another process are not for this one.
         is_ours = process in {"", str(os.getpid())} and period.isascii() and period.isdigit()
         self._watchdog_seconds: Final = int(period) / _MICROSECONDS if is_ours else 0.0
 
@@ -49,6 +50,7 @@ class ServiceManager:
     async def _feed_watchdog(self) -> None:
         while True:
             self._notify("WATCHDOG=1")
+            # sd_watchdog_enabled(3) recommends half of the time.
             await asyncio.sleep(self._watchdog_seconds / 2)
 
     def _notify(self, *lines: str) -> None:
@@ -58,4 +60,5 @@ class ServiceManager:
         # unix(7): a leading `@` stands for the NUL byte of an abstract address.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            # MSG_DONTWAIT: a service manager that does not read must not hold the event loop.
             sender.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, address)

@@ -72,6 +72,7 @@ class UpstreamMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(UPSTREAM_SECONDS.name, UPSTREAM_SECONDS.meaning, labels=UPSTREAM_SECONDS.labels)
+        # A copy: this thread reads while the event loop may reload.
         for name, server in list(self._upstreams.servers.items()):
             family.add_metric((name,), buckets(server.pool.within), server.pool.seconds)
         yield family

@@ -48,6 +48,7 @@ class AllWorkers:
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
         """The metrics of all."""
+        # Plain text from each, which `metrics_of_all` can parse; the form that was asked for is made of the whole.
         (own, _), found = await asyncio.gather(self._metrics.exposition(_PLAIN), self._siblings.ask("GET", "/metrics"))
         texts = [own.decode(), *(each for each in found.values() if isinstance(each, str))]
         return await asyncio.to_thread(metrics_of_all, texts, accept)

@@ -103,6 +103,7 @@ def _added(before: JsonObject, use: JsonObject) -> JsonObject:
     bounds = (before["limit"], use["limit"])
     used = before["used"] + use["used"]
     if use.get("shared") or before.get("shared"):
+        # One store counts for all: its limit is not one for each worker.
         return {"used": used, "limit": use["limit"]}
     return {"used": used, "limit": None if None in bounds else sum(bounds)}
 

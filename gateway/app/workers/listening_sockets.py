@@ -38,6 +38,7 @@ async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
     except OSError as error:
         raise ConfigError([Problem(message=reason_of(error, address), path=source)]) from error
     try:
+        # Copies: closing the server closes its own descriptors.
         return tuple(socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets)
     finally:
         server.close()

@@ -36,6 +36,7 @@ class Siblings:
         return sorted(int(name) for name in names if name.isdigit())
 
     async def _ask_one(self, number: int, method: str, path: str, seconds: float) -> Json:
+        # No connection is kept: the worker behind it may have been replaced since.
         connector = aiohttp.UnixConnector(path=str(self._directory / f"{number}{_SUFFIX}"))
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:

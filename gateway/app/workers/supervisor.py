@@ -153,6 +153,7 @@ class Supervisor:
         self._running.add(process)
         self._begin(f"end of process {process.pid}", self._forget(process))
         self._begin(f"silence of process {process.pid}", self._kill_silent(process))
+        # `_stop` has signalled those that ran, while this one was being started.
         if self._stopping.is_set():
             process.send(self._stop_signal)
         return process
@@ -231,6 +232,7 @@ class Supervisor:
             signal.SIGUSR2: self._replace,
         }
         for number, handle in handlers.items():
+            # Read before it is replaced: the handler of the start knows whether a signal came already.
             before = signal.getsignal(number)
             asyncio.get_running_loop().add_signal_handler(number, handle)
             if came_early(before):

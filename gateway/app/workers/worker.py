@@ -82,6 +82,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
             while True:
                 await asyncio.sleep(_ALIVE_SECONDS)
                 writer.write(_ALIVE)
+                # Bounded by it: a supervisor that is stopped reads nothing, and the buffer must not grow.
                 await writer.drain()
 
     async def _watch(self, reader: asyncio.StreamReader, on_loss: Callable[[], None]) -> None:
@@ -101,6 +102,7 @@ def take_worker(environ: MutableMapping[str, str]) -> Worker | None:
     if not given:
         return None
     worker = msgspec.json.decode(given, type=Worker)
+    # A copied environment, or a supervisor that has ended meanwhile: its descriptors are not to be touched.
     if worker.supervisor != os.getppid():
         return None
     # A child of a tool must not keep the listener open after the daemon has ended.

@@ -47,6 +47,7 @@ class WorkerProcess:
             OSError: no process can be started.
         """
         ours, theirs = socket.socketpair()
+        # loop.sock_recv() needs a socket that does not block.
         ours.settimeout(0)
         worker = Worker(
             number=self.number,
@@ -56,6 +57,7 @@ class WorkerProcess:
             control=theirs.fileno(),
             is_activated=self._is_activated,
         )
+        # Closed here once the child has it: then reading at our end finds the child's end.
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -127,6 +129,7 @@ class WorkerProcess:
         code = await self._process.wait()
         self.has_ended.set()
         self._has_said.set()
+        # A killed worker leaves its socket: `Siblings` would ask it, and wait.
         socket_path(self._directory, self.number).unlink(missing_ok=True)
         if self._control is not None:
             self._control.close()

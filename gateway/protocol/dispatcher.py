@@ -132,6 +132,7 @@ class Dispatcher:
             interaction_observer=interaction_observer,
             tasks=self.tasks,
         )
+        # Each needs the other: tasks are a part of the state with which they run tools.
         self.tasks.serve(self._server)
 
     def decode(self, body: bytes) -> Received:
@@ -180,6 +181,7 @@ class Dispatcher:
         """
         if isinstance(message, bytes):
             message = self.decode(message)
+        # Once for each message: the entries of a batch come back here with an exchange that is logged already.
         if message_log.is_on() and not isinstance(exchange, message_log.LoggedExchange):
             with message_log.new_log_context():
                 logged = message_log.LoggedExchange(exchange)
@@ -245,13 +247,16 @@ class Dispatcher:
             revision = None if session is None else session.revision
             return results.error_reply(message, request_id=None, revision=revision)
         caller = exchange.caller
+        # 2026-07-28 basic/transports/streamable-http, "Request Metadata": only there do header fields mirror the body.
         fields = caller.headers if caller.binding is _STREAMABLE_HTTP else None
+        # Before the era is known: a notification need not carry the metadata that would tell it.
         if not isinstance(message, Request) and in_flight is not None:
             _cancel_if_asked(message, in_flight)
         if is_modern(message, version_header=None if fields is None else fields.get(meta.HEADER_PROTOCOL_VERSION)):
             return self._open_modern(message, exchange, fields)
         if session is None:
             return self._begin(message, exchange)
+        # Nearly always the same object: to compare its fields would cost every request.
         if caller.identity is not session.identity:
             self.identity_changed(session, caller.identity)
         return self._open_legacy(message, exchange, session)
@@ -359,6 +364,7 @@ class Dispatcher:
             with message_log.new_log_context():
                 return await self.answer(entry, exchange, session)
 
+        # A task each, so that `notifications/cancelled` can end one entry and leave the others.
         answering = [asyncio.ensure_future(answer(entry)) for entry in batch.entries]
         try:
             replies = await asyncio.gather(*answering)
@@ -368,6 +374,7 @@ class Dispatcher:
             await asyncio.wait(answering)  # `gather` has cancelled them, and each answers that
             replies = [each.result() for each in answering if not each.cancelled()]
         bodies = [reply.body for reply in replies if reply.body is not None]
+        # JSON-RPC 2.0 §6: where no entry is answered there is no answer at all, not an empty array.
         return Reply(body=b"[%b]" % b",".join(bodies)) if bodies else _NOTHING
 
 

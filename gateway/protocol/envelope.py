@@ -34,6 +34,7 @@ def is_modern(message: Message, *, version_header: str | None) -> bool:
     if not isinstance(message, (Request, Notification)):
         return False
     fields = message.params.get(meta.META)
+    # One key will do: a request that lacks the others is told which, and not that it has no session.
     return isinstance(fields, dict) and not fields.keys().isdisjoint(_ENVELOPE_KEYS)
 
 
@@ -56,6 +57,7 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
     stated = version
     if headers is not None:
         stated = headers.get(meta.HEADER_PROTOCOL_VERSION)
+        # A body without a version is malformed (-32602, below) and no mismatch: 2026-07-28 basic/index, "_meta".
         if stated is None or (isinstance(version, str) and version != stated):
             return _header_mismatch()
     if isinstance(stated, str) and stated not in MODERN:
@@ -72,6 +74,7 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
         problem = f'"{meta.META_LOG_LEVEL}" must be one of {", ".join(meta.LOG_LEVELS)}'
     else:
         return Envelope(version, client_info, capabilities, level)
+    # With the revisions: an `initialize` with a modern header field comes here, and its client must know what to use.
     return RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)})
 
 

@@ -34,6 +34,7 @@ class InFlight:
         """
         task = asyncio.current_task()
         if task is None or request_id in self._tasks:
+            # Python warns of a coroutine that was made and never awaited.
             answer.close()
             raise RpcError(ErrorCode.INVALID_REQUEST, "A request with this id is already being served")
         self._tasks[request_id] = task
@@ -44,6 +45,7 @@ class InFlight:
                 raise
             return None
         else:
+            # Cancelled in the last steps, which waited for nothing more: no answer then, either.
             return None if self._cancelled and self._was_cancelled(request_id, task) else answered
         finally:
             self._tasks.pop(request_id, None)

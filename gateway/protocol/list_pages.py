@@ -84,6 +84,7 @@ class ListPages:
         key = (name, revision, offset, catalog.view, catalog.scoped_to)
         if (page := self._pages.get(key)) is None:
             if len(self._pages) >= MAX_PAGES:
+                # All at once: a page is made again in a millisecond, and an order of use would cost each request.
                 self._pages.clear()
             page = self._pages[key] = self._encode(name, catalog, revision, offset)
         return page
@@ -129,6 +130,7 @@ class Cursors:
             RpcError: -32602, the cursor is not ours, belongs to another list, or the list has changed since.
         """
         content = self._content(cursor) if isinstance(cursor, str) else None
+        # What our key has signed has the three members that `issue` wrote.
         if not isinstance(content, list) or content[0] != list_name:
             raise RpcError(ErrorCode.INVALID_PARAMS, "Invalid cursor")
         if content[1] != fingerprint:

@@ -70,6 +70,7 @@ class MethodRunner:
                     record.over_limit(error.limit)
                     result = method.refused(error, call)
                 finally:
+                    # basic/utilities/progress: notifications stop with the request, whatever its end is.
                     if progress is not None:
                         await progress.end()
                 reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))

@@ -145,6 +145,7 @@ class ChangeNotifier:
             kinds=kinds, subscriptions=uris, task_ids=task_ids, scopes=scopes, view=view, outbox=Outbox()
         )
         subscription.outbox.counters = self.counters
+        # `close` may have come while the request was on its way here, and ends only what it finds.
         if self._is_closed:
             subscription.outbox.close()
         self._subscriptions.add(subscription)
@@ -164,6 +165,7 @@ class ChangeNotifier:
             for task_id in task_ids:
                 self._of_tasks[task_id].discard(subscription)
                 if not self._of_tasks[task_id]:
+                    # An empty set for each task that was ever followed would stay as long as the process.
                     del self._of_tasks[task_id]
 
     def end_subscription(self, handler: asyncio.Task[Json]) -> bool:
@@ -182,6 +184,7 @@ class ChangeNotifier:
         for subscription in self._subscriptions:
             if subscription.view is not None and subscription.view not in new.views:
                 subscription.end()
+        # While changes are held back clients know the catalog of before the first, however many reloads follow.
         self._held, self._newest = self._held or old, new
         if not self.announces_later():
             self.announce_held()
@@ -214,6 +217,7 @@ class ChangeNotifier:
         found = catalog.resource(uri)
         needed = frozenset[str]() if found is None else found[0].access.scopes
         for (scopes, view), subscribers in self._by_part().items():
+            # Anew for each update: a reload may have asked for more scopes since the subscription.
             may_read = scopes is None or needed <= scopes
             if may_read and (view is None or _holds(self._parts.of(catalog, scopes, view=view), uri)):
                 _update(uri, subscribers)

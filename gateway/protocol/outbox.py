@@ -108,6 +108,7 @@ class OutboxReader:
                 return None
             self._woken = asyncio.get_running_loop().create_future()
             await self._woken
+        # Nothing is awaited from here to the return: a reader that is cancelled takes no message with it.
         message = messages.pop(next(iter(messages)))
         if self._outbox.counters is not None:
             self._outbox.counters.sent[message["method"]] += 1

@@ -45,6 +45,7 @@ def complete(result: JsonObject, *, catalog: Catalog, revision: str) -> dict[str
     if revision < V2026_07_28:
         return downgrade.strip("CacheHints", result, revision)
     fields = {**result.get(meta.META, {}), meta.META_SERVER_INFO: catalog.server_info}
+    # A result's own type, such as `input_required` or `task`, takes the place of this one.
     return {"resultType": "complete", **result, meta.META: fields}
 
 
@@ -79,6 +80,7 @@ def sole_text_result(result: ToolResult, *, catalog: Catalog, revision: str) -> 
 def _has_room_for(structured: Json, revision: str) -> bool:
     if structured is ABSENT or revision < V2025_06_18:
         return False
+    # 2025-11-25 server/tools, "Structured Content": a JSON object, until 2026-07-28 allows any value.
     return revision >= V2026_07_28 or isinstance(structured, dict)
 
 

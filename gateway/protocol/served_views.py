@@ -49,6 +49,7 @@ class ServedViews:
             entry = self.entry(name)
             if entry is not None and entry.is_visible:
                 raise InsufficientScopeError(entry.scopes)
+            # The same text for a view that is hidden from this caller as for one that never was.
             raise RpcError(ErrorCode.INVALID_REQUEST, f"There is no view {name!r} here (any more)")
         scopes = caller.identity.scopes
         return catalog if name is None and scopes is None else self._parts.of(catalog, scopes, view=name)

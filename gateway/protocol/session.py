@@ -90,6 +90,7 @@ class Session:
 
     def expect_answer(self) -> tuple[str, asyncio.Future[Response]]:
         """A new id for a request to the client, and what its answer will come as."""
+        # Random, so that a late answer to another request is never taken for one to this, after a restart either.
         request_id = f"{self.asks_as}-{secrets.token_hex(8)}"
         answering: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.pending_answers[request_id] = answering
@@ -101,5 +102,6 @@ class Session:
     def take_answer(self, response: Response) -> None:
         """Hand the client's response to the call that waits for it; one that no call waits for came too late."""
         answering = self.pending_answers.get(response.id) if isinstance(response.id, str) else None
+        # A client may answer twice, or just when the wait has been cancelled; a result can be set only once.
         if answering is not None and not answering.done():
             answering.set_result(response)

@@ -96,6 +96,7 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     """Of a call that is a task, or may become one."""
     waits: tuple[Wait, ...] = ()
     reported: tuple[ProgressReport, ...] = ()
+    # A boolean until somebody asks: None is an answer, too.
     _trace: TraceContext | bool | None = False
 
     def note_wait(self, cause: str, *, since: float) -> None:
@@ -129,6 +130,7 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     @property
     def progress_token(self) -> str | int | None:
         token: Json = self.meta.get(meta.META_PROGRESS_TOKEN)
+        # basic/utilities/progress: a string or an integer. To `isinstance`, `true` is one.
         return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
 
     @property

@@ -85,8 +85,10 @@ class CallContext:
         if level not in meta.LOG_LEVELS:
             raise ToolError(f"Unknown log level {level!r}: one of {', '.join(meta.LOG_LEVELS)}")
         wanted = self._call.log_level
+        # 2026-07-28 server/utilities/logging, "Per-request log level": without a level nothing is sent.
         if wanted is None or meta.LOG_LEVELS.index(level) < meta.LOG_LEVELS.index(wanted):
             return
+        # To mask large data would hold the event loop for too long: that is done in a thread.
         masked = await shaped(
             partial(self._call.catalog.sanitizer.json, data),
             size=text_size(data, enough=MAX_ON_LOOP),
@@ -209,6 +211,7 @@ def _has_breaks(value: Json) -> bool:
     """Tell whether the caller sent line breaks, which can make a message say what its author did not write."""
     match value:
         case str():
+            # Percent-encoded ones, too: the variables of a URI are decoded before a message shows them.
             return any(end in value or end in unquote(value) for end in "\n\t")
         case Mapping():
             return any(map(_has_breaks, value.values()))

@@ -103,11 +103,13 @@ class Progress:
         await self._exchange.send({"jsonrpc": jsonrpc.VERSION, "method": _METHOD, "params": params})
 
     def _look_at(self, when: float) -> None:
+        # A timer costs less than a task that sleeps, and most calls end before it is due.
         self._timer = asyncio.get_running_loop().call_at(when, self._look)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         due = self._heard_at + self._every
+        # One at a time: a client that does not read must not collect them.
         if loop.time() >= due and (self._beating is None or self._beating.done()):
             value = 0 if math.isinf(self._shown) else _just_above(self._shown)
             self._beating = loop.create_task(self._show(value, None), name="sign of life")

@@ -132,10 +132,12 @@ class Run(msgspec.Struct, eq=False):
         """
         primitive = self.primitive
         self.arguments = arguments
+        # From here on the deadline counts, the wait for a turn included.
         self._began = asyncio.get_running_loop().time()
         call, concurrency = self.call, self.call.server.concurrency
         key = f"{'resources/read' if self.is_inner else call.method}/{primitive.name}"
         limit = (primitive.concurrency, primitive.queue)
+        # The outer run holds the caller's permits: an inner one that needed more could wait for itself.
         limits = NO_LIMITS if self.is_inner else call.catalog.limits
         permit = None
         if limits.of_caller is None and limits.of_all is None:
@@ -154,10 +156,12 @@ class Run(msgspec.Struct, eq=False):
         Raises:
             AwaitingInput: the client has to answer first (modern).
         """
+        # First, so that nothing is sent any more by what the work may have left running.
         self.is_over = True
         if self._step is not None:
             self._step.__exit__(kind, error, trace)
         if self._permit is not None:
+            # Before whatever waits below: the next call need not wait for it, too.
             self._permit.release()
         if self.has_switched:  # its caller's next request may come to another replica
             await self.call.server.notifier.others_follow()
@@ -247,6 +251,7 @@ class Run(msgspec.Struct, eq=False):
     @property
     def requester(self) -> InputRequester | None:
         """The requester for the client; None where the run cannot ask."""
+        # basic/patterns/mrtr, "Supported Requests": completions are not answered with questions.
         if self.is_completion or self.is_inner:
             return self.given_requester
         if self._opened is None:

@@ -37,6 +37,7 @@ class CallBudget:
         """
         entered = {key: self._permitted(question) for key, question in questions.items()}
         for key, question in entered.items():
+            # basic/patterns/mrtr: a key is all that tells which answer of a retry belongs to which question.
             if self._asked.get(key, question) != question:
                 raise ToolError(f"The key {key!r} belongs to another question of this call already")
         asked, most = {**self._asked, **entered}, self._limits.per_call
@@ -105,6 +106,7 @@ class CallBudget:
 
     def _permitted(self, question: InputRequest) -> InputRequest:
         catalog = self._call.catalog
+        # Texts for a model lose their control characters here; those for people were made visible before.
         scrub = catalog.sanitizer.json if question.method == SAMPLE else catalog.redactor.json
         return limit_tokens(InputRequest(question.method, scrub(question.params)), self._limits.max_tokens)
 

@@ -47,6 +47,7 @@ def for_revision(question: InputRequest, revision: str) -> InputRequest:
         messages = [_plain_message(message, revision) for message in question.params["messages"]]
         return replace(question, params={**question.params, "messages": messages})
     if question.method == ELICIT and not question.is_form:
+        # Required in 2025-11-25, and gone in 2026-07-28.
         return replace(question, params={**question.params, "elicitationId": secrets.token_urlsafe(_ID_BYTES)})
     if question.method == ELICIT and revision < V2025_11_25:
         return replace(question, params=_plain_form(question.params))
@@ -90,6 +91,7 @@ _HAS: Final[Mapping[str, Callable[[JsonObject, str], bool]]] = {
     "form": _has_forms,
     "url": lambda capability, revision: revision >= V2025_11_25 and "url" in capability,
     "tools": lambda capability, revision: revision >= V2025_11_25 and "tools" in capability,
+    # Until 2025-06-18 the capability `sampling` had no features to declare.
     "context": lambda capability, revision: revision < V2025_11_25 or "context" in capability,
 }
 """Whether a client that has declared a capability has a feature of it."""
@@ -98,6 +100,7 @@ _HAS: Final[Mapping[str, Callable[[JsonObject, str], bool]]] = {
 def _plain_form(params: JsonObject) -> JsonObject:
     schema = params["requestedSchema"]
     properties = {name: _plain_field(name, field) for name, field in schema["properties"].items()}
+    # 2025-06-18 has nothing but forms, and no `mode`.
     without_mode = {name: value for name, value in params.items() if name != "mode"}
     return {**without_mode, "requestedSchema": {**schema, "properties": properties}}
 

@@ -33,6 +33,7 @@ async def confirm(
     shown = _visible(call.catalog.masker.json(arguments))
     question = elicitation(confirmation.message.render(shown), _NO_FIELDS)
     try:
+        # Proven: otherwise a client could send a yes along with its first request, and nobody would have been asked.
         answers = await requester.request({CONFIRMATION_KEY: question}, pause=_nothing_runs_yet, proven=True)
     except MissingCapabilityError as error:
         if confirmation.is_optional:

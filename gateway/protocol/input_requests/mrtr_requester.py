@@ -70,6 +70,7 @@ class MrtrRequester:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # A cancelled request is not answered, so its cancellation must go on.
         if self._open and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput(self._result()) from None
 
@@ -85,6 +86,7 @@ class MrtrRequester:
         self._needs_proof |= proven
         entered = self.budget.register(questions)
         for key, question in entered.items():
+            # Without a state of ours the client may have made up the answer before it was asked.
             if key not in self._answers and key in self._responses and (self._has_state or not proven):
                 check_answer(key, question, self._responses[key])
                 self._answers[key] = self._responses[key]

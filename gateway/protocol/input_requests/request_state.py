@@ -81,6 +81,7 @@ class RequestStateSigner:
         nonce = secrets.token_urlsafe(9) if only_once else ""
         expires = int(self._clock() + LIFETIME.total_seconds())
         signer = self._signers()[0]
+        # basic/patterns/mrtr, "Server Requirements": against replay the principal, a short expiry, and the request.
         marks = [_mark(signer, binding.call), _mark(signer, binding.definition)]
         content = exact_json.dumps([expires, *marks, nonce, state.answers, state.results], default=jsonrpc.plain)
         signed = signer.sign(base64.urlsafe_b64encode(content)).decode()
@@ -129,6 +130,7 @@ class RequestStateSigner:
             raise _invalid("is malformed")
         given = signed.encode()
         content = given.rpartition(b".")[0]
+        # Retired keys, too: a state that was signed just before its key was replaced is good until it expires.
         for signer in self._signers():
             if hmac.compare_digest(signer.sign(content), given):  # to the byte, where a decoder would be lenient
                 return signer, exact_json.loads(base64.urlsafe_b64decode(content))
@@ -141,6 +143,7 @@ def _signer(key: bytes) -> Signer:
 
 def _mark(signer: Signer, value: Json) -> str:
     """A keyed digest: clients can read the state, and learn nothing of what it is bound to."""
+    # Sorted: a client may send the members of the same arguments in another order when it tries again.
     written = exact_json.dumps(value, default=jsonrpc.plain, option=orjson.OPT_SORT_KEYS)
     return base64.urlsafe_b64encode(hmac.digest(signer.derive_key(), written, "sha256")[:16]).decode()
 

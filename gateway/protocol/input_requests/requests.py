@@ -133,9 +133,11 @@ def checked(key: str, question: InputRequest) -> InputRequest:
         ToolError: no client could answer it.
     """
     try:
+        # A copy as it goes out: the answer is checked against this, whatever the author does with the original.
         params = exact_json.loads(jsonrpc.encode(question.params))
     except (TypeError, RecursionError) as error:
         raise ToolError(f"The question {key!r} cannot be written as JSON: {error}") from error
+    # orjson writes null for a number that JSON lacks, and does not complain.
     if (number := exact_json.non_finite(question.params)) is not None:
         raise ToolError(f"The question {key!r} cannot be written as JSON: {number}")
     question = InputRequest(question.method, params)
@@ -195,6 +197,7 @@ def _is_web_address(url: Json) -> bool:
         parts = urlsplit(url)
     except ValueError:
         return False
+    # client/elicitation, "Safe URL Handling": plain http is for development, which nothing here can tell.
     return parts.scheme in {"https", "http"} and bool(parts.hostname)
 
 

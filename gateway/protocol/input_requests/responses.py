@@ -40,6 +40,7 @@ def read_roots(answer: JsonObject) -> list[JsonObject]:
 def _check_elicited(key: str, question: InputRequest, answer: JsonObject) -> None:
     if answer.get("action") not in _ACTIONS:
         raise MalformedAnswerError(key, f"must have an `action`: one of {', '.join(_ACTIONS)}")
+    # client/elicitation, "Response Actions": only an accepted form has content to look at.
     if answer["action"] != "accept" or not question.is_form:
         return
     errors = validation_errors(question.params["requestedSchema"], _filled_in(answer))

@@ -58,6 +58,7 @@ class SessionRequester:
         entered = self.budget.register(questions)
         new = {key: question for key, question in entered.items() if key not in self._answers}
         if new:
+            # What this client cannot be asked is refused before it costs anything.
             check_capabilities(new, self._call.client_capabilities, self._call.revision)
             cut = {key: for_revision(question, self._call.revision) for key, question in new.items()}
             await self.budget.charge(new)
@@ -97,6 +98,7 @@ class SessionRequester:
                     )
                 response = await answering
         except (TimeoutError, asyncio.CancelledError) as error:
+            # 2025-11-25 basic/lifecycle, "Timeouts": whoever waits no longer for an answer says so.
             await self._send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
             if isinstance(error, TimeoutError):
                 what = f"The client's answer to {key!r}"
@@ -109,6 +111,7 @@ class SessionRequester:
         try:
             check_answer(key, question, response.result)
         except MalformedAnswerError as error:
+            # In this era the answer is no part of the call's request, whose parameters were right.
             raise ExecutionError(error.message) from error
         answer: JsonObject = response.result
         return answer

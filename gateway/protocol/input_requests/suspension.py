@@ -38,6 +38,7 @@ class RunSuspension:
         self._permit.suspend()
         try:
             yield
+        # The call is about to end: it takes its place at once, and does not queue for it first.
         except asyncio.CancelledError:
             self._open -= 1
             if not self._open:
@@ -56,6 +57,7 @@ class RunSuspension:
         if not self._open:
             self._waited(self._since)
         try:
+            # One at a time: two answers that come together must not take the place twice.
             async with self._returning:
                 if not self._open:
                     await self._permit.resume()

@@ -22,6 +22,7 @@ async def get_prompt(call: Call) -> JsonObject:
     try:
         async with Run(call, prompt) as run:
             messages = await prompt.messages.render(await run.start(arguments))
+    # An `ExecutionError`, too, but answered by `Method.refused`.
     except OverLimitError:
         raise
     except ExecutionError as error:

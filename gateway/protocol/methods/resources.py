@@ -58,6 +58,7 @@ async def read(
             )
     except ResourceNotFoundError as error:
         raise unknown_resource(uri, call) from error  # under the URI that was asked for, not the backend's
+    # It is an `ExecutionError`, too; what limits refuse has an answer of its own (`Method.refused`).
     except OverLimitError:
         raise
     except ExecutionError as error:

@@ -55,12 +55,14 @@ async def listen(call: Call) -> JsonObject:
     with call.server.notifier.listen(
         kinds, frozenset(uris), scopes=caller.identity.scopes, view=caller.view, task_ids=frozenset(task_ids)
     ) as subscription:
+        # Inside, and queued: a change since the first look is not missed, and the acknowledgment still goes out first.
         await _tell_tasks(task_ids, subscription, call)
         if caller.view is not None and caller.view not in call.server.store.current.views:
             subscription.end()  # a reload took the view away while the task store was asked
         await _send(call, "notifications/subscriptions/acknowledged", {"notifications": filter_})
         await _relay(subscription, call)
     if call.caller.binding is not Binding.STREAMABLE_HTTP:
+        # 2026-07-28 basic/patterns/cancellation: a server that ends a subscription says so. Over HTTP its stream ends.
         await _send(call, "notifications/cancelled", {"requestId": call.request_id})
     return {meta.META: {meta.META_SUBSCRIPTION_ID: call.request_id}}
 

@@ -34,6 +34,7 @@ async def update(call: Call) -> JsonObject:
 
 async def cancel(call: Call) -> JsonObject:
     task = await _own_task(call)
+    # ext-tasks, "Task Cancellation": an acknowledgment says nothing of the task, which may have ended already.
     await call.server.tasks.runner.cancel(task.id)
     return {}
 

@@ -97,6 +97,7 @@ class TaskCalls:
             if not rules.is_required or rules.asks_before or brings_answers(call):
                 return await self._run_then_store(task_id, task_call, run_call, tool, rules, arguments=arguments)
             task = self._record(task_id, call, tool, rules)
+            # Before the write: if that is cancelled on its way, the record may be there, and nobody was told of it.
             task_call.may_be_stored = True
             await self.runner.add(task)
             return await self._run_stored(task, task_call, run_call, tool, arguments)
@@ -123,6 +124,7 @@ class TaskCalls:
 
     async def rerun(self, run: TaskRun) -> Ending:
         """Run the tool of a task again from its start. The work of `TaskRunner`."""
+        # Not set back: this runs in a task of its own, and the context ends with that.
         LOG_CONTEXT.set({CALL: new_id()})
         task = run.task
         content: JsonObject = exact_json.loads(task.call)
@@ -149,6 +151,7 @@ class TaskCalls:
         )
         _attach(task_call, call, tool, decode_memory(task.memory), is_first=False)
         try:
+            # Again: the file, and what the caller may do, can have changed since the task was made.
             check_access(tool, call)
             arguments = await prepared_arguments(tool, content["params"].get("arguments", {}), call)
         except RpcError as error:
@@ -167,6 +170,7 @@ class TaskCalls:
             await _first_steps(working)
             await _wait_if_asking(task_call, working)
             _check_request(task_call)
+        # A cancellation, too: the request is gone, and with it whoever could ask for the result.
         except BaseException:
             self.runner.abandon(working)
             raise

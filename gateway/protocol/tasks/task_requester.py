@@ -52,6 +52,7 @@ class TaskRequester:
         self._call: Final = call
         self._asks_before: Final = asks_before
         self._definition: Final = definition
+        # ext-tasks, "Task Update Requests": a key stands for one question in all of a task's life.
         self._round: Final = memory.round if is_same else memory.round + 1
         self._answers: Final[dict[str, JsonObject]] = dict(memory.answers) if is_same else {}
         self._mrtr: Final = MrtrRequester(call, definition=definition) if is_first else None

@@ -59,6 +59,7 @@ class _Text(msgspec.Struct, frozen=True, kw_only=True):
         if self.template.single is not None:
             value = self.template.value(variables)
             if isinstance(value, list):
+                # An empty list is as absent as none: the group that it stands in goes with it.
                 return [self._element(item) for item in value if item is not None] or None
         rendering = self.template.rendering(variables, in_element=True)
         if rendering is None:
@@ -74,6 +75,7 @@ class _Group(msgspec.Struct, frozen=True, kw_only=True):
 
     def arguments(self, variables: JsonObject) -> Sequence[Argument] | None:
         made = [member.arguments(variables) for member in self.members]
+        # [--since, "{{ since }}"]: an option without its value would take the next argument for it.
         if any(arguments is None for arguments in made):
             return None
         return [argument for arguments in made for argument in arguments or ()]
@@ -118,6 +120,7 @@ class Argv(msgspec.Struct, frozen=True, kw_only=True):
                         f"the argument {argument.shown} may not begin with `-`: {built[0]} would read it as an option"
                     )
                 built.append(_passable(argument).text)
+                # Only a `--` of the file ends the options: a caller's begins with `-`, and is refused above.
                 options_end = options_end or argument.ends_options
         return built
 

@@ -44,6 +44,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         """
         environment = dict(self.inherited)
         if trace is not None:
+            # OpenTelemetry, "Environment Variables as Context Propagation Carriers": TRACEPARENT and TRACESTATE.
             environment |= {name.upper(): value for name, value in trace.fields.items()}
         for name, template in self.added.items():
             value = template.render_element(variables)
@@ -118,6 +119,7 @@ def compile_input_variables(script: str, scope: Scope) -> InputVariables:
 
 
 def variable_of(name: str) -> str:
+    # POSIX.1-2017 XBD 8.1: upper-case letters, digits and `_`. A shell cannot name what has a `-` or a `.`.
     return "INPUT_" + re.sub("[^A-Z0-9]", "_", name.upper())
 
 

@@ -70,6 +70,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         except DeadlineExceededError as error:
             raise ExecutionError(f"{invocation.deadline.exceeded(error)}{self._ends(stdout, stderr)}") from error
         said = self._said(stderr)
+        # What confines the command fails before that runs, so nothing is on standard output then.
         if exit_code and not stdout.data and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)
         if exit_code not in self.success_codes:
@@ -115,8 +116,10 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 arguments = await self._with_paths(invocation, folder)
                 command = self._prepare(arguments, step.context, folder)
             except BaseException:
+                # Until `run` has it nobody else removes it; then `afterwards` does, once the last process is gone.
                 remove_folder(folder)
                 raise
+            # Without its directory: traces have no paths.
             step.note("process.executable.name", command.argv[0].rpartition("/")[2])
             exit_code = await self.processes.run(
                 command,
@@ -149,6 +152,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     def _prepare(self, arguments: JsonObject, trace: TraceContext | None, folder: Path | None) -> Command:
         """Build the command of a call."""
+        # Input is bytes: a lone surrogate, which JSON may bring (RFC 8259 §8.2), must not fail the call.
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         cwd = self.cwd.render(arguments)
         directory = str(Path(self.directory, cwd)) if cwd else self.directory
@@ -175,6 +179,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     def _shown(self, written: BoundedBuffer) -> str:
         """The end of it."""
+        # Where the beginning is cut off, it may be half of a secret.
         clean = self.sanitizer.text if written.is_whole_within(MAX_STDERR) else self.sanitizer.tail
         return without_scratch(clean(written.end(MAX_STDERR).decode(errors="replace")))
 

@@ -60,10 +60,12 @@ class FilePaths:
             if not self._is_abandoned.is_set():
                 raise ExecutionError(f"the files of the call cannot be written: {error.strerror}") from error
         finally:
+            # Asked last: what was written after the caller had removed the directory would stay.
             if self._is_abandoned.is_set():
                 remove_folder(self._folder)
 
     def _write_one(self, path: Path, data: bytes) -> None:
+        # O_EXCL: no file that is there is overwritten, and no link followed (open(2)).
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             left = memoryview(data)
@@ -85,6 +87,7 @@ class FilePaths:
                 return value
 
     def _path(self, name: str, suffix: str) -> Path:
+        # It ends with the suffix of its type: many programs choose by that how to read a file.
         stem = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_MAX_STEM]
         path = self._directory / f"{stem}{suffix}"
         return path if path not in self._files else self._directory / f"{stem}-{len(self._files)}{suffix}"

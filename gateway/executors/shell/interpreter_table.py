@@ -71,6 +71,7 @@ def _shell_option(name: str, *, valued: str = "") -> Interpreter:
 
 _VIM: Final = Interpreter(why="`vim -c`, whose commands can start a shell", code=("c", "S", "--cmd"), valued="utTwWi")
 _ED: Final = Interpreter(why="`ed`, whose `!` starts a shell", valued="p", reads_stdin=True, has_no_script=True)
+# The first operand is the host, and the rest the command (ssh(1)); `-o ProxyCommand=…` runs one on this machine.
 _SSH: Final = Interpreter(
     why="`ssh`, which gives it to the other machine's shell",
     code=("o",),
@@ -78,6 +79,7 @@ _SSH: Final = Interpreter(
     operand=1,
     is_rest=True,
 )
+# The program is the first operand, unless an option has brought one (POSIX.1-2017 XCU, awk).
 _AWK: Final = Interpreter(
     why="`awk`, whose programs can run commands",
     code=("e", "--source"),
@@ -147,6 +149,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "expect": _language("expect", "c"),
     "flock": _shell_option("flock", valued="wE"),
     "gdb": Interpreter(why="`gdb -ex`", code=("-ex", "--ex", "-eval-command", "--eval-command", "-iex", "--iex")),
+    # `-c alias.x=!cmd` and `-c core.pager=cmd` run commands; --exec-path says where its own programs are.
     "git": Interpreter(
         why="`git -c`, whose settings can run commands", code=("c", "--exec-path"), valued="C", stops=True
     ),
@@ -172,6 +175,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "octave": _language("octave", "--eval"),
     "osascript": _language("osascript", "e", valued="ls"),
     "parallel": Interpreter(why="`parallel`, which gives it to a shell", operand=0, is_rest=True, valued="jaSNnILd"),
+    # -m and -M become a `use` statement, which may be followed by more code (perlrun(1)).
     "perl": _language("perl", "e", "E", "m", "M", valued="I", attached="xCDiF", is_telling=True),
     "php": _language("php", "r", "B", "R", "E", "--run", "--process-begin", "--process-code", valued="cdfFSt"),
     "powershell": _language("powershell", "-c", "-C", "-Command", "-command"),
@@ -195,6 +199,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "sqlite": Interpreter(why="`sqlite3`, whose dot commands can start a shell", operand=1, is_rest=True),
     "ssh": _SSH,
     "su": _shell_option("su", valued="gGsTw"),
+    # `--checkpoint-action=exec=…`, `--to-command` and `-I` name commands that it starts.
     "tar": Interpreter(
         why="`tar`, which runs it",
         code=("I", "--to-command", "--checkpoint-action", "--use-compress-program", "--rsh-command"),

@@ -85,6 +85,7 @@ def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
                 continue
             return not word.has_expression  # which may be absent
         option = _option(interpreter, word.shape)
+        # `python -m module`: the module is the code, and standard input is its data.
         if option.is_code or interpreter.operand_if in option.names or "m" in option.names:
             return True
         if option.takes_next:
@@ -112,6 +113,7 @@ def _commands(words: Sequence[Word], index: int = 0) -> Iterator[tuple[int, str]
     """Yield where a program stands, and what it is: the first word, and what its starters start."""
     if index >= len(words):
         return
+    # Without a name, too: `compile_argv` refuses a program that only the caller would know.
     yield index, ""
     for name in _names(words[index].programs):
         yield index, name
@@ -132,9 +134,11 @@ def _started(starter: CommandWrapper, words: Sequence[Word], index: int) -> Iter
     operands = starter.operands
     while index < len(words):
         shape = words[index].shape
+        # POSIX.1-2017 XBD 12.2, guideline 10: the first `--` ends the options.
         if shape == "--":
             index += 1 + operands
             break
+        # `env NAME=value program`, and `sudo` as well.
         if _ASSIGNMENT.match(shape):
             index += 1
         elif shape.startswith("-") and len(shape) > 1:
@@ -154,6 +158,7 @@ def _takes_next(option: str, valued: str, long_valued: Sequence[str]) -> bool:
     """Whether the value of an option is the next word."""
     if option.startswith("--"):
         return option in long_valued
+    # In `-abc` the first letter with a value takes the rest of the word; the next word, if it is the last.
     at = next((at for at, letter in enumerate(option) if at and letter in valued), None)
     return at == len(option) - 1
 
@@ -171,6 +176,7 @@ def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Ite
     rest = iter(range(start, len(words)))
     for index in rest:
         word = words[index]
+        # `sh +x` and `vim +command`: a plus begins an option, too. A lone `-` is an operand (XBD 12.2, guideline 13).
         if options_end or word.shape[:1] not in {"-", "+"} or word.shape == "-":
             is_harmless = interpreter.takes_choices and bool(word.programs)
             if (

@@ -39,6 +39,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
             before += self.sandbox.before(program=command.argv[0], directory=command.directory, folder=shown)
             environment = {**environment, **self.places}
         if self.limits is not None:
+            # Behind the sandbox, so that `processes` counts those of its user namespace alone.
             before += self.limits.shim
         if heeded := [name for name in environment if name.startswith(_LOADER)]:
             before += (_ENV, *(f"{name}={environment[name]}" for name in heeded))
@@ -63,9 +64,11 @@ _ENV: Final = "/usr/bin/env"
 _LOADER: Final = ("LD_", "GLIBC_TUNABLES")
 """The beginnings of the names of variables that the dynamic loader obeys. They are set for the command alone: libraries
 that it could plant must not be loaded by the programs that confine it, outside the sandbox."""
+# bwrap ends with 1, env(1) and prlimit(1) with 126 or 127 where they cannot start the command.
 _OWN_CODES: Final = frozenset({1, 126, 127})
 _ABSENT: Final = "No such file or directory"
 _HIDDEN: Final = "its sandbox shows the system's programs, and what `sandbox.readable` names"
+# The quotes are those of the program's locale.
 _STARTING: Final = f"(?:bwrap: execvp|prlimit: failed to execute|{_ENV}:) [‘']?(.+?)[’']?: "
 _COMPLAINTS: Final = tuple(
     (re.compile(form), said)

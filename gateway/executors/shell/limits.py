@@ -41,6 +41,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
         if number in self.signals:
             return f"It has met its limit `shell.limits.{self.key}` ({self.shown})."
         said = stderr.lower()
+        # RLIMIT_CPU ends with KILL at its hard limit (setrlimit(2)); so may others, hence "probably".
         if (self.key == "cpu" and number == signal.SIGKILL) or any(hint in said for hint in self.hints):
             return f"It has probably met its limit `shell.limits.{self.key}` ({self.shown})."
         return None
@@ -68,9 +69,11 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
             "needs Linux and the program `prlimit`: install the package util-linux (Alpine: util-linux-misc)"
         )
         return None
+    # setrlimit(2): RLIMIT_NPROC is not enforced for the real user 0.
     if config.processes is not None and os.geteuid() == 0:
         problems.at("processes").warning("does not bind root, as whom the daemon runs: start it as a user of its own")
     options, limits = _settled(config, is_sandboxed=is_sandboxed)
+    # --core=0: SIGXCPU and SIGXFSZ dump core (signal(7)), and a dump would hold the call's data.
     return Limits(shim=(real_path(program), "--core=0", *options, "--"), limits=limits)
 
 
@@ -78,6 +81,7 @@ def _settled(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], t
     options: list[str] = []
     limits: list[Limit] = []
     if config.memory is not None:
+        # Address space, since RLIMIT_RSS has had no effect from Linux 2.4.30 on (setrlimit(2)).
         options.append(f"--as={_attainable(config.memory, resource.RLIMIT_AS)}")
         shown = f"{config.memory:,} bytes of memory for each process"
         limits.append(Limit(key="memory", shown=shown, hints=_NO_MEMORY))
@@ -99,6 +103,7 @@ def _settled(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], t
     return options, tuple(limits)
 
 
+# The words of libc, Python, C++, GNU programs, the dynamic loader and the JVM.
 _NO_MEMORY: Final = (
     "cannot allocate memory",
     "memoryerror",
@@ -109,6 +114,7 @@ _NO_MEMORY: Final = (
     "insufficient memory",
     "could not reserve enough space",
 )
+# The words of shells, libc (EAGAIN), Python and the JVM.
 _NO_PROCESS: Final = (
     "cannot fork",
     "can't fork",

@@ -58,6 +58,7 @@ class ProgressLines:
             self._task.result()
 
     def feed(self, chunk: bytes) -> None:
+        # A progress bar ends each state of its line with a carriage return alone.
         *lines, rest = (self._rest + chunk).replace(b"\r", b"\n").split(b"\n")
         self._rest = rest[:_MAX_LINE_LENGTH]
         written = [line for line in lines if line.strip()]
@@ -66,6 +67,7 @@ class ProgressLines:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
+        # A line that was cut may end with half of a secret.
         clean = self._sanitizer.text if len(line) < _MAX_LINE_LENGTH else self._sanitizer.head
         text = clean(line[:_MAX_LINE_LENGTH].decode(errors="replace")).strip()
         if text:
@@ -86,6 +88,7 @@ class ProgressLines:
                 continue
             self._sent_at.append(loop.time())
             number, message = self._next(joined=max(1, len(self._waiting) - max(free, 1) + 1))
+            # MCP 2025-11-25 basic/utilities/progress: the value must grow with each notification. Line numbers do.
             await self._context.progress(number, None, message)
 
     def _free(self, now: float) -> int:

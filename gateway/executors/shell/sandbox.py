@@ -89,6 +89,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         if os.path.normpath(directory) == self.home and not self._shows(self.home):
             # Read-only in a /tmp of the call's own, too: what was written there would be lost unseen.
             arguments += ("--dir", directory, "--chmod", "0555", directory)
+        # The root is a tmpfs (bwrap(1)) that `tmp_size` does not bound: read-only once all mount points are in it.
         return [*arguments, "--remount-ro", "/", "--chdir", directory, "--"]
 
     def _shows(self, path: str) -> bool:
@@ -106,6 +107,7 @@ def compile_sandbox(
         return None
     home = _absolute("", problems)
     system = dict(_system(network=config.network))
+    # Without the entry's own places, so that one answer serves all sandboxes of its kind.
     if problem := probe.problem(_base(system.items(), SandboxConfig(network=config.network))):
         problems.error(problem)
         return None
@@ -193,6 +195,7 @@ def _system(*, network: bool) -> tuple[_Mount, ...]:
 def _system_mounts(*, network: bool) -> Iterator[_Mount]:
     for path in _SYSTEM:
         if Path(path).is_symlink():
+            # Where /usr is merged, /bin and /lib are links into it, and stay links.
             yield path, ("--symlink", str(Path(path).readlink()), path)
         elif Path(path).is_dir():
             yield path, _shown(path)

@@ -49,6 +49,7 @@ def _problem(bwrap: Sequence[str]) -> str | None:
         return f"needs the program `{bwrap[0]}`, which is not installed: {_INSTALL}"
     said = _run([program, "--version"])[1]
     version = re.search(r"(\d+)\.(\d+)", said)
+    # One that cannot be read is no reason to refuse: the attempt below tells.
     if version is not None and (int(version[1]), int(version[2])) < _OLDEST:
         return f"needs bubblewrap {'.'.join(map(str, _OLDEST))} or later, and this is {version[0]}"
     # As the first process, so that nothing is left that somebody would have to wait for.
@@ -74,6 +75,7 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
     return done.returncode, " ".join(done.stdout.decode(errors="replace").split()).removeprefix("bwrap: ")[:200]
 
 
+# Debian's kernels have the second, Ubuntu's (from 23.10 on) the third.
 _SWITCHES: Final = (
     ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
     ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),

@@ -99,9 +99,11 @@ def remove_leftovers(names: re.Pattern[str] = _ROOT) -> int:
 def _is_removed(root: Path) -> bool:
     """Remove one, unless it is somebody else's, or its daemon lives."""
     with suppress(OSError):
+        # O_NOFOLLOW: anybody may put a link of such a name into a temporary directory.
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if os.fstat(descriptor).st_uid == os.geteuid():
+                # Fails as long as the daemon lives that has locked it.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(root)
                 return True

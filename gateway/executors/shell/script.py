@@ -35,9 +35,11 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
             _write_privately(inputs_file, json_of(arguments))
         except OSError as error:
             raise ExecutionError(f"the script's inputs cannot be written: {error.strerror}") from error
+        # `environment` last: no input replaces a variable that the file sets.
         return [*self.interpreter, str(script)], {**inputs, "INPUTS_FILE": str(inputs_file), **environment}
 
 
 def _write_privately(path: Path, text: str) -> None:
+    # Made with its mode before anything is in it.
     path.touch(mode=0o600)
     path.write_bytes(text.encode(errors="surrogatepass"))

@@ -28,6 +28,7 @@ def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] 
     except BrokenPipeError:  # `| head` has read enough
         # Python flushes standard output at its end, and would complain of the broken pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # As a shell reports a process that SIGPIPE has ended: 128 + 13.
         return 141
     except KeyboardInterrupt:
         return 130
@@ -46,6 +47,7 @@ def _prepare_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
+            # In the C locale `✓` has no encoding: an escape is better than a UnicodeEncodeError.
             stream.reconfigure(errors="backslashreplace")
 
 

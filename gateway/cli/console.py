@@ -97,8 +97,10 @@ def protect_stdout() -> Iterator[None]:
 
     Standard output is for a command's result, and plugins, which are loaded and called meanwhile, may print.
     """
+    # What was written before belongs to standard output.
     sys.stdout.flush()
     kept = os.dup(1)
+    # The descriptor as well as the object: C code and children write to the descriptor.
     os.dup2(2, 1)
     try:
         with redirect_stdout(sys.stderr):
@@ -125,6 +127,7 @@ def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: told.__setitem__(0, text)
     finally:
         is_over.set()
+        # Joined before the line is erased: else it might be drawn once more.
         thread.join()
         console.erase()
 

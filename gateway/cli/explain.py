@@ -104,6 +104,7 @@ async def _explained(settings: Settings, method: str, params: JsonObject, source
                 raise
             raise ExecutionError(reason) from error
     if not explained:
+        # No executor was reached: the call was refused before, and its result says why.
         raise ExecutionError("\n".join(block.get("text", "") for block in result.get("content", ())))
     return explained[0]
 

@@ -33,7 +33,9 @@ class Parser(argparse.ArgumentParser):
             description=summary,
             epilog=epilog,
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=88),
+            # Only what was typed is in the namespace: a flag outranks a variable, and a default must not.
             argument_default=argparse.SUPPRESS,
+            # An abbreviation would break scripts once another flag begins like it.
             allow_abbrev=False,
         )
         self.color = False  # Python 3.14 colours help by itself; ours works with every version

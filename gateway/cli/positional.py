@@ -40,6 +40,7 @@ def name_and_pairs(words: list[str], what: str) -> list[str]:
 
 
 def _is_path(word: str) -> bool:
+    # A URI has slashes, too.
     return "://" not in word and (word.endswith((".yaml", ".yml")) or "/" in word)
 
 

@@ -58,6 +58,7 @@ async def get_json(url: str, *, method: str = "GET") -> JsonObject:
             raise unreachable(url, error) from error
     answer = decoded(body)
     if response.status != 200 or not isinstance(answer, dict):
+        # Told apart for `ask_daemon`: an older daemon has no API at this path.
         problem = NotThereError if response.status == 404 else RemoteError
         raise problem(
             f"{url}: answered {response.status} {response.reason}{_hint(response.status, _error_text(answer))}"

@@ -46,6 +46,7 @@ def _read(name: str, value: Json, schema: JsonObject) -> Json:
     if _is_file(schema.get("items")):
         given = value if isinstance(value, list) else [value]
         return [_data_uri(each[1:], where=f"{name}={each}") for each in given]
+    # No file is wanted: the last of several words counts, as for any key.
     return value[-1] if isinstance(value, list) else value
 
 

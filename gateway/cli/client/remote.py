@@ -84,7 +84,9 @@ async def probe_auth(url: str) -> AuthRequirement:
             return AuthRequirement.UNKNOWN
     match response.status:
         case 401:
+            # RFC 9728 §5.1: `resource_metadata` leads to the authorization servers.
             return AuthRequirement.LOGIN if "resource_metadata" in challenge else AuthRequirement.KEY
+        # Let in: what is refused is a GET that has no session, or for which there is no stream.
         case 200 | 400 | 405 | 406:
             return AuthRequirement.NOTHING
         case _:
@@ -114,6 +116,7 @@ class RemoteClient:
         metadata = {
             **({meta.META_PROGRESS_TOKEN: self._next_id} if on_notification else {}),
             meta.META_CLIENT_CAPABILITIES: {},
+            # The command's own metadata may replace what is above, and nothing below.
             **params.get(meta.META, {}),
             meta.META_PROTOCOL_VERSION: LATEST_MODERN,
             meta.META_CLIENT_INFO: {"name": "mcp-gateway", "version": __version__},

@@ -133,6 +133,7 @@ def _pack(output: Path, made: Mapping[str, bytes], contents: _Contents) -> None:
 
 def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) -> None:
     info = zipfile.ZipInfo(member, _TIME)
+    # The Unix mode stands in the upper half.
     info.external_attr = mode << 16
     info.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(info, content)
@@ -191,6 +192,7 @@ def _useful(dependencies: FileDependencies) -> Iterator[Path]:
 
 def _holds_private_key(path: Path) -> bool:
     with path.open("rb") as file:
+        # The first line of a PEM file is short: a large file is not read for this.
         return _PRIVATE_KEY in file.readline(200)
 
 

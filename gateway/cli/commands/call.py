@@ -107,6 +107,7 @@ async def _call_tool(client: Client, params: JsonObject, *, show: Listener, hint
     try:
         return await _task_result(client, named, hints)
     except BaseException:  # the user has had enough, or nobody can answer what it asks
+        # Shielded: a second interrupt meanwhile must not leave the task running.
         await asyncio.shield(client.request("tasks/cancel", named))
         raise
 

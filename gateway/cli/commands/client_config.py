@@ -177,6 +177,7 @@ def _variable_hints(prerequisites: Prerequisites, client: Client) -> Iterator[st
 
 def _own_command() -> list[str]:
     """The command that starts this program whatever the client's PATH and working directory are."""
+    # Desktop clients start programs with a PATH and a directory of their own.
     found = shutil.which(sys.argv[0])
     if found is not None and Path(found).name.startswith("mcp-gateway"):
         return [str(Path(found).absolute())]

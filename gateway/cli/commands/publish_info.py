@@ -30,6 +30,7 @@ from gateway.transports.http_sse import SSE_PATH
 
 _SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 _RANGE: Final = re.compile(r"[\^~<>=*|]|(^|\.)[xX](\.|$)|^latest$")
+# Bounds that `_SCHEMA` sets.
 _MAX_VERSION: Final = 255
 _MAX_ICON_URL: Final = 255
 _ICON_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp"})

@@ -32,6 +32,7 @@ examples:
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     match options.words:
+        # One word that names a file is a CONFIG without its URI, which has a colon.
         case [uri] if options.url is not None or ":" in uri or not uri.endswith((".yaml", ".yml")):
             config = None
         case [config, uri] if options.url is None:

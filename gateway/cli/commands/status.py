@@ -65,6 +65,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 def _head(status: JsonObject, out: Console) -> str:
+    # Here and below: the daemon may be older or newer than this command, so that any member may be missing.
     state = status.get("state", "unknown")
     parts = [
         out.styled(f"mcp-gateway {out.clean(str(status.get('version', '?')))}", "bold"),

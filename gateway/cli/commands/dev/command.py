@@ -71,6 +71,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
     settings = settings_of(options)
     drain = {} if "drain_timeout" in settings.model_fields_set else {"drain_timeout": _DRAIN}
     settings = settings.model_copy(
+        # No state: the daemon that serves this very file may run beside it, and has the directory.
         update={"stdio": False, "no_watch": False, "log_format": "json", "state_dir": NO_STATE, **drain}
     )
     with ExitStack() as stack:

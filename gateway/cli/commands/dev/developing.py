@@ -95,6 +95,7 @@ async def develop(
         ConfigError: the address cannot be listened on.
     """
     while True:
+        # Before it is read: what changes while it is being loaded counts as a change.
         began_at = time.time_ns()
         gateway = Gateway(settings, observers=[_Calls(report)], opens_console=show_console is not None)
         async with AsyncExitStack() as stack:

@@ -115,6 +115,7 @@ def plain_lines(console: Console) -> Callable[[Line], None]:
                 console.line(text)
             except BrokenPipeError:  # `| head` has read enough
                 is_unread.set()
+                # A signal, because lines are written in any thread.
                 os.kill(os.getpid(), signal.SIGTERM)
 
     return show

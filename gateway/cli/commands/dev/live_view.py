@@ -77,6 +77,7 @@ class LiveView:
             get_renderable=self._region,
             refresh_per_second=4,
             transient=True,
+            # `raw_terminal` has both descriptors already.
             redirect_stdout=False,
             redirect_stderr=False,
             vertical_overflow="crop",

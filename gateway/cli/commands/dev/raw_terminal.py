@@ -26,12 +26,14 @@ class RawTerminal(NamedTuple):
 @contextmanager
 def raw_terminal() -> Iterator[RawTerminal]:
     """Capture standard output and error, logging and plugins included, for as long as the context lasts."""
+    # What is buffered belongs to the terminal, and not into the pipe.
     sys.stdout.flush()
     sys.stderr.flush()
     out, errors = os.dup(1), os.dup(2)
     reading, writing = os.pipe()
     os.dup2(writing, 1)
     os.dup2(writing, 2)
+    # The pipe must end with descriptors 1 and 2.
     os.close(writing)
     readers: list[threading.Thread] = []
 

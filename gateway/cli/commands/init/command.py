@@ -55,6 +55,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             text = _text_of(*options.source, path=path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # "x": a file that came to be meanwhile is not overwritten either.
         with path.open("x") as file:
             file.write(text)
     except FileExistsError as error:

@@ -95,6 +95,7 @@ def _pretty(value: Json) -> str:
 
 def _difference(expected: str, received: str) -> tuple[str, ...]:
     lines = ndiff(expected.splitlines(), received.splitlines())
+    # ndiff's lines with `?` point at characters, which no longer lie there once long lines are cut.
     return tuple(_cut(line for line in lines if not line.startswith("? ")))
 
 

@@ -163,6 +163,7 @@ class _Attempt(msgspec.Struct, frozen=True):
 
     def _client(self, tool: Tool) -> MemoryClient:
         catalog = self.dry.catalog
+        # A catalog for this test alone: the next one has the executor without a stub.
         offered = replace(catalog, tools={**catalog.tools, self.tool: tool})
         return self.dry.client(offered, capabilities=_CAPABILITIES)
 

@@ -93,6 +93,7 @@ class _Diverted(msgspec.Struct, frozen=True):
     async def send(self, request: Request, *, deadline: float) -> Response:
         # The guard of the connection may refuse loopback, where the stub listens.
         here = replace(self.sender, policy=_LOOPBACK_TOO, proxy=None, identity=ClientIdentity(), max_redirects=0)
+        # The host that the backend means, as the real server would see it.
         host = Header(name="Host", value=request.url.raw_authority, is_bound=True)
         url = URL(f"{self.origin}{request.url.raw_path_qs}", encoded=True)
         return await here.send(replace(request, url=url, headers=(*_but_host(request), host)), deadline=deadline)

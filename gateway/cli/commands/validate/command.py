@@ -201,6 +201,7 @@ def _parts(schema: dict[str, Json]) -> Iterator[Json]:
     if isinstance(properties, Mapping):
         are_names = isinstance(required, list) and all(isinstance(name, str) for name in required)
         is_right = required and are_names and len(set(required)) == len(required)
+        # A sound `required` becomes the same one for all tools: then one check serves them all.
         yield {**schema, "properties": {}, **({"required": ["name"]} if is_right else {})}
         yield from properties.values()
     else:

@@ -53,6 +53,7 @@ async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, p
     scope = Scope(inputs=inputs, problems=problems.at(*path))
     compiled = compile_query(config, dialect=dialect_of(profile.dialect), scope=scope)
     for statement, text in zip(compiled.statements, compiled.texts, strict=True):
+        # A list is written as a placeholder for each of its values: one stands for any number.
         bound = statement.bind({name: [None] for name in _lists_of(statement)})
         try:
             await session.prepare(bound)

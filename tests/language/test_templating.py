@@ -82,6 +82,7 @@ def problems_in(source: str) -> list[str]:
         ("{{ rows | map(attribute='n') | join(', ') }}", {"rows": [{"n": 1}, {"n": "x"}]}, "1, x"),
         ("{{ rows | sum(attribute='n') }}", {"rows": [{"n": 1}, {"n": 2}]}, "3"),
         ("{{ xs | sort | first }}{{ xs | unique | length }}", {"xs": ["b", 2, "a", 2]}, "23"),
+        ("{{ xs | unique }}", {"xs": ["1", 1, "[1]", [1], "A", "a"]}, '["1",1,"[1]",[1],"A"]'),
         ("{{ a | truncate(9) }}", {"a": "one two three four"}, "one..."),
         ("{% raw %}{{ a }}{% endraw %}{# nothing #}", {}, "{{ a }}"),
     ],
@@ -146,6 +147,7 @@ def test_an_integer_given_as_3_0_reads_as_3() -> None:
         ("x\n{{ a b }}\nx", "not a template: line 2: expected token"),
         ("{{ " + "(" * 9000 + "a" + ")" * 9000 + " }}", "not a template: nested too deep"),
         ("{{ a" + " + a" * 9000 + " }}", "not a template: nested too deep"),
+        ("".join(map(chr, range(0xE000, 0xE010))) + "{{ a | upper }}", "U+E000 to U+E00F cannot all stand in one"),
     ],
 )
 def test_what_a_template_may_not_say_is_found_when_the_file_is_read(source: str, message: str) -> None:

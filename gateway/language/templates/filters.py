@@ -180,9 +180,10 @@ def _float(_frame: RenderState, value: Json, default: Json = 0.0) -> Json:
 
 def _unique(frame: RenderState, values: list[Json]) -> list[Json]:
     frame.charge(cost_of(values))
-    first: dict[Json, Json] = {}
+    first: dict[tuple[bool, str], Json] = {}
     for value in values:
-        first.setdefault(value.lower() if isinstance(value, str) else json_of([value]), value)
+        is_text = isinstance(value, str)  # a part of the key: the text "1" is not the number
+        first.setdefault((is_text, value.lower() if is_text else json_of(value)), value)
     return list(first.values())
 
 

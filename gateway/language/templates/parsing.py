@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import count
 from typing import Final
 
-from jinja2 import Environment, nodes
+from jinja2 import Environment, TemplateSyntaxError, nodes
 from jinja2.parser import Parser
 
 from gateway.config.models.interpolated_text import Interpolation, Part
@@ -90,7 +90,9 @@ def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], No
         piece for part in parts for piece in ([part] if isinstance(part, Interpolation) else _sparing_returns(part))
     ]
     literals = [piece.text for piece in pieces if isinstance(piece, Interpolation)]
-    mark = next(mark for mark in _MARKS if not any(mark in piece for piece in pieces if isinstance(piece, str)))
+    free = (mark for mark in _MARKS if not any(mark in piece for piece in pieces if isinstance(piece, str)))
+    if (mark := next(free, None)) is None:
+        raise TemplateSyntaxError("the characters U+E000 to U+E00F cannot all stand in one", lineno=1)
     numbers = count()
     source = "".join(f"{mark}{next(numbers)}{mark}" if isinstance(piece, Interpolation) else piece for piece in pieces)
     pattern = re.compile(f"{mark}([0-9]+){mark}")

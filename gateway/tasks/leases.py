@@ -19,6 +19,7 @@ from gateway.tasks.task import Task
 
 log: Final = structlog.get_logger()
 
+# What runs say of themselves reaches other processes at this pace.
 _TICK_SECONDS: Final = 1.0
 _RENEWALS: Final = 3
 """Renewals for the length of a lease."""
@@ -87,6 +88,7 @@ class Leases:
             return
         lost = await self._store.renew(self._runner.id, due)
         for task_id, message in due.items():
+            # The time of the request, not of its answer: the store's lease ends no sooner than is thought here.
             self._renewed_at[task_id] = now
             self._said[task_id] = "" if message is None else message[0]
         for task_id in lost:

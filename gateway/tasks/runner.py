@@ -170,6 +170,7 @@ class TaskRunner:
             wanted = take(task)
             if wanted is None or wanted.status is not TaskStatus.WORKING:
                 return wanted
+            # A process that is stopping takes the answer, and leaves the work to the next one.
             return replace(wanted, runner="" if self._is_stopping else self.id)
 
         changed = await self._change(task_id, answered)
@@ -196,6 +197,7 @@ class TaskRunner:
         working = [working for _, working in self._running.values()]
         if working and seconds > 0:
             await asyncio.wait(working, timeout=seconds)
+        # Handed over before it is stopped: work that ends meanwhile finds a record that is no longer its own.
         for run, each in list(self._running.values()):
             if not each.done():
                 with suppress(StoreAwayError):  # its lease will end
@@ -206,7 +208,7 @@ class TaskRunner:
 
     async def adopt(self, task: Task) -> None:
         """Begin again what another process has left, or write down that it failed."""
-        if not task.runner:  # handed over, and counted then
+        if not task.runner:  # handed over: what that costs of its restarts was taken then
             changed = await self._change(task.id, lambda found: replace(found, runner=self.id))
         else:
             changed = await self._change(task.id, lambda found: replace(left_behind(found), runner=self.id))
@@ -224,6 +226,7 @@ class TaskRunner:
 
     async def _ended(self, run: TaskRun, working: asyncio.Task[Ending]) -> None:
         if self._running.get(run.task.id, (None,))[0] is not run:
+            # Looked at, or asyncio would log an exception that nobody has retrieved.
             _ = working.cancelled() or working.exception()
             return  # it was stopped, and that is written down
         try:
@@ -234,6 +237,7 @@ class TaskRunner:
             log.exception("task failed", task=run.task.id, tool=run.task.tool)
             ending = failed("Internal error")
         await self._write_ending(run, ending)
+        # Not before it is written: until then its lease is renewed. An answer may have begun another run of it since.
         if self._running.get(run.task.id, (None,))[0] is run:
             del self._running[run.task.id]
 
@@ -259,6 +263,7 @@ class TaskRunner:
             wanted = change(task)
             if wanted is None:
                 return None
+            # The clock may have been set back since the task was made.
             changed = replace(wanted, version=task.version + 1, updated=max(self.clock(), task.created))
             if await self.store.replace(changed):
                 if changed.is_finished:

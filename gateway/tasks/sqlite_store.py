@@ -57,6 +57,7 @@ class SqliteTaskStore:
         encoded = encode_task(task)
         row = (task.id, task.version, task.status, task.created, task.expires, encoded)
         try:
+            # ext-tasks, "Task Creation": no client is told of a task before it is durable.
             await self._database.run(Statement("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True)
         except NotDurableError as error:
             raise NotStoredError(str(error)) from error

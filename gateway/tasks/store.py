@@ -123,6 +123,7 @@ class MemoryTaskStore:
         expired = []
         while self._expiries and self._expiries[0][0] <= now:
             _, task_id = heappop(self._expiries)
+            # A task that was removed is still in the heap.
             if self._remove(task_id):
                 expired.append(task_id)
         return expired

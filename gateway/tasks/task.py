@@ -104,6 +104,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def poll_interval_ms(self, now: float) -> int:
         """A tenth of the task's age, from `poll_ms` to ten times that."""
         age_ms = int((now - self.created) * 1000)
+        # ext-tasks, "Task Polling": the interval may change. The older a task is, the less a late answer matters.
         return min(max(self.poll_ms, age_ms // 10), 10 * self.poll_ms)
 
 

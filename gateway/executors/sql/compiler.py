@@ -152,6 +152,7 @@ def _check_start(tokens: Sequence[Token], text: QueryText) -> None:
     first, second = words[0], words[1].text.upper() if len(words) > 1 else ""
     keyword = first.text.upper() if first.kind is Kind.WORD else ""
     reason = _REFUSED.get(keyword)
+    # SET LOCAL ends with the transaction, so it may stand here, unless it changes what the transaction itself may do.
     if keyword == "SET" and second == "LOCAL":
         setting = words[2].text.upper() if len(words) > 2 else ""
         reason = _TRANSACTION if setting.startswith(("TRANSACTION", '"TRANSACTION')) else None

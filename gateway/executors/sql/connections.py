@@ -42,6 +42,7 @@ def _engine(url: Any, profile: DatabaseProfile, **options: Any) -> "AsyncEngine"
         # `pool` of the file is a promise to the database: no connection is opened beyond it.
         max_overflow=0,
         pool_timeout=86_400,  # a call's deadline comes first
+        # SQLAlchemy's messages would otherwise quote the values of a call.
         hide_parameters=True,
         **options,
     )
@@ -52,6 +53,7 @@ def _sqlite_engine(profile: DatabaseProfile, read_only: bool) -> "AsyncEngine": 
 
     mode = "ro" if read_only else "rwc"
     return _engine(
+        # As a URI, which alone can say the mode; quoted, because a `?` in the path would begin its parameters.
         URL.create("sqlite+aiosqlite", database=f"file:{quote(profile.url)}", query={"mode": mode, "uri": "true"}),
         profile,
         connect_args={"timeout": _LOCK_SECONDS},
@@ -79,6 +81,7 @@ async def _borrowed(
     raw = await engine.raw_connection()
     while is_closed(raw.driver_connection):  # it was lost while it was idle
         raw.invalidate()
+        # The pool's code is synchronous, and waits for an asyncio driver within a greenlet only.
         await greenlet_spawn(raw.close)
         raw = await engine.raw_connection()
     session: Session | None = None
@@ -95,6 +98,7 @@ async def _borrowed(
 async def _sqlite_session(engine: "AsyncEngine", read_only: bool) -> AsyncIterator[Session]:  # noqa: FBT001 - of the table
     async def make(raw: Any) -> Session:
         connection = raw.driver_connection
+        # `info` lasts as long as the connection, which many calls borrow.
         if not raw.info.get("secured"):
             await secure(connection, read_only=read_only)
             raw.info["secured"] = True

@@ -40,6 +40,7 @@ def _question_mark(_number: int) -> str:
 
 
 def _with_escaped_colons(text: str) -> str:
+    # SQLAlchemy's `text()` reads `:name` for a parameter, unless a backslash stands before it.
     return re.sub(r":(?=\w)", r"\\:", text)
 
 
@@ -68,6 +69,7 @@ SQLITE: Final = Dialect(
     name="sqlite",
     placeholder=_question_mark,
     reuses=False,
+    # SQLite allows an empty list, other than standard SQL (its documentation, "The IN and NOT IN Operators").
     empty_in="IN ()",
     empty_not_in="NOT IN ()",
     binds_text=True,
@@ -79,6 +81,7 @@ def dialect_of(name: str) -> Dialect:
     known = {each.name: each for each in (POSTGRESQL, SQLITE)}
     if name in known:
         return known[name]
+    # Some databases, such as MySQL 5.7, want a FROM before a WHERE, and a name for each derived table.
     no_rows = "(SELECT 1 FROM (SELECT 1 AS p) AS no_rows WHERE 1 = 0)"
     return Dialect(
         name=name,

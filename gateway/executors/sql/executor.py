@@ -81,6 +81,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         task = asyncio.create_task(transaction.run(), name=f"sql {self.database.name}")
         try:
             async with invocation.deadline.limit(f"The database `{self.database.name}`"):
+                # A cancelled `wait` leaves the task alone: the caller is answered while the database still stops.
                 await asyncio.wait({task})
             return task.result()
         except DeadlineExceededError as error:
@@ -135,6 +136,7 @@ class _Transaction:
                 try:
                     return await self._within(session)
                 except asyncio.CancelledError:
+                    # Before the connection goes back: the next call must not get it with a statement that still runs.
                     await session.stop()
                     raise
         except ExecutionError:
@@ -163,6 +165,7 @@ class _Transaction:
 
     async def _commit(self, session: Session) -> None:
         self.is_committing = True
+        # No `finally`: after a commit that failed, it must still be known that one was sent.
         await session.commit()
         self.is_committing = False
 
@@ -170,10 +173,12 @@ class _Transaction:
         """Roll back after an error, and say what it means; None if it is none of the database's."""
         failure = session.failure_of(error)
         if self.is_committing and isinstance(failure, ConnectionLostError):
+            # No DatabaseAwayError any more, after which the call would be tried again, and might do its work twice.
             failure = ExecutionError(f"{failure}; whether it was committed is not known")
         try:
             await session.roll_back()
         except Exception as second:
+            # On a lost connection the rollback fails, too; the first error tells more.
             if session.failure_of(second) is None:
                 raise
         if failure is None or isinstance(failure, DatabaseAwayError):
@@ -185,4 +190,5 @@ async def _ended(task: asyncio.Task[RowCollector]) -> None:
     """Wait for the end of a transaction that nobody waits for any more; its result is of no interest."""
     await asyncio.wait({task})
     if not task.cancelled():
+        # Retrieved, because the event loop would log it otherwise.
         task.exception()

@@ -104,6 +104,7 @@ def _parsed(name: str, value: str, kind: InputType, *, binds_text: bool) -> Json
 
 def _date_time(value: str) -> dt.datetime:
     found = dt.datetime.fromisoformat(value.upper())  # RFC 3339 §5.6: `t` and `z` may be lower case
+    # RFC 3339 §5.6 demands an offset; where it is missing UTC is meant, whatever zone the database is in.
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
 
 

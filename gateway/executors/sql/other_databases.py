@@ -31,6 +31,7 @@ class OtherSession:
         values = {f"p{number}": value for number, value in enumerate(statement.values, start=1)}
 
         def collect(connection: "Connection") -> None:
+            # Without `stream_results` many drivers fetch the whole result before the first row is read.
             result = connection.execution_options(stream_results=True).execute(text(statement.text), values)
             if not result.returns_rows:
                 rows.note_affected(result.rowcount)

@@ -90,6 +90,7 @@ class Pool:
 
     async def close(self) -> None:
         """Close the connections."""
+        # Taken away before the wait: a call that comes meanwhile makes an engine of its own.
         engine, self._engine = self._engine, None
         if engine is not None:
             try:
@@ -115,6 +116,7 @@ class DatabasePools:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        # A database that does not answer must not keep the process from its end.
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._ending.cancel()
@@ -127,6 +129,7 @@ class DatabasePools:
         key = profile, read_only
         if key not in self._pools:
             self._pools[key] = Pool(profile, read_only=read_only)
+            # A call that began with the catalog before a reload may come to a database that is in the file no more.
             self._pools[key].is_wanted = self._kept is None or profile in self._kept
         return self._pools[key]
 

@@ -49,10 +49,12 @@ class PostgresqlSession:
         return not (self._is_stale or self._connection.is_closed() or self._connection.is_in_transaction())
 
     async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - one is a transaction as well
+        # 0 would switch `statement_timeout` off, and it is a 32-bit integer.
         milliseconds = max(1, min(int((seconds + _SLACK_SECONDS) * 1000), 2**31 - 1))
         # The SELECT takes a snapshot, after which no statement can make the transaction read-write any more.
         await self._connection.execute(
             f"BEGIN{' READ ONLY' if self._read_only else ''};"
+            # With its schema, for the database's search_path may have another `set_config`; `true` is SET LOCAL.
             f" SELECT pg_catalog.set_config('statement_timeout', '{milliseconds}', true)"
         )
 
@@ -113,6 +115,7 @@ class PostgresqlSession:
             return DatabaseAwayError(str(error))
         if self._connection.is_closed() or is_away(state):
             return ConnectionLostError(str(error) or "the connection was lost")
+        # Not ConnectionLostError: the server itself rolled back, so that nothing was committed.
         if state in _ROLLED_BACK:
             return DatabaseAwayError(self._message(error))
         if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OverflowError | ValueError):

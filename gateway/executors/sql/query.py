@@ -84,6 +84,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
             match piece:
                 case Fragment(text=text):
                     writing.text(self.dialect.escape(text))
+                # Any text stands for a value that is there: nothing but its presence is asked for.
                 case Parameter(name=name, is_null_test=True):
                     writing.value(name, None if arguments.get(name) is None else "", InputType.PRESENCE)
                 case Parameter(name=name):
@@ -94,6 +95,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
     def _bind_list(self, piece: ListParameter, value: Json, writing: "_Writing") -> None:
         schema = self.schemas.get(piece.name)
+        # `IN (:name)` may stand for an input that is no list: a list of one.
         values, kind = ([value], type_of(schema))
         if isinstance(value, list | tuple):
             values, kind = list(value), type_of(items_of(schema))

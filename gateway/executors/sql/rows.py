@@ -88,6 +88,7 @@ class RowCollector:
                 name: self._json(index, value)
                 for index, (name, value) in enumerate(zip(self.columns, values, strict=True))
             }
+            # With the comma after it.
             size = len(exact_json.dumps(row)) + 1
             if len(self.rows) >= self._limits.max_rows or self.size + size > self._limits.max_bytes:
                 self.is_truncated = True
@@ -129,6 +130,7 @@ def parsed(value: Json) -> Json:
 
 def _json_value(value: Json, decimals: Decimals = "string") -> Json:
     """A value of a driver as JSON: dates in ISO 8601, bytes in base64, and as text what JSON has no form for."""
+    # By its exact type: a datetime is a date as well, and a boolean an integer.
     kind = type(value)
     if kind in _AS_IT_IS or (kind is float and math.isfinite(value)):
         return value
@@ -152,6 +154,7 @@ def _not_finite(value: float) -> str:
 
 def _decimal(value: decimal.Decimal, decimals: Decimals) -> Json:
     if not value.is_finite() or decimals == "string":
+        # `str` may write an exponent (1E+3), which not everybody who takes text for a number reads.
         return format(value, "f") if value.is_finite() else _not_finite(float(value))
     if value == value.to_integral_value():
         return int(value)

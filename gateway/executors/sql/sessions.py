@@ -70,12 +70,15 @@ def failure_of(error: Exception, name: str) -> Exception:
 
     cause: BaseException = error
     if isinstance(error, DBAPIError) and error.orig is not None:
+        # SQLAlchemy raises an error of its own from that of the driver, which alone tells the reason.
         cause = error.orig.__cause__ or error.orig
     state = getattr(cause, "sqlstate", None) or ""
     if isinstance(cause, OSError | TimeoutError | ConnectionError) or is_away(state):
         return DatabaseAwayError(_said(cause))
     if isinstance(error, SQLAlchemyError) or state:
         return ExecutionError(f"The database `{name}` cannot be connected to: {_said(cause)}")
+    # By name: the driver of another database is not imported to compare. A TypeError comes from a parameter of the URL
+    # that the driver's `connect` does not have.
     if type(cause).__module__.split(".")[0] in {"asyncpg", "aiosqlite", "sqlite3"} or isinstance(cause, TypeError):
         return ExecutionError(f"The database `{name}` cannot be connected to: {_said(cause)}")
     return error

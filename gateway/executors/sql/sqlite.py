@@ -32,6 +32,7 @@ async def secure(connection: "aiosqlite.Connection", *, read_only: bool) -> None
     if read_only:
         await connection.execute("PRAGMA query_only = ON")
     else:
+        # SQLite does not enforce foreign keys unless each connection asks for it.
         await connection.execute("PRAGMA foreign_keys = ON")
 
 
@@ -73,6 +74,7 @@ class SqliteSession:
             fetched = await self._in_thread(partial(cursor.fetchmany, wanted))
             rows.add(fetched)
         if len(fetched) == wanted or rows.is_truncated:
+            # A statement that has not come to its end holds its lock on the database.
             await self._in_thread(cursor.close)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -98,6 +100,7 @@ class SqliteSession:
 
     async def prepare(self, statement: BoundStatement) -> None:
         try:
+            # EXPLAIN compiles a statement, and lists its instructions in place of running them.
             cursor = await self._connection.execute(f"EXPLAIN {statement.text}", statement.values)
             await cursor.close()
         except sqlite3.Error as error:
@@ -105,6 +108,7 @@ class SqliteSession:
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
         match error:
+            # An extended result code has the primary one in its lowest byte.
             case sqlite3.Error(sqlite_errorcode=int(code)) if code & 0xFF in _BUSY:
                 return DatabaseAwayError(str(error))
             case sqlite3.Error() | sqlite3.Warning():

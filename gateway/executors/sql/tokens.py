@@ -46,9 +46,12 @@ class TokenError(Exception):
 
 
 _LINE_COMMENT: Final = r"(?P<comment>--[^\n]*)"
+# Standard SQL has no backslash escapes; MySQL has, and PostgreSQL in `E'…'` (its manual, §4.1.2.2).
 _QUOTES: Final = r"""(?P<quoted>'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`)"""
+# `::` is one token, lest the second colon of a cast begin a parameter.
 _COMMON: Final = r"(?P<parameter>:(?P<name>[A-Za-z_][A-Za-z0-9_]*))|(?P<word>[^\W\d][\w$]*)|(?P<other>::|:=|\d[\w.]*|.)"
 _SPACE: Final = r"(?P<space>\s+)"
+# `E'…'` comes before words, of which its E would be one.
 _POSTGRESQL: Final = re.compile(
     rf"""{_SPACE}|{_LINE_COMMENT}|(?P<block>/\*)|(?P<escaped>[eE]'(?:[^'\\]|\\.|'')*')|(?P<position>\$\d+)"""
     rf"""|(?P<dollar>\$(?:[^\W\d]\w*)?\$)|{_QUOTES}|{_COMMON}""",
@@ -100,6 +103,7 @@ def tokens_of(text: str, *, dialect: str) -> Iterator[Token]:
         assert match is not None  # noqa: S101 - the last alternative takes any character
         group, end = match.lastgroup or "other", match.end()
         if group == "block":
+            # A regular expression cannot count how deep comments are nested.
             end = _comment_end(text, at, is_nested=dialect == "postgresql")
         elif group == "dollar":
             end = text.find(match[0], end) + len(match[0])

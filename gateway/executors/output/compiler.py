@@ -105,6 +105,7 @@ def _compile_select(source: str, scope: Scope) -> ParsedResult | None:
         where = f" at character {position + 1}" if isinstance(position, int) and 0 <= position < len(source) else ""
         scope.problems.error(f"not a JMESPath: {_reason(error)}{where}")
         return None
+    # jmespath itself looks for functions only when it searches.
     for name in _functions_in(parsed.parsed):
         if name not in _FUNCTIONS:
             scope.problems.error(f"JMESPath has no function `{name}`{did_you_mean(name, sorted(_FUNCTIONS))}")

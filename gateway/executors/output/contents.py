@@ -47,6 +47,7 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
 
     def _of_bytes(self, output: RawOutput, uri: str) -> JsonObject:
         self._check_size(len(output.data) + output.omitted)
+        # Without the query, whose end may look like a suffix.
         named = self.mime_type or output.media_type or media_type_of(uri.partition("?")[0])
         if not output.is_blob:
             try:
@@ -67,6 +68,7 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
             case {"type": "text", "text": str(text)}:
                 return [self._of_value(text, uri)]
             case {"type": "image" | "audio", "data": str(data), "mimeType": str(kind)}:
+                # RFC 4648 §4: four characters stand for three bytes.
                 self._check_size(len(data) * 3 // 4)
                 return [self.sanitizer.block({"uri": uri, "mimeType": self.mime_type or kind, "blob": data})]
             case {"type": "resource", "resource": {"text": str(text)} as resource}:

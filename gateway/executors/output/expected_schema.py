@@ -28,6 +28,7 @@ class MismatchCounter:
             self.count += 1
             is_new = place not in self._named
             self._named.add(place)
+        # Outside of the lock, which results in other threads wait for.
         if is_new:
             log.warning("result does not fit its schema", place=place, reason=reason)
 
@@ -48,6 +49,7 @@ class ExpectedSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 def announced(schema: JsonObject) -> JsonObject:
     """The `outputSchema` for such results: clients refuse what does not fit, so that it admits every object."""
+    # At the root, where references such as `#/$defs/order` look for them.
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     own = {key: value for key, value in schema.items() if key != "$defs"}
     return {"type": "object", "anyOf": [own, {}], **shared}

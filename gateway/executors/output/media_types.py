@@ -50,6 +50,7 @@ def form_of(media_type: str) -> Literal["json", "text", "image", "audio"] | None
         return "json"
     if kind.startswith("audio/"):
         return "audio"
+    # Before images, because image/svg+xml is text.
     if kind.startswith("text/") or kind in _TEXTUAL or kind.endswith(("+xml", "+yaml")):
         return "text"
     return "image" if kind.startswith("image/") else None

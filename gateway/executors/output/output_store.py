@@ -47,6 +47,7 @@ class OutputStore:
     """Keeps outputs under unguessable URIs. When there is no room, the oldest go."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        # The wall clock, because expiries in the archive outlive the process.
         self._clock = clock
         self._archive: OutputArchive | None = None
         self._outputs: OrderedDict[str, _Stored] = OrderedDict()
@@ -98,6 +99,7 @@ class OutputStore:
             )
             self._size += size
             if self._archive is not None and is_archived:
+                # Within the lock, so that `remove` of the same output cannot come before it.
                 self._archive.save(uri, contents, caller=caller, media_type=media_type, expires=expires)
         return uri
 
@@ -106,6 +108,7 @@ class OutputStore:
         with self._lock:
             self._drop_expired()
             output = self._outputs.get(uri)
+        # One answer for both, so that a URI which leaked tells another caller nothing.
         if output is None or output.caller != caller:
             return None
         contents = output.contents
@@ -124,6 +127,7 @@ class OutputStore:
         own_size = size + sum(self._outputs[uri].size for uri in own)
         while own and (len(own) >= MAX_OUTPUTS_PER_CALLER or own_size > MAX_OUTPUT_BYTES):
             own_size -= self._drop(own.pop(0))
+        # Comes to an end, because one output alone is smaller than this.
         while self._size + size > MAX_TOTAL_BYTES:
             self._drop(next(iter(self._outputs)))
 

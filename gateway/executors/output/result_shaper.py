@@ -105,6 +105,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     def _block(self, block: JsonObject, invocation: Invocation) -> Sequence[JsonObject]:
         match block:
             case {"type": "text", "text": str(text), **others}:
+                # An empty text has no block of its own; here its annotations need one.
                 first, *more = self.room.text_blocks(self.sanitizer.text(text), invocation) or [text_block("")]
                 return [{**first, **self.sanitizer.block(others)}, *more]
             case _:
@@ -121,6 +122,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         content = self._finished(result.content, invocation)
         meta = self.sanitizer.json(result.meta) if result.meta else result.meta
         structured = result.structured if result.structured is ABSENT else self.sanitizer.json(result.structured)
+        # MCP 2025-11-25 server/tools, "Output Schema": it must not be left out; and half of a JSON value is none.
         if structured is not ABSENT and not self.room.has_room_for(written := json_of(structured)):
             return self._at_link(written, invocation)
         return ToolResult(content=content, structured=structured, is_error=result.is_error, meta=meta)
@@ -163,6 +165,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if media_type is None:  # what a program writes is text; a function's bytes are not
             return "binary" if self.traits.is_bytes else "text"
         form = form_of(media_type)
+        # An answer without a body, such as 204, may name the type of what it does not bring.
         if form == "json" and not output.data:
             return "text"
         return form or ("binary" if self.traits.is_bytes or not _is_utf8(output.data) else "text")
@@ -237,6 +240,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if form != "binary" and not media_type.startswith(f"{form}/"):
             raise ExecutionError(f"The output is {media_type or 'of an unknown type'}, and should be {form}/…")
         media_type = media_type or OCTETS
+        # Refused rather than masked: changed bytes would be a broken file.
         self.sanitizer.check_bytes(output.data)
         if output.omitted:
             raise self.room.too_large(len(output.data) + output.omitted)
@@ -260,6 +264,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if output.omitted:
             raise self.room.too_large(len(output.data) + output.omitted)
         try:
+            # RFC 8259 §8.1: a byte order mark must not be written, and may be ignored by who reads it.
             return exact_json.loads(output.data.removeprefix(b"\xef\xbb\xbf"))
         except orjson.JSONDecodeError as error:
             start = self._decoded(output)[:200].strip()

@@ -66,6 +66,7 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
 
     def _bytes(self, encoded: Json) -> Json:
         if isinstance(encoded, str):
+            # As written and as decoded: a secret may be base64 itself.
             self.check_bytes(encoded.encode(errors="surrogatepass"))
             with suppress(ValueError):  # it is not base64, and means no other bytes
                 self.check_bytes(binascii.a2b_base64(encoded))

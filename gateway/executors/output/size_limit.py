@@ -43,6 +43,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
     overflows: OverflowCounter
 
     def has_room_for(self, contents: str | bytes) -> bool:
+        # UTF-8 has four bytes a character at the most (RFC 3629 §3): a short text need not be encoded to be measured.
         if isinstance(contents, str) and len(contents) * 4 <= self.max_size:
             return True
         return _size(contents) <= self.max_size

@@ -48,6 +48,7 @@ class BoundedMap(Generic[K, V]):
 
         Two expired entries at the most go for each that comes, so that no call pays for the sweep of a large map.
         """
+        # First, so that the cost of the old value pushes no other entry out.
         self.discard(key)
         if cost > self._bound:
             return

@@ -13,6 +13,7 @@ _ESCAPE: Final = re.compile(
 )
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """C0 and C1 controls but tab and newline."""
+# CVE-2021-42574: controls of direction show a text in another order than it has. Tags (U+E0000) show nothing at all.
 _DECEPTIVE: Final = re.compile(
     # Controls but tab and newline, the soft hyphen, zero-width characters but joiners, and what directs text (UAX #9)
     # or ends lines.

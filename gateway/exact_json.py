@@ -31,6 +31,7 @@ def loads(data: bytes | str) -> Json:
             raise
     else:
         raw = data.encode() if isinstance(data, str) else data
+        # With all digits made equal, one search finds a long run of any.
         if raw.translate(_AS_ZERO).find(_LONG_RUN) < 0:  # `in` takes bytes for a number first, at the price of an error
             return value
     try:
@@ -51,6 +52,7 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
     try:
         return orjson.dumps(value, default=default, option=option)
     except TypeError as error:
+        # orjson has one TypeError for all: its words alone tell a long integer from what is no JSON.
         if "64-bit" not in str(error):
             raise
     try:
@@ -74,6 +76,7 @@ def non_finite(value: Json) -> str | None:
 
     orjson writes null in its place (RFC 8259 §6: infinities and NaN are not permitted).
     """
+    # A stack of its own, because a value may be nested deeper than Python's.
     waiting: list[tuple[str, Json]] = [("", value)]
     while waiting:
         place, found = waiting.pop()
@@ -81,6 +84,7 @@ def non_finite(value: Json) -> str | None:
             case float() if not math.isfinite(found):
                 return f"{found} at {place}" if place else str(found)
             case Mapping():
+                # Reversed, so that the first of the document is found first.
                 waiting += reversed([(f"{place}/{name}", member) for name, member in found.items()])
             case list() | tuple():
                 waiting += reversed([(f"{place}/{index}", item) for index, item in enumerate(found)])

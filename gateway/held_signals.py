@@ -21,6 +21,7 @@ class HeldSignal:
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         """Remember; of those that ask to stop, a second one is not to be waited out."""
         if self.has_come and number != signal.SIGHUP:
+            # Not `sys.exit`, whose exception an import in progress might catch. Shells report signal n as 128 + n.
             os._exit(128 + number)
         self.has_come = True
 

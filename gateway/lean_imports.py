@@ -28,12 +28,14 @@ def lean_imports() -> Iterator[None]:
             yield
     finally:
         if not is_known:
+            # Were the mark to stay, `dev` would find no rich either.
             del sys.modules[_UNUSED]
 
 
 def import_lean(name: str) -> ModuleType:
     """Import a module that may import aiohttp, at any time and in any thread."""
     if name in sys.modules:
+        # Not from `sys.modules`, which has a module before another thread has finished its import.
         return import_module(name)
     with _certificates_later():
         return import_module(name)
@@ -45,6 +47,7 @@ def _certificates_later() -> Iterator[None]:
     try:
         yield
     finally:
+        # Another thread may still be within: its contexts then read the certificates at once, which costs time only.
         ssl.SSLContext.set_default_verify_paths = _READ_CERTIFICATES  # type: ignore[method-assign]
 
 

@@ -19,6 +19,7 @@ def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            # mkstemp gives 0600; fchmod(2) heeds no umask.
             os.fchmod(descriptor, mode)
             yield file
             file.flush()

@@ -53,6 +53,7 @@ class Console:
         own = door.checked(self._admitted(endpoint))
 
         async def handle(raw: web.Request) -> web.StreamResponse:
+            # Decided for each request: an operator's script and somebody who has signed in ask for the same path.
             is_ours = self._access.concerns(raw, door.client_endpoint(raw))
             return await (own if is_ours else otherwise)(raw)
 
@@ -69,6 +70,7 @@ class Console:
         yield f"{API}/session", door.checked(_with_headers(self._sign_in.session))
         yield PAGE, door.checked(_with_headers(_to_page))
         yield f"{PAGE}/static/{{name:.+}}", door.checked(_with_headers(self._static))
+        # Any name: the page itself reads from its URL what to show.
         yield f"{PAGE}/{{page:[^/]*}}", door.checked(_with_headers(self._page))
 
     def _admitted(self, endpoint: Endpoint) -> Endpoint:

@@ -33,6 +33,7 @@ HEADER: Final = "X-MCP-Gateway-Console"
 MAX_FAILURES: Final = 10
 """Of one address, within `WINDOW_SECONDS`."""
 WINDOW_SECONDS: Final = 60.0
+# Bounded: an attacker with many addresses must not fill the memory.
 _MAX_ADDRESSES: Final = 4096
 _TOKEN_BYTES: Final = 32
 _READ: Final = frozenset({"GET", "HEAD"})
@@ -149,6 +150,7 @@ class ConsoleAccess:
         return (
             fields.get(HEADER) == "1"
             and site in {None, "same-origin"}
+            # Every browser sends Origin with what changes something (Fetch Standard): without one it is not ours.
             and origin is not None
             and origin_of(origin) in _own_origins(request)
         )
@@ -190,6 +192,7 @@ class ConsoleAccess:
     def _renewed(self, session: ConsoleSession) -> Identity | None:
         """Return who the session's holder is now; None if a reload has ended it, or the daemon that began it has."""
         if self.authenticator.is_open:
+            # A cookie of the time when there was `auth` is not good without it, nor the other way round.
             is_good = session.identity is None and session.token == self.token.digest
             return ANONYMOUS if is_good else None
         return None if session.identity is None else self.authenticator.revalidate(session.identity)
@@ -232,4 +235,5 @@ def _own_origins(request: HttpRequest) -> set[str]:
     endpoint = request.client_endpoint
     scheme, _, rest = endpoint.base_url.partition("://")
     direct = f"{request.raw.scheme}://{request.raw.host}"
+    # Behind a proxy the page has the public URL's origin; on a direct connection it has that of `Host`.
     return {origin_of(f"{scheme}://{rest.partition('/')[0]}"), origin_of(direct)} - {""}

@@ -75,8 +75,10 @@ class EventEndpoint:
                 await stream.write(b"".join([_RETRY, self._hello(), *self._missed(since, wants_calls=wants_calls)]))
                 while (events := await queue.get()) is not None:
                     await stream.write(events)
+                    # What happens meanwhile is written at once: a busy daemon would write for each call.
                     await asyncio.sleep(_BETWEEN_WRITES)
             if queue.is_lost:
+                # Not ended but broken: EventSource comes back by itself, with the id of what it has seen.
                 stream.abort()
             return await stream.close()
         finally:

@@ -52,6 +52,7 @@ class EventQueue:
 
     def put_call(self, number: int, event: bytes) -> None:
         """Queue an event of a call, which may be left out."""
+        # Left out rather than lost: the list of calls has them all, and the stream says how many.
         if self._calls >= MAX_CALLS:
             self._skipped += 1
             return
@@ -132,6 +133,7 @@ class EventFeed:
             queue.put(kind if is_state else number, event)
 
     def call_began(self, record: CallRecord) -> None:
+        # Counted by whole seconds: a window that slides would need the time of every call.
         second = int(self._clock())
         if second != self._second:
             self._second, self._told = second, 0

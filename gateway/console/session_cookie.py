@@ -59,6 +59,7 @@ class SessionCookies:
         """Put the cookie on a response; False if it is too large for browsers to keep."""
         content = base64.urlsafe_b64encode(msgspec.json.encode(session)).rstrip(b"=")
         value = self._signers()[0].sign(content).decode()
+        # RFC 6265 §6.1 counts the name and the attributes, too.
         if len(value) > _MAX_BYTES - 512:
             return False
         self._set(value, endpoint, response, seconds=int(session.expires_at - self._clock()))
@@ -91,6 +92,7 @@ class SessionCookies:
             cookie_name(endpoint),
             value,
             max_age=seconds,
+            # RFC 6265bis §4.1.3.2: `__Host-` needs the path /. A path with a semicolon would end the attribute.
             path="/" if is_secure or ";" in endpoint.prefix else f"{endpoint.prefix}/-/",
             secure=is_secure,
             httponly=True,

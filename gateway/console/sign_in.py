@@ -46,6 +46,7 @@ class SignIn:
         if request.raw.method not in {"POST", "DELETE"}:
             error = HttpError(status=405, message="method not allowed", headers={"Allow": _METHODS})
             return error_response(error, headers)
+        # Also for signing in: a page elsewhere must not sign a browser in as somebody of its choice.
         if not self._access.is_own(request):
             return error_response(_NOT_OWN, headers)
         if request.raw.method == "DELETE":
@@ -71,6 +72,7 @@ class SignIn:
 
     async def follow_link(self, token: str, request: HttpRequest) -> web.Response | None:
         """Exchange the printed token of a link for a cookie, and lead to the page without it; None: it is not good."""
+        # An API key in a URL would stand in histories and logs: with `auth` none is read.
         if not self._access.authenticator.is_open:
             return None
         found = await self._identified(token, request)

@@ -78,6 +78,7 @@ class ActivityApi:
         daemon.reloader.attempted = self._history.attempted
         daemon.dispatcher.tasks.runner.observers.append(self)
         notifier.session_opened = self._session_opened
+        # Both: upstreams that have a session of their own for this one listen already.
         notifier.session_ended = _both(notifier.session_ended, self._session_ended)
 
     def drain(self) -> None:
@@ -109,6 +110,7 @@ class ActivityApi:
         self._feed.publish("task", {"taskId": task.id, "status": task.status.value})
 
     def task_progressed(self, task: Task) -> None:
+        # Progress may come many times a second: it is masked only for somebody who watches.
         if len(self._feed):
             message = self._daemon.pipeline.redactor.text(task.message)
             self._feed.publish("task", {"taskId": task.id, "status": task.status.value, "message": message})

@@ -53,6 +53,7 @@ def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
     """Yield an entry for each definition in the order of the lists, then what this machine cannot serve."""
     served = {_identifier(each) for each in snapshot.current.primitives()}
     for primitive in snapshot.whole.primitives():
+        # The files of a skill are shown with its entry.
         if isinstance(primitive, Resource) and primitive.skill is not None:
             continue
         yield _entry(primitive, snapshot, is_enabled=_identifier(primitive) in served)

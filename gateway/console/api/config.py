@@ -39,6 +39,7 @@ class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
     def excerpt(self, place: Place) -> str | None:
         """Return the lines of a definition, masked; None for one that is not written in the files."""
         found = self.places.lines.get(place)
+        # What a source of definitions has made stands in no file, whatever line its entry has.
         if found is None or place in self.places.origins or found[0] not in self.texts:
             return None
         lines = self.texts[found[0]].split("\n")[found[1] - 1 :]

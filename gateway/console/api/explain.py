@@ -49,6 +49,7 @@ class ExplainApi:
         if isinstance(body, HttpError):
             return error_response(body, request.response_headers)
         tool = self._store.current.tool(str(body.get("tool")))
+        # A tool that is hidden from its caller must not be told from one that does not exist.
         if tool is None or not (request.identity.holds(tool.access.scopes) or tool.access.is_visible):
             return error_response(_NO_TOOL, request.response_headers)
         arguments = body.get("arguments")

@@ -44,6 +44,7 @@ class McpApi:
         name = request.raw.query.get("view") or None
         if not (request.identity.may_enter(name) and self._views.admits(name, request.identity)):
             return error_response(NO_VIEW, headers)
+        # The caller has been identified by the console's own rules; the endpoint asks for no credential again.
         inner = HttpRequest(
             request.raw,
             client_endpoint=request.client_endpoint,

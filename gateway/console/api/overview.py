@@ -80,6 +80,7 @@ def _grouped(problems: Iterable[Problem]) -> Mapping[tuple[str, str, str], list[
     """Problems by what they say, and by the section of the file: errors one by one, warnings with others alike."""
     groups: defaultdict[tuple[str, str, str], list[Problem]] = defaultdict(list)
     for problem in problems:
+        # An error needs its own place to be mended; warnings of a section are often one and the same.
         place = problem.path.partition(".")[0] if problem.severity is Severity.WARNING else str(problem)
         groups[problem.severity, problem.message, place].append(problem)
     return groups

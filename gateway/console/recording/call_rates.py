@@ -43,6 +43,7 @@ class RateInterval(msgspec.Struct):
         for bucket in sorted(self.durations):
             wanted -= self.durations[bucket]
             if wanted <= 0:
+                # The middle of a bucket: half a bucket is the most that it is wrong by.
                 return round(1000 * _SHORTEST * 2 ** ((bucket + 0.5) / _PER_OCTAVE), 3)
         return None
 

@@ -192,6 +192,7 @@ def _masked_beginning(text: str, redactor: Redactor) -> str:
             return MASK if is_torn or redactor.finds(match[0]) else match[0]
         if match["end"]:
             return _written(redactor.text(_read(match["text"])))
+        # Half an escape would be no JSON, and would hide the beginning of a secret before it.
         torn = _read(_TORN_ESCAPE.sub("", match["text"]))
         return _written(redactor.before_gap(redactor.text(torn)))[:-1]
 

@@ -123,6 +123,7 @@ class RecordedCalls:
 
     def heard(self, line: Mapping[str, Json]) -> None:
         """Keep a line of the log with the call that it belongs to. Called in any thread."""
+        # A look into a dict is safe in any thread; a line that comes too late finds nothing.
         record = self._by_id.get(line.get(CALL, ""))
         if record is None:
             return
@@ -195,6 +196,7 @@ class RecordedCalls:
 
     def _count(self, session_id: str, address: str) -> None:
         calls, _ = self.use_of(session_id)
+        # The oldest makes room: a session whose end nobody hears of would leave its entry for ever.
         if not calls and len(self._sessions) >= _MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         self._sessions[session_id] = calls + 1, address

@@ -63,6 +63,7 @@ class ReloadHistory:
     def attempted(self, attempt: ReloadAttempt) -> None:
         """Record a reload. What is served is taken now; the comparison follows."""
         served = self._pipeline.served
+        # The objects of now: a reload that follows must not change what this one is compared as.
         make = partial(manifest, served.document, served.catalog)
         self._tasks.begin(
             self._record(attempt, make, generation=self._pipeline.store.current.generation), name="record of a reload"

@@ -58,6 +58,7 @@ def _facts(binding: Binding, session: Session, daemon: Daemon, calls: RecordedCa
         "address": address,
         "createdAt": timestamp(session.created_at),
         "lastUsedAt": timestamp(time.time() - (0.0 if live is None else live.idle_seconds)),
+        # Over HTTP+SSE the session is its stream.
         "streams": live.readers if live is not None else int(binding is Binding.HTTP_SSE),
         "subscriptions": sorted(map(masked, session.subscriptions)),
         "calls": count,

@@ -53,6 +53,7 @@ class ThisWorker:
         return None if record is None else record.detail()
 
     async def _end_session(self, name: str) -> Json:
+        # None for a refusal: `AskOthers` leaves that out, and another worker may have the session.
         return await end_session(self._daemon, name) is None or None
 
     def _reconnect(self, name: str) -> Json:
@@ -77,6 +78,7 @@ class ThisWorker:
     def news(self, since: int) -> JsonObject:
         """Return the status, and the calls that began or ended after a number, of many the newest."""
         found = self._calls.since(since)
+        # Two seconds of them, as often as the ticker asks.
         shown = found[-2 * CALLS_PER_SECOND :]
         return {
             "status": self.status(),

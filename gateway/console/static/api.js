@@ -45,6 +45,7 @@ export async function send(method, path, { body, headers, signal } = {}) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, "The gateway does not answer");
   }
+  // A wrong key at the sign-in is also a 401, and the form itself shows it.
   if (response.status === 401 && path !== "session") signedOut();
   return response;
 }

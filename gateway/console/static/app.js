@@ -31,6 +31,7 @@ function loadPage(name) {
       name,
       loading.then((module) => ({ Page: module.default })).catch((error) => ({ error })),
     );
+    // A module that could not be fetched is tried again when the page is opened again.
     loading.catch(() => modules.delete(name));
   }
   return modules.get(name);
@@ -79,6 +80,7 @@ function Frame({ facts }) {
   useEffect(() => {
     document.title = `${label} – ${facts.title || facts.name || "mcp-gateway"}`;
   }, [label, facts]);
+  // Calls are most of the stream, and only this page draws them.
   useEffect(() => wantCalls(route.page === "traffic"), [route.page]);
   return html`<a class="skip" href="#main">Skip to content</a>
     <${Header} facts=${facts} />
@@ -164,6 +166,7 @@ function CurrentPage({ route, facts }) {
       <p><a href=${link(HOME)}>Go to the overview</a></p>`;
   }
   if (!loaded.Page) return null;
+  // While the next page loads, the one before must not read its parameters as its own.
   const query = loaded.name === route.page ? route.query : new URLSearchParams();
   return html`<${Guarded} key=${loaded.name}><${loaded.Page} query=${query} facts=${facts} /><//>`;
 }

@@ -33,7 +33,9 @@ export class CallLog {
     const at = this.#position(call.seq);
     const known = this.#calls[at];
     if (known?.seq !== call.seq) this.#calls.splice(at, 0, call);
+    // The end may be known before an older answer says that the call runs.
     else if (known.ms === null || call.ms !== null) this.#calls[at] = call;
+    // Some at a time: to move 5000 entries with each call would cost more than drawing them.
     if (this.#calls.length > MAX_CALLS * 1.2) this.#calls.splice(0, this.#calls.length - MAX_CALLS);
     this.version += 1;
   }
@@ -52,6 +54,7 @@ export class CallLog {
   #position(seq) {
     let low = 0;
     let high = this.#calls.length;
+    // Nearly every call is the newest.
     if (!high || this.#calls[high - 1].seq < seq) return high;
     while (low < high) {
       const middle = (low + high) >> 1;

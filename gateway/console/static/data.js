@@ -48,6 +48,7 @@ export function useDocument(path, { on = [], everyMs = 0 } = {}) {
         refresh();
       }, SETTLE_MS);
     };
+    // A tab that nobody sees asks for nothing.
     const period = everyMs ? setInterval(() => document.hidden || refresh(), everyMs) : 0;
     const ends = ["hello", ...on].map((name) => onEvent(name, soon));
     return () => {

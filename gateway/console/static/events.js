@@ -105,12 +105,14 @@ export function connect() {
   live.connection = live.hello ? live.connection : "connecting";
   const query = new URLSearchParams();
   if (!wantsCalls) query.set("calls", "0");
+  // A new EventSource sends no Last-Event-ID.
   if (lastId) query.set("since", lastId);
   const opened = new EventSource(apiUrl(`events?${query}`));
   source = opened;
   opened.addEventListener("hello", greet);
   for (const name of NAMES) opened.addEventListener(name, (event) => take(name, event));
   opened.onerror = () => {
+    // An older one, which was closed to open this one.
     if (source !== opened) return;
     setConnection("lost");
     // A browser retries by itself after a broken connection, and never after a refusal or another status.
@@ -123,6 +125,7 @@ function retry() {
   retryTimer = setTimeout(async () => {
     retryMs = Math.min(retryMs * 2, LAST_RETRY_MS);
     try {
+      // An EventSource does not tell a refusal's status: a plain request does, and a 401 leads to the sign-in.
       await get("");
       connect();
     } catch (error) {

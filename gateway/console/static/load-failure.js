@@ -2,6 +2,7 @@
 addEventListener(
   "error",
   ({ target }) => {
+    // A plain script, without modules: it must run where those do not.
     if (!(target instanceof HTMLScriptElement) || target.type !== "module") return;
     const again = document.createElement("button");
     again.className = "button";

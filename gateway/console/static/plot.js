@@ -25,6 +25,7 @@ function pathOf(values, top) {
 export function Plot({ title, series, seconds, end, format }) {
   const [at, setAt] = useState(null);
   const length = series[0].values.length;
+  // Above zero: the outline of no calls at all would be divided by it.
   const top = Math.max(1e-9, ...series.flatMap((each) => each.values.filter((value) => value !== null)));
   const point = at ?? length - 1;
   const time = new Date(new Date(end).getTime() - (length - 1 - point) * seconds * 1000);

@@ -74,6 +74,7 @@ export function useRoute() {
 export function followLinks() {
   addEventListener("popstate", announce);
   document.addEventListener("click", (event) => {
+    // A click that opens a tab or saves the link is the browser's.
     if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey)
       return;
     const anchor = event.target instanceof Element ? event.target.closest("a[href]") : null;
@@ -81,6 +82,7 @@ export function followLinks() {
       return;
     const url = new URL(anchor.href);
     if (url.origin !== base.origin || !url.pathname.startsWith(base.pathname)) return;
+    // Files are the server's to answer, and no pages.
     if (url.pathname.startsWith(`${base.pathname}static/`)) return;
     event.preventDefault();
     navigate(url.href);

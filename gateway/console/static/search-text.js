@@ -2,6 +2,7 @@
 
 /** A search over what `parts` names of a row: of a text, it makes a function that says whether a row has all words. */
 export function searchOf(parts) {
+  // Weak: rows that a newer document replaces take their text with them.
   const texts = new WeakMap();
   const textOf = (row) => {
     let text = texts.get(row);

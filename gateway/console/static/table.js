@@ -93,6 +93,7 @@ export function Table({
     event.preventDefault();
   };
   const click = (event, row) => {
+    // Text that is being selected in a row must not open it.
     if (event.target.closest("a, button") || String(getSelection())) return;
     setActive(keyOf(row));
     onOpen?.(row);

@@ -41,6 +41,7 @@ export function JsonText({ draft, onDraft }) {
       onDraft({ ...draft, text, error: error.message });
     }
   };
+  // A textarea with a file of megabytes in it would stop the page with every key.
   const isLong = draft.text.length > LONGEST_TEXT && !draft.error;
   const text = isLong ? stringify(shortened(draft.value), "  ") : draft.text;
   return html`<div class="raw"><label for="call-json">JSON</label>
@@ -75,6 +76,7 @@ export function useProblems(tool, schema, value) {
     };
   }, [tool, schema, value]);
   const local = useMemo(() => (schema ? problemsOf(schema, value, schema) : []), [schema, value]);
+  // The server's answer is about the value that it was asked about, and no other.
   if (answer.value !== value) return local;
   // Of alternatives the server says that none fits; what is wrong within the likeliest one is known here.
   const within = local.filter(({ path }) => answer.problems.some((each) => path.startsWith(`${each.path}/`)));

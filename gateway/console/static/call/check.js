@@ -76,6 +76,7 @@ function ofParts(schema, value, root, path, depth) {
 
 function ofAlternatives(options, value, root, path, depth, nested) {
   const each = options.map((option) => problemsOf(option.schema, value, root, path, depth + 1, nested));
+  // The alternative with the fewest problems is the one that was most likely meant.
   return each.reduce((best, next) => (next.length < best.length ? next : best));
 }
 

@@ -23,6 +23,7 @@ export function commandOf({ method, params, url, view }) {
   const pairs = entries.filter((entry) => !isOdd(entry)).map(([key, value]) => (
     typeof value === "string" && !CONTROLS.test(value) ? `${key}=${value}` : `${key}:=${stringify(value)}`
   ));
+  // POSIX, Utility Syntax Guideline 10: else a name with a dash in front would be read as a flag.
   if (/^-/.test(name)) words.push("--");
   return [...words, name, ...pairs].map(shellWord).join(" ");
 }
@@ -33,11 +34,13 @@ export function curlOf({ method, params, url, view, schema, needsToken }) {
   const target = view ? `${url.replace(/\/$/, "")}/${encodeURIComponent(view)}` : url;
   const lines = Object.entries(headers).map(([name, value]) => `-H ${shellWord(`${name}: ${value}`)}`);
   if (needsToken) lines.push('-H "Authorization: Bearer $MCP_GATEWAY_TOKEN"');
+  // Not --data, which reads a file for a body that begins with @.
   return [`curl -sS ${shellWord(target)}`, ...lines, `--data-raw ${shellWord(body)}`].join(" \\\n  ");
 }
 
 /** `tests` of a tool, to stand below it in the file: JSON is YAML, but for `${`, which the file would fill in. */
 export function testOf({ arguments: values, result }) {
+  // A function, as in a replacement text `$$` stands for one `$`.
   const json = (value) => stringify(value).replaceAll("${", () => "$${");
   const members = Object.entries(values).map(([name, value]) => `          ${json(name)}: ${json(value)}`);
   const expected = result && expectation(result);

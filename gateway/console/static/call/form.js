@@ -13,6 +13,7 @@ let serial = 0;
 /** Whether a field of this kind can show a value without losing a part of it. */
 const shows = ({ kind, choices }, value) => {
   if (value === undefined || kind === "alternatives" || kind === "const") return true;
+  // A textarea turns every line break into LF: a text with CR would come back changed.
   if (kind === "string") return typeof value === "string" && !value.includes("\r");
   if (kind === "number") return ["number", "string"].includes(typeOf(value));
   if (kind === "several") {
@@ -30,6 +31,7 @@ const shows = ({ kind, choices }, value) => {
 export function Field({ schema, name, value: given, path, isRequired, onChange, shared, actions, isRoot, isBare }) {
   const field = useMemo(() => fieldOf(schema, shared.root), [schema, shared.root]);
   const id = useRef(null);
+  // Not the path: a dialog may show another form that has the same paths.
   id.current ??= `field-${(serial += 1)}`;
   // Null stands for a part that is there and not filled in yet; elsewhere it is a value like others.
   const value = given === null && !field.nullable && !["alternatives", "const", "json"].includes(field.kind) ? undefined : given;

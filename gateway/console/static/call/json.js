@@ -35,6 +35,7 @@ const HIDDEN = /[\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufef
 export function numberOf(text) {
   NUMBER.lastIndex = 0;
   if (NUMBER.exec(text)?.[0] !== text) return undefined;
+  // Only where nothing is lost: 9007199254740993 would become ...992, and 1.10 would be sent as 1.1.
   return String(Number(text)) === text ? Number(text) : new ExactNumber(text);
 }
 
@@ -83,6 +84,7 @@ export function parse(text) {
     if (first === '"') return string();
     if (first === "[") return members("]", () => value(depth + 1), depth);
     if (first === "{") {
+      // Not by assignment, for which `__proto__` is no member but the object's prototype.
       return Object.fromEntries(members("}", () => {
         if (text[at] !== '"') fail('expected a name in " "');
         const name = string();

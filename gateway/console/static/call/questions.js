@@ -92,6 +92,7 @@ export function Question({ title, accept, onAccept, onDismiss, dismiss = "Cancel
       isOver.current = true;
     };
   }, []);
+  // A dialog that is taken away also closes: that is no answer.
   const close = () => isOver.current || onDismiss();
   const keys = (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;

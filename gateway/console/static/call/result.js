@@ -98,8 +98,10 @@ function Media({ data, type, name = "content" }) {
       return undefined;
     }
     const shown = isShown && URL.createObjectURL(new Blob([content], { type: media }));
+    // Saved as bytes of no type: HTML or SVG, opened in a tab, would be a page of this origin.
     const saved = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
     setMade({ shown, saved, size: content.length });
+    // Object URLs hold their bytes until they are revoked.
     return () => [shown, saved].forEach((url) => url && URL.revokeObjectURL(url));
   }, [data, media]);
   const file = `${name.split(/[/\\]/).at(-1) || "content"}${name === "content" ? `.${media.split("/")[1]?.replace(/\W.*/, "") || "bin"}` : ""}`;

@@ -86,6 +86,7 @@ export async function perform(method, params, { ask, onTask, asTask, ...options 
     try {
       answer = await send(method, { ...params, ...more }, { ...options, asTask: isTask });
     } catch (error) {
+      // The tool is called as a task alone: it is asked for as one, once.
       if (isTask || error.code !== MISSING_CAPABILITY || !error.data?.requiredCapabilities?.extensions?.[TASKS]) throw error;
       isTask = true;
       continue;
@@ -93,6 +94,7 @@ export async function perform(method, params, { ask, onTask, asTask, ...options 
     const { result } = answer;
     if (result.resultType === "task") return follow(result, { ...options, ask, onTask });
     if (result.resultType !== "input_required") return answer;
+    // Without questions the server only wants to be asked again: later each time.
     const given = result.inputRequests ? await ask(result.inputRequests) : await pause(SHORTEST_PAUSE * (round + 1), options.signal);
     more = {
       inputResponses: { ...more.inputResponses, ...given },
@@ -123,6 +125,7 @@ async function follow(task, { ask, onTask, signal, view, schema: _, onNotificati
       await pause(Math.min(LONGEST_PAUSE, Math.max(SHORTEST_PAUSE, result.pollIntervalMs ?? 0)), signal);
     }
   } catch (error) {
+    // A task goes on without its caller: cancelling the wait would leave it running.
     if (signal.aborted) await update("tasks/cancel", {}).catch(() => {});
     throw error;
   }

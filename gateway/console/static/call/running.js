@@ -20,6 +20,7 @@ export function useRun() {
     const since = performance.now();
     const update = (change) => {
       const next = (old) => ({ ...old, ...(typeof change === "function" ? change(old) : change) });
+      // A run that was replaced must not write over the one that took its place.
       if (abort.current === controller) setState(next);
     };
     const onNotification = ({ method: kind, params: told }) => {

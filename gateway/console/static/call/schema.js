@@ -16,6 +16,7 @@ const INPUT_TYPES = { date: "date", email: "email", uri: "url", "uri-reference":
 
 /** A schema without `$ref` and `allOf`: what they say stands in it as far as one schema can say it. */
 export function flat(schema, root, seen = []) {
+  // A reference that leads back to itself says nothing more.
   if (!isObject(schema) || seen.includes(schema)) return {};
   const { $ref, $dynamicRef, allOf, ...own } = schema;
   const chain = [...seen, schema];
@@ -146,6 +147,7 @@ const optionNamed = (schema, index) => {
 export function memberSchema(schema, name) {
   if (Object.hasOwn(schema.properties ?? {}, name)) return schema.properties[name];
   for (const [pattern, each] of Object.entries(schema.patternProperties ?? {})) {
+    // Not as a regular expression: an engine that backtracks could stop the page.
     if (pattern === `^${name}` || pattern === name) return each;
   }
   return schema.additionalProperties ?? Object.values(schema.patternProperties ?? {})[0] ?? true;

@@ -61,6 +61,7 @@ export class EventParser {
   /** The data of the events that this piece completes. */
   feed(piece) {
     const text = this.#rest + piece;
+    // A CR at the end may be the first half of CR LF: it waits for the next piece.
     const whole = text.endsWith("\r") ? text.slice(0, -1) : text;
     const lines = whole.split(/\r\n|\r|\n/);
     this.#rest = lines.pop() + text.slice(whole.length);

@@ -71,6 +71,7 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
   };
   const call = () => {
     if (error || run.isRunning) return;
+    // Only where the tool says so: by the spec the hint is true by default, and every tool would ask.
     if (definition.annotations?.destructiveHint === true && kind === "tool") setAsking(true);
     else begin();
   };
@@ -91,6 +92,7 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
     return () => removeEventListener("hashchange", load);
   }, [schema]);
   const latest = useRef(call);
+  // The listener is added once, and must call what the newest drawing knows.
   latest.current = call;
   useEffect(() => {
     const keys = (event) => {

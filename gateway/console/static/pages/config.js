@@ -27,6 +27,7 @@ const fileOf = (files, path) =>
   files.find((file) => file.path === path) ?? files.find((file) => path && file.path.endsWith(`/${path}`)) ?? null;
 
 export default function Config({ query }) {
+  // The effective file is fetched by its own tab.
   const document = useDocument("config?effective=0", { on: ["reload"] });
   const { data } = document;
   const tabs = data && [

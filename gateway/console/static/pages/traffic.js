@@ -156,6 +156,7 @@ export default function Traffic({ query }) {
   const matches = useMemo(() => matcher(query), [String(filters)]);
   const frozen = useRef(null);
   if (!isPaused) frozen.current = null;
+  // A number and no copy of the list: calls that end meanwhile show their end.
   else frozen.current ??= live.calls.newest;
   const rows = useMemo(() => {
     const known = live.calls.calls.filter(
@@ -195,6 +196,7 @@ function Details({ seq }) {
   const listed = useLive((store) => store.calls.find(Number(seq)));
   const ended = listed?.ms ?? null;
   useEffect(() => {
+    // The stream tells of the end; the bodies are in the document alone.
     if (document.data?.ms === null && ended !== null) document.refresh();
   }, [ended]);
   const call = document.data ?? listed;

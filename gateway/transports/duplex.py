@@ -95,6 +95,7 @@ class DuplexSession:
             self._dispatcher.notifier.session_opened(reply.session)
             sending = reply.session.outbox.send_each(self._exchange.write)
             self._outbox = asyncio.get_running_loop().create_task(sending, name="outbox")
+        # What cannot be written at once waits for the client to read, and `take` must not: it gets a task.
         if reply.body is not None and not (self._write_now is not None and self._write_now(reply.body)):
             self._run(self._write(reply))
 
@@ -112,6 +113,7 @@ class DuplexSession:
 
     async def cancel_all(self) -> None:
         """End what runs, and tell the client so."""
+        # First, so that calls cancelled next are answered with an error instead of nothing.
         self._dispatcher.stop()
         await self._cancel()
 

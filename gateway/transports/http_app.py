@@ -35,6 +35,7 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
         application = web.Application()
         router = application.router
         for path, handler in self._paths():
+            # A set: without a prefix the two are the same, and aiohttp refuses to add a route twice.
             for each in {*_with_and_without_slash(path), *_with_and_without_slash(self.prefix + path)}:
                 router.add_route("*", each, handler)
         cards = () if self.cards is None else self.cards.endpoints(self.prefix)
@@ -43,6 +44,7 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
                 router.add_route("*", each, self.door.cors_public(document))
         if self.own is not None:
             self.own.mount(router, self.door, prefixes=("", self.prefix))
+        # Checked like all others: aiohttp's own 404 would pass by the guard.
         router.add_route("*", "/{path:.*}", self.door.checked(self._not_found))
         return application
 

@@ -190,7 +190,9 @@ class HttpServer:
         self._main = await self._start(
             stack, main, app.application(), direct=app.direct(), tls=self._tls, limits=self.limits.connections
         )
+        # Only now is the port known where 0 was asked for.
         self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
+        # Entered last, so it ends first: calls that it cancels are answered while connections are still open.
         await stack.enter_async_context(self.sessions)
         log.info("listening", url=self.url, **_unix_sockets(main))
 
@@ -270,6 +272,7 @@ class HttpServer:
         application = self._admin_api.application(
             self._middleware(admin), is_private=not admin.address.is_loopback, prefixes=("", self._proxies.prefix)
         )
+        # Of its own: a flood on the main listener must not keep operators out.
         limits = replace(self.limits.connections, quota=admin_connection_quota())
         listener = await self._start(stack, admin, application, tls=tls, limits=limits)
         self._admin_url = f"{_scheme(tls)}://{_authority(listener.address)}"

@@ -102,11 +102,13 @@ class HttpSse:
             self._active_requests.begin_stream(task, identity)
             view = "" if request.view is None else f"/{request.view}"
             endpoint = f"{request.client_endpoint.prefix}{MESSAGES_PATH}{view}?session_id={session_id}"
+            # 2024-11-05 basic/transports, "HTTP with SSE". Without a host, so that it holds behind any proxy.
             await client.stream.send(endpoint.encode(), event="endpoint")
             await client.ended.wait()
             return await client.stream.close()
         finally:
             self._active_requests.end(task)
+            # Before the calls are cancelled: nothing may begin that nobody would end.
             del self._clients[session_id]
             client.stream.stop()
             await client.channel.close()
@@ -128,6 +130,7 @@ class HttpSse:
         is_elsewhere = self._remote is not None and self._remote.holds(session_id)
         if client is None and not is_elsewhere:
             return request.refuse(_UNKNOWN)
+        # The session first: a body is read only for somebody who has one.
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
         if isinstance(body, HttpError):
             return request.refuse(body)
@@ -191,6 +194,7 @@ class HttpSse:
 
     async def _finish(self, client: _Client, seconds: float) -> None:
         await client.channel.drain(seconds)
+        # Before the stream ends: whose call is cut off is told so on it.
         await client.channel.cancel_all()
         client.ended.set()
 

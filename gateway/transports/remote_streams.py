@@ -47,6 +47,7 @@ class RemoteStreams:
 
     def holds(self, session_id: str) -> bool:
         """Whether the id names another replica."""
+        # The client may have made this up, and the name is a part of a key in the store: letters and digits alone.
         name, dot, _ = session_id.partition(".")
         return bool(dot) and name.isalnum() and name.isascii() and name != self._replica.name
 

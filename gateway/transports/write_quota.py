@@ -65,8 +65,10 @@ class WriteQuota:
         self._turns.setdefault(caller, deque()).append(turn)
         self._waiting.add(caller, size)
         try:
+            # Not under `asyncio.timeout`, which would drop a turn that is granted just as the time ends.
             await asyncio.wait([turn.granted], timeout=seconds)
         except asyncio.CancelledError:
+            # Granted, and cancelled before it resumed: nobody else would give it back.
             if turn.granted.done():
                 self._written.subtract(caller, size)
             raise

@@ -46,6 +46,7 @@ class ActiveRequests:
         """Note that a request is answered with a stream, until `end` or the end of the credential."""
         expiry = None
         if identity.expires_at is not None:
+            # Credentials expire by the wall clock (RFC 7519 §4.1.4), and timers run by the loop's own.
             expiry = asyncio.get_running_loop().call_later(
                 max(0.0, identity.expires_at - time.time()), self._stop, task
             )
@@ -57,6 +58,7 @@ class ActiveRequests:
         Streams of a view that is gone end too; what is called there already is answered.
         """
         for task, (identity, view) in list(self._served.items()):
+            # A call keeps the scopes with which it began; a stream would go on telling of what is shown no more.
             now = renewed(identity)
             if now is None or (task in self._streams and (now != identity or not admits(view, now))):
                 self._stop(task)

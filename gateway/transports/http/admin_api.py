@@ -29,6 +29,7 @@ _PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"
 """What a browser or a cache may not do with a page that says how things are just now. There is no HTML to protect."""
 _UNTOLD: Final = "there are problems; /-/status names them, to operators"
 _FORWARDED: Final = (
+    # RFC 9110 §7.6.3 demands `Via` of every proxy, also of one that sets none of the others.
     *("forwarded", "via", "x-real-ip"),
     *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto")),
 )
@@ -160,6 +161,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         prefixes: Iterable[str],
         is_main: bool,
     ) -> None:
+        # Without `public_url` both prefixes are empty, and aiohttp refuses to add a route twice.
         prefixes = dict.fromkeys(prefixes)
         for own in self._paths(is_told, is_main=is_main):
             answer = _by_method(own)
@@ -198,6 +200,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         if self.workers is not None:
             readiness = await self.workers.readiness(readiness)
         status = 200 if readiness["ready"] else 503
+        # Problems and warnings may quote the files: others learn only that there are some.
         if not await is_told(request):
             readiness = {name: value for name, value in readiness.items() if name != "warnings"}
             if readiness["problems"]:
@@ -250,6 +253,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _reload(self, request: HttpRequest) -> web.Response:
         report = await self.reload()
+        # RFC 9110 §15.5.21: the request was understood, and what the files say cannot be processed.
         return json_response(report, status=422 if report["problems"] else 200, headers=request.response_headers)
 
 
@@ -295,6 +299,7 @@ def _by_method(own: AdminPath) -> Endpoint:
 
 def _for_operators(endpoint: Endpoint, is_operator: Callable[[HttpRequest], bool]) -> Endpoint:
     async def answer(request: HttpRequest) -> web.StreamResponse:
+        # CSRF: a page in a browser here comes from this machine as well, and pages of loopback origins pass the guard.
         if not is_operator(request) or (not _is_known(request) and _is_of_a_page(request.raw)):
             error = "not found; the daemon's own paths are for callers on this machine"
             return json_response({"error": error}, status=404, headers=request.response_headers)

@@ -29,6 +29,7 @@ async def read_body(request: web.Request, *, limit: int, seconds: float) -> byte
         return HttpError(status=415, message="The body must not be compressed: send it without Content-Encoding")
     content = request.content
     is_here = content.is_eof()  # nearly always: it came with the head, and there is no need for a clock or a copy
+    # What is announced as too large is not read at all; bodies in chunks announce nothing, and are measured below.
     if not is_here and (request.content_length or 0) > limit:
         return _too_large(limit)
     try:
@@ -49,6 +50,7 @@ def _too_large(limit: int) -> HttpError:
 async def _read(content: StreamReader, limit: int, seconds: float) -> bytes:
     """The body; of one that is over the limit, as much as shows it."""
     body = bytearray()
+    # One timeout for the whole body: with one for each read, a byte now and then would hold the request for ever.
     async with asyncio.timeout(seconds):
         while chunk := await content.readany():
             body += chunk

@@ -40,11 +40,13 @@ _NAMES: Final = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-
 _NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PAIR: Final = re.compile(rf'({_NAME})=({_NAME}|"(?:[^"\\\x00-\x1f\x7f]|\\[^\x00-\x1f\x7f])*")[ \t]*([;,]|$)[ \t]*')
 _QUOTED_PAIR: Final = re.compile(r"\\(.)")
+# The longest addresses have 15 characters (IPv4), and 45 (IPv6 that ends in an IPv4 address).
 _NODE: Final = re.compile(
     r"(?P<v4>[0-9.]{7,15})(?::[0-9]{1,5})?|\[(?P<v6>[0-9A-Fa-f:.]{2,45})\](?::[0-9]{1,5})?|(?P<bare>[0-9A-Fa-f:.]{2,45})"
 )
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _SCHEME: Final = re.compile(r"https?", re.IGNORECASE)
+# No empty segment, for `//host` names another host (RFC 3986 §4.2), and no dot segment, which clients resolve (§5.2.4).
 _SEGMENT: Final = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._~!$&'()*+;=:@-]+"
 _PREFIX: Final = re.compile(rf"(?:/{_SEGMENT})+")
 
@@ -96,6 +98,7 @@ class TrustedProxies:
         self._trusts_unix: Final = UNIX in listed
         self._public_url: Final = public_url.rstrip("/") if public_url else None
         self._public_prefix: Final = urlsplit(self._public_url).path if self._public_url else None
+        # Of the instance: a cache on the method would be shared by all instances, and keep them alive.
         self._trusts: Final = lru_cache(maxsize=1024)(self._is_listed)
 
     @property
@@ -137,6 +140,7 @@ class TrustedProxies:
         )
 
     def _is_listed(self, address: str) -> bool:
+        # The peer on a Unix socket has no address.
         if not address:
             return self._trusts_unix
         parsed = _parsed_address(address)
@@ -165,6 +169,7 @@ class TrustedProxies:
         )
 
     def _forwarded(self, peer: str, lines: Lines) -> _ForwardedValues:
+        # RFC 9110 §5.3: several lines of a field are one list, and a quote that one leaves open spoils all of it.
         elements = _parse_forwarded(", ".join(lines))
         if not elements:
             return _ForwardedValues()
@@ -181,16 +186,19 @@ class TrustedProxies:
         believed, hops = peer, 0
         for text in reversed(chain):
             address = _parsed_node(text)
+            # Whoever wrote this cannot be told, so neither can it be told who vouched for what stands further left.
             if address is None:
                 break
             believed, hops = str(address), hops + 1
             if not self._trusts(believed):
                 break
+        # Where no address is believed, the last element is still the one that the peer itself has written.
         return believed, max(hops, 1)
 
 
 def plain_address(text: str) -> str:
     """An address in its usual form: IPv4 as such, although it came in its IPv6 form."""
+    # Sockets for both families show IPv4 peers as `::ffff:192.0.2.1`; nothing else is worth parsing for each request.
     if not text.startswith("::"):
         return text
     parsed = _parsed_address(text)
@@ -240,6 +248,7 @@ def _parse_forwarded(field: str) -> Sequence[Mapping[str, str]]:
     position = 0
     while position < len(field):
         match = _PAIR.match(field, position)
+        # A parameter that comes twice in one element is one error more: two readers could take different ones.
         if match is None or (name := match[1].lower()) in elements[-1]:
             return []
         elements[-1][name] = _QUOTED_PAIR.sub(r"\1", match[2][1:-1]) if match[2].startswith('"') else match[2]

@@ -21,6 +21,7 @@ from gateway.config.models.address import Address
 from gateway.transports.errors import HttpError
 
 ALLOWED_METHODS: Final = "POST, GET, DELETE, OPTIONS"
+# Pages of other origins may read safelisted fields alone (Fetch), and clients in browsers need these two.
 EXPOSED_HEADERS: Final = "Mcp-Session-Id, WWW-Authenticate"
 PREFLIGHT_SECONDS: Final = 600
 """How long a browser may remember what it was allowed."""
@@ -65,6 +66,7 @@ class Guard:
     ) -> None:
         hosts = _default_hosts(address, public_url) if allowed_hosts is None else allowed_hosts
         self._hosts = frozenset(host.lower() for host in hosts)
+        # The dot stays: `*.example.com` must not let `evilexample.com` in.
         self._suffixes = tuple(host[1:] for host in self._hosts if host.startswith("*."))
         self._takes_addresses = allowed_hosts is None and address.host in _WILDCARDS
         self._takes_loopback_origins = allowed_origins is None
@@ -99,9 +101,11 @@ class Guard:
 
     def cors(self, origin: str | None) -> Mapping[str, str]:
         """Header fields that let a page of an allowed origin read the response."""
+        # Fetch, "CORS protocol and HTTP caches": without `Vary`, caches could mix up what origins may read.
         if origin is None or not self.is_allowed_origin(origin):
             return _VARY
         return {
+            # No `Access-Control-Allow-Credentials`: the console's cookie is for pages of our own origin.
             "Access-Control-Allow-Origin": origin,
             "Access-Control-Expose-Headers": EXPOSED_HEADERS,
             "Vary": "Origin",
@@ -125,6 +129,7 @@ class Guard:
         match = _HOST.fullmatch((host or "").lower())
         if match is None:
             return False
+        # RFC 3986 §3.2.2: a fully qualified name may end with a dot, and is the same name.
         name = match["name"].removesuffix(".")
         if name in self._hosts or match[0] in self._hosts or name.endswith(self._suffixes):
             return True
@@ -151,6 +156,7 @@ def is_loopback_address(address: str) -> bool:
         parsed = ip_address(address)
     except ValueError:
         return False
+    # Sockets for both families show IPv4 peers as `::ffff:127.0.0.1`, which `is_loopback` of older Pythons denies.
     mapped = getattr(parsed, "ipv4_mapped", None)
     return (mapped or parsed).is_loopback
 
@@ -173,6 +179,7 @@ def origin_of(text: str) -> str:
     if origin is None or host is None or (host["port"] and int(host["port"]) > _HIGHEST_PORT):
         return _NO_ORIGIN
     scheme, name = origin["scheme"], host["name"]
+    # Browsers leave the default port out of `Origin`, and the file may name it.
     is_default = host["port"] is None or (scheme, int(host["port"])) in {("http", 80), ("https", 443)}
     return f"{scheme}://{name}" if is_default else f"{scheme}://{name}:{int(host['port'])}"
 

@@ -184,6 +184,7 @@ class Middleware:
             if head.refusal is not None:
                 return self._refuse(head.refusal)
             headers = self._headers(head.entrance.headers)
+            # Fetch: a preflight never carries a credential, so it is answered before one is asked for.
             if raw.method == "OPTIONS":
                 return self._options(raw, _origin(raw), headers)
             try:
@@ -234,6 +235,7 @@ class Middleware:
         view = self.metadata.find_view(name)
         if view is not None and identity.holds(view.scopes):
             return None
+        # 404 and not 403 for a view that is hidden: whether there is one is not to be learnt by guessing names.
         return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
 
     async def holds(self, request: HttpRequest, scopes: frozenset[str]) -> bool:
@@ -250,8 +252,10 @@ class Middleware:
         # A target in absolute form names a host of its own, which stands in none of the fields.
         is_plain = raw.raw_path.startswith("/")
         connection = cast("_Connection", raw.protocol)
+        # What the fields alone decide is remembered; the credential among them is checked anew for each request.
         last = connection.last_head if is_plain else None
         lines = raw.raw_headers
+        # The refusal depends on the version, too.
         if last is not None and last.version == raw.version:
             if last.lines == lines:
                 return last
@@ -268,6 +272,7 @@ class Middleware:
             entrance=entrance,
             refusal=request_smuggling.refusal_of(raw) or entrance.refusal,
         )
+        # `fits` leaves one field out, so a request without a length (GET, or a body in chunks) is not remembered.
         if is_plain and head.length_at >= 0:
             connection.last_head = head
         return head
@@ -275,6 +280,7 @@ class Middleware:
     def _enter(self, raw: web.Request, *, origin: str | None) -> _Entrance:
         peer, host = raw.remote or "", request_smuggling.host_of(raw)
         lines = self._proxies.believed_lines(peer, raw.headers)
+        # Clients choose these texts: long ones would make the cache as large as they like.
         length = len(host) + len(origin or "")
         if lines:
             length += sum(len(line) for several in lines for line in several)

@@ -99,6 +99,7 @@ class ResourceQuota:
         """Take one for a caller, until `release`; or return why there is none."""
         if (refusal := self.refusal_of(caller)) is not None:
             return refusal
+        # Counted here before the store is asked: who comes while that answers must find it taken.
         self.acquire(caller)
         if self._shared is None:
             return None
@@ -108,6 +109,7 @@ class ResourceQuota:
             full = await self._shared.acquire(caller, per_caller=self.per_caller, in_all=self.in_all)
             is_taken = full is None
         finally:
+            # Refused, or cancelled while the store was asked.
             if not is_taken:
                 self._count_out(caller)
         return None if full is None else self.refusal(caller, is_callers=bool(full))
@@ -124,6 +126,7 @@ class ResourceQuota:
     def _count_out(self, caller: str) -> None:
         self._sum -= 1
         self._used[caller] -= 1
+        # An entry for each caller that ever came would be memory without end.
         if not self._used[caller]:
             del self._used[caller]
 
@@ -143,11 +146,13 @@ class SharedQuota:
     async def acquire(self, caller: str, *, per_caller: int, in_all: int) -> str | None:
         """Take one for a caller; or return whose limit leaves none, the caller's or, as an empty name, that of all."""
         taken: list[str] = []
+        # The caller's own limit first: nothing is taken of all in vain. An unknown caller has that of all alone.
         for key, most in {caller: per_caller, _ALL: in_all}.items():
             semaphore = self._used.get(key) or self._make(key)
             deadline = asyncio.get_running_loop().time() + _ANSWER_SECONDS
             try:
                 await semaphore.acquire((most, 0), caller=caller, deadline=deadline, name=self._noun)
+            # Also when cancelled: what was taken already is given back.
             except BaseException as error:
                 for each in taken:
                     self._used[each].release()

@@ -33,6 +33,7 @@ def refusal_of(request: web.BaseRequest) -> HttpError | None:
         return HttpError(status=505, message="HTTP/1.1 is spoken here", headers={"Connection": "close"})
     coding = request.headers.get("Transfer-Encoding")
     if coding is not None and coding.strip().lower() != _CHUNKED:
+        # RFC 9112 §6.1: 501 is the answer to a coding that is not understood.
         return HttpError(status=501, message="The only transfer coding that is understood is chunked")
     return None
 
@@ -42,4 +43,5 @@ def host_of(request: web.BaseRequest) -> str:
     target = request.raw_path
     if target.startswith("/") or "://" not in target:
         return request.headers.get("Host", "")
+    # Credentials before an `@` are not cut off: a host with some has not the form that the guard asks for.
     return target.partition("://")[2].partition("/")[0].partition("?")[0]

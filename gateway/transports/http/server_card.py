@@ -105,6 +105,7 @@ def _document(request: HttpRequest, value: JsonObject, *, media_type: str) -> we
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {
         **request.response_headers,
+        # SEP-2127 (draft), "CORS Requirements" and "Caching": these fields and values.
         "Access-Control-Allow-Methods": "GET",
         "Access-Control-Allow-Headers": "Content-Type, If-None-Match",
         "Access-Control-Expose-Headers": "ETag",
@@ -119,6 +120,7 @@ def _document(request: HttpRequest, value: JsonObject, *, media_type: str) -> we
 def _names(raw: web.Request, etag: str) -> bool:
     """Whether `If-None-Match` names this entity tag (RFC 9110 §13.1.2)."""
     sent = ",".join(raw.headers.getall("If-None-Match", ()))
+    # RFC 9110 §13.1.2: the weak comparison, for which `W/` makes no difference.
     return any(each.strip().removeprefix("W/") in {etag, "*"} for each in sent.split(","))
 
 

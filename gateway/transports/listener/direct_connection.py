@@ -49,6 +49,7 @@ class DirectConnection(HttpConnection):
         if idle is None or idle.done():  # a request is being served, or about to be
             super().data_received(data)
             return
+        # Out of sight while aiohttp parses, which would wake its loop for the message.
         self._waiter = None
         super().data_received(data)
         self._waiter = idle
@@ -108,6 +109,7 @@ class DirectConnection(HttpConnection):
             if stays_open and not self._close and not self._force_close:
                 self._await_next(idle)
             else:
+                # aiohttp's loop sleeps until this future is done: cancelled, it ends.
                 idle.cancel()
                 self.force_close()
 

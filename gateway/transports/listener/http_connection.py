@@ -129,6 +129,7 @@ class HttpConnection(web.RequestHandler):
             lingering_time=self._linger_seconds,
             access_log=cast("logging.Logger", None),  # as its own runner does: none
             logger=IDLE,
+            # `read_body` refuses a `Content-Encoding`; aiohttp would unfold the body before anybody is asked.
             auto_decompress=False,
             max_line_size=_MAX_LINE_LENGTH,
             max_field_size=_MAX_LINE_LENGTH,
@@ -184,6 +185,7 @@ class HttpConnection(web.RequestHandler):
         """Give a body up whose framing outweighs it; `data` is what came, with which so many heads were complete."""
         if messages:
             head, content = self._messages[-1]
+            # What could not be parsed is queued as well, as an error that has no such attribute.
             if not getattr(head, "chunked", False):
                 self._body = None
                 return
@@ -223,6 +225,7 @@ class HttpConnection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer what could not be read, or what a bug of ours broke; aiohttp's own words tell its version."""
+        # For the `ConnectionError` that it raises if a part of an answer has been sent; its own answer is not used.
         super().handle_error(request, status, exc, message)
         said = _NO_HEAD if status == _BAD_REQUEST else "Internal error"
         response = refuse(HttpError(status=status, message=said), headers=SERVER)
@@ -271,6 +274,7 @@ class HttpConnection(web.RequestHandler):
 
     def _give_up(self) -> None:
         self._deadline = None
+        # Browsers and connection pools connect ahead of use: without a request there is nothing to answer.
         if not self._has_spoken:
             self.force_close()
             return
@@ -282,6 +286,7 @@ class HttpConnection(web.RequestHandler):
     def _turn_away(self, refusal: HttpError) -> None:
         """Say why in as few bytes as can be, and close."""
         if self.transport is not None:
+            # A transport that is closed still sends what was written on it.
             self.transport.write(_response(refusal))
         self.force_close()
 

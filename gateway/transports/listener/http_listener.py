@@ -84,6 +84,7 @@ class HttpListener:
             await self.close()
             raise ListenError(reason_of(error, self.address)) from error
         if not self._inherited:
+            # Port 0 has become one that was free.
             self.address = Address(self.address.host, self._servers[0].sockets[0].getsockname()[1])
 
     def stop_accepting(self) -> None:
@@ -99,6 +100,7 @@ class HttpListener:
             handshake.cancel()
         await asyncio.gather(*self._handshakes, return_exceptions=True)
         try:
+            # aiohttp waits twice: until handlers end, and again once it has cancelled them.
             async with asyncio.timeout(2 * _SHUTDOWN_GRACE_SECONDS + 1):
                 await self._runner.cleanup()
         except TimeoutError:

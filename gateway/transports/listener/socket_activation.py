@@ -35,11 +35,13 @@ def take_inherited(environ: MutableMapping[str, str]) -> Inherited:
         InheritedError: one is not.
     """
     process, count, names = (environ.pop(name, "") for name in _VARIABLES)
+    # `isdigit` alone would take `²`, which `int` does not.
     if process != str(os.getpid()) or not count.isascii() or not count.isdigit():
         return {}
     by_listener: dict[str, tuple[socket.socket, ...]] = {}
     called = names.split(":")
     for index in range(int(count)):
+        # Names may be fewer than descriptors, or not given at all.
         listener = ADMIN if called[index : index + 1] == [ADMIN] else ""
         by_listener[listener] = (*by_listener.get(listener, ()), _listening(FIRST_DESCRIPTOR + index))
     return by_listener
@@ -59,10 +61,12 @@ def unix_paths(sockets: Iterable[socket.socket]) -> list[str]:
 def _listening(descriptor: int) -> socket.socket:
     try:
         taken = socket.socket(fileno=descriptor)
+        # A child that kept it would hold the port when this process has ended.
         taken.set_inheritable(False)
     except OSError as error:
         raise InheritedError(f"descriptor {descriptor} was announced and is no socket: {error.strerror}") from error
     if taken.type is not socket.SOCK_STREAM or not taken.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        # It is not ours, and the object would close it with itself.
         taken.detach()
         raise InheritedError(f"descriptor {descriptor} is not a listening stream socket (ListenStream=, Accept=no)")
     return taken

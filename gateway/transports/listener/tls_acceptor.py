@@ -38,6 +38,7 @@ class TlsAcceptor(asyncio.Protocol):
             self._connection_limits.quota.refusal_of(caller) is None
         ):  # otherwise nobody is there yet who could be told why
             self._begin(transport.get_extra_info("socket").fileno(), caller)
+        # This closes one descriptor; the duplicate, where there is one, keeps the connection.
         cast("asyncio.Transport", transport).abort()
 
     def _begin(self, descriptor: int, caller: str) -> None:
@@ -45,6 +46,7 @@ class TlsAcceptor(asyncio.Protocol):
             accepted = socket.socket(fileno=os.dup(descriptor))
         except OSError:  # no descriptor is left
             return
+        # `connect_accepted_socket` takes none that blocks.
         accepted.settimeout(0)
         self._connection_limits.quota.acquire(caller)
         task = asyncio.get_running_loop().create_task(self._shake_hands(accepted, caller), name="TLS handshake")

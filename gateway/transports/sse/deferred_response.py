@@ -79,6 +79,7 @@ class DeferredResponses:
     def _open_due(self) -> None:
         self._timer = None
         while self._due:
+            # Dictionaries keep the order of insertion, and all wait equally long: the first is the first that is due.
             response, due = next(iter(self._due.items()))
             if (left := due - time.monotonic()) > 0:
                 self._timer = asyncio.get_running_loop().call_later(left, self._open_due)
@@ -136,6 +137,7 @@ class DeferredResponse:
         await asyncio.sleep(0)  # a tool that reports in a tight loop must let others run
         if self._is_over or not self.takes_events:
             return False
+        # The call is not to fail for it: what becomes of it is decided where the connection is seen to end.
         with suppress(ConnectionError):
             await self.stream.send(jsonrpc.encode(notification))
         return True
@@ -163,6 +165,7 @@ class DeferredResponse:
         """Choose the answer's form, now that it is known: whether it is an event. What is none is left to `end`."""
         self._is_over = True
         self._owner.discard(self)
+        # The head of an event stream says 200, so any other status goes with JSON, whatever is accepted.
         wants_event = reply.body is not None and reply.status == 200 and not self._accepted.json
         if wants_event or (self._stream is not None and self._stream.is_open):
             return True
@@ -198,6 +201,7 @@ class DeferredResponse:
             self.caller.rate_limit_key,
             self._owner.pace.write_timeout,
         )
+        # Before the head is written: a refusal still has a status of its own.
         if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=write_timeout):
             log.warning("answer refused", why="its caller reads too slowly", peer=self._request.raw.remote)
             return whole_response(_NO_ROOM, headers=headers)

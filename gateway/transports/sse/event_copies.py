@@ -27,6 +27,7 @@ _POLL_SECONDS: Final = 5.0
 _FRAME: Final = b"f"
 _END: Final = b"end"
 
+# A write whose reply was lost is done again, and meets entries of its own: Redis refuses their ids, which is fine.
 _APPEND: Final = Script.of("""
 for at = 3, #ARGV, 2 do
   local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], ARGV[at], 'f', ARGV[at + 1])
@@ -74,6 +75,7 @@ class EventCopies:
 
         async def answered(body: bytes) -> bytes:
             goes_on = abort_connection(*_QUESTIONS.decode(body))
+            # Whoever asks reads the copies next, and must find all that was said until now.
             await self._is_flushed.wait()
             return b"1" if goes_on else b""
 
@@ -85,6 +87,7 @@ class EventCopies:
 
     def end(self, nonce: str, number: int, last: int) -> None:
         """Note soon that a stream has ended."""
+        # `-2` sorts behind the last event, which has `-1`.
         self._put(self._key(nonce, self._replica.name, number), f"{last}-2", _END)
 
     async def until_now(self, nonce: str, place: RemotePlace) -> list[bytes]:

@@ -137,6 +137,7 @@ class EventStore:
         if stream is None:
             log.debug("stream not resumed: its events are no longer kept", event_id=event_id)
             return None
+        # Event 0 is the priming event.
         if after > stream.last or (after == 0 and not self.sends_priming_event):
             return _FOREIGN
         missing = stream.last - len(stream.frames or ()) - after
@@ -194,6 +195,7 @@ class EventStore:
     def expire(self) -> None:
         """Forget what is too old."""
         oldest = asyncio.get_running_loop().time() - self._room.bounds.age.total_seconds()
+        # A copy, for a stream leaves the store with its last event.
         for stream in list(self._streams.values()):
             while stream.frames and stream.frames[0][0] <= oldest:
                 self._forget_oldest(stream)
@@ -237,6 +239,7 @@ def _lost_with_its_process(carried: str | None) -> LostAnswer | None:
         return None
     try:
         request_id = orjson.loads(base64.urlsafe_b64decode(carried + "=" * (-len(carried) % 4)))
+    # Clients may send anything; the errors of base64 and of JSON are both such.
     except ValueError:
         return None
     return LostAnswer(request_id) if isinstance(request_id, str | int) else None

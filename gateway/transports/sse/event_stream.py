@@ -123,6 +123,7 @@ class EventStream:
             ConnectionError: as `send`.
         """
         self.stop()
+        # The timer has stopped, so no comment can come behind the end.
         return await self._write(last or b"", is_end=True)
 
     def stop(self) -> None:
@@ -151,6 +152,7 @@ class EventStream:
                 async with self._lock:
                     if self._is_closed:
                         raise ConnectionResetError("the stream has ended")
+                    # Set before the write, so that nothing follows the last chunk, even if that fails.
                     self._is_closed = is_end
                     preamble = b"" if self._response is not None else self._preamble
                     response = await self._opened()

@@ -48,6 +48,7 @@ class RequestStream:
 
     async def send(self, notification: JsonObject) -> bool:
         await asyncio.sleep(0)  # a tool that reports in a tight loop must let others run
+        # The event is kept already, for a client that resumes; the call goes on.
         with suppress(ConnectionError):
             return await self._stream.send_event(jsonrpc.encode(notification))
         return True

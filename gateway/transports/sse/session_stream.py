@@ -133,6 +133,7 @@ class SessionStream:
         Raises:
             ConnectionError: the reader is gone again.
         """
+        # Before the lock, which a write to the lost connection may hold until it times out.
         self.abort_connection()
         async with self._lock:
             self.abort_connection()  # of another that came while this one waited
@@ -141,6 +142,7 @@ class SessionStream:
                 missed, written = self.after(written), self.last
                 for frame in missed:
                     await out.write(frame)
+            # Still under the lock: no event can come between those that were missed and those that follow.
             ending = self.connect(out)
             if self.is_over:
                 ending.set_result(None)
@@ -171,6 +173,7 @@ class SessionStream:
             if self.is_over or not self._has_reader:
                 return False
             frame = self._framed(data)
+            # First kept, then written: a reader that goes in between finds it when it comes back.
             self._keeper.keep(self, frame)
             if self._out is not None:
                 await self._out.write(frame)
@@ -181,6 +184,7 @@ class SessionStream:
 
         An answer that is too large to be kept is kept as another one: the client shall not wait for nothing.
         """
+        # Without the lock, which a slow reader may hold: the connection's handler writes the last event.
         self.is_over = True
         frame = None
         if data is not None and self._has_reader:
@@ -192,6 +196,7 @@ class SessionStream:
     async def close_for_polling(self, retry_ms: int | None) -> None:
         """Close the connection and let the client come back; events wait for it. Since 2025-11-25."""
         async with self._lock:
+            # 2025-11-25 "Sending Messages to the Server", 6: only who was sent an event id can come back.
             if self._out is not None and self._keeper.sends_priming_event:
                 with suppress(ConnectionError):
                     await self._out.write(b"retry: %d\n\n" % (RETRY_MS if retry_ms is None else retry_ms))

@@ -46,6 +46,7 @@ class LineReader:
             if not self._is_watching:
                 self._watch()
             if self._is_always_readable:
+                # A file never keeps anybody waiting: without this, nothing else would have a turn.
                 await asyncio.sleep(0)
                 self._read()
             else:
@@ -118,6 +119,7 @@ class LineReader:
         if not chunk:
             self._has_ended = True
         self._buffer += chunk
+        # What more there is stays in the pipe until somebody takes lines, and holds its writer up.
         if self._has_ended or len(self._buffer) > _ENOUGH:
             self._unwatch()
         self._note_arrival()

@@ -47,6 +47,7 @@ class LineWriter:
 
     async def write(self, line: bytes) -> None:
         """Write `line` and a line feed, once there is room; does nothing once the reader is gone."""
+        # Again, because others that waited may have filled the room first.
         while not self._has_room.is_set():
             await self._has_room.wait()
         self._put(line)
@@ -66,6 +67,7 @@ class LineWriter:
                     self._has_room.clear()
                     await self._has_room.wait()
         with self._wake:
+            # The thread is not joined: it may be stuck in a write that nobody reads, and, as a daemon, holds no exit.
             self._is_closing = True
             self._wake.notify()
         self._mark_gone()
@@ -100,6 +102,7 @@ class LineWriter:
         with self._wake:
             self._queue.append(data)
             self._wake.notify()
+        # Only the event loop's thread changes this number; the other one reports by `call_soon_threadsafe`.
         self._queued_bytes += len(data)
         if self._queued_bytes > _MAX_QUEUED_BYTES:
             self._has_room.clear()

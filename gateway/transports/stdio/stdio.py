@@ -135,6 +135,7 @@ class Stdio:
         if not self._writer.has_room:
             await self._writer.wait_for_room()
         else:
+            # Nothing has suspended since `in_flight` was looked at, so no end is missed.
             self._channel.one_is_done.clear()
             await self._channel.one_is_done.wait()
 

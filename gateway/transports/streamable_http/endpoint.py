@@ -97,6 +97,7 @@ class StreamableHttp:
         end = loop.time() + seconds
         while (busy := self._inside | self._sessions.running) and (left := end - loop.time()) > 0:
             await asyncio.wait(busy, timeout=left)
+        # First, so that calls cancelled next are answered with an error while their connections last.
         self._dispatcher.stop()
         for task in self._modern:
             task.cancel()
@@ -114,6 +115,7 @@ class StreamableHttp:
         6. it is legacy: see `SessionEndpoint.post`
         """
         accepted = request.accepted
+        # 2026-07-28 streamable-http, "Sending Messages", 2: both must be accepted; whoever accepts one can be answered.
         if not (accepted.json or accepted.event_stream):
             return request.refuse(NOT_ACCEPTABLE)
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
@@ -151,6 +153,7 @@ class StreamableHttp:
         self._modern.add(task)
         try:
             reply = await self._dispatcher.answer(message, response)
+            # It is answered: a drain must not cancel the writing of it.
             self._modern.discard(task)
             return await response.finish(reply)
         finally:

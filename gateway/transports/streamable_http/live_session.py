@@ -49,6 +49,7 @@ class LiveSession:
             saved is None
             or saved.log_level != session.log_level
             or saved.is_initialized != session.is_initialized
+            # The set is frozen, and another one takes its place when it changes: no need to compare the contents.
             or saved.subscriptions is not session.subscriptions
         )
 
@@ -100,6 +101,7 @@ class LiveSession:
 
     def spawn(self, answering: Coroutine[Json, Json, Reply]) -> asyncio.Task[Reply]:
         """Serve a request in a task that no connection holds."""
+        # The end of the id alone: it is a credential, and asyncio logs the names of tasks.
         task = asyncio.get_running_loop().create_task(answering, name=f"request of session …{self.session.id[-6:]}")
         self._tasks.add(task)
         task.add_done_callback(self._forget)

@@ -137,6 +137,7 @@ class SessionEndpoint:
         return web.Response(status=204, headers=http.response_headers)
 
     async def _open(self, request: Request, http: HttpRequest) -> web.StreamResponse:
+        # Before any work is done for it; `Sessions.open` counts it.
         if (refusal := self._sessions.quota.refusal_of(http.caller.rate_limit_key)) is not None:
             return http.refuse(refusal, request)
         reply = await self._dispatcher.answer(request, NoStream(http.caller))
@@ -178,6 +179,7 @@ class SessionEndpoint:
 
         task.add_done_callback(finish)
         try:
+            # Not the task: a connection may end before the call does (`close_for_polling`), and its client comes back.
             return await response.end(await ending)
         finally:
             stream.disconnect(response)
@@ -198,6 +200,7 @@ class SessionEndpoint:
         live.begin_reading()
         try:
             await out.open()
+            # Only now is the other replica asked: the client knows that it is connected, however long that takes.
             if place.answers is not None:
                 async for frame in self._sessions.copies.until_end(live.nonce, place):
                     await out.write(_lost(place.answers) if frame is None else frame)
@@ -230,6 +233,7 @@ class SessionEndpoint:
             await out.open()
             ending = await cursor.stream.resume(out, after=cursor.after)
             if not cursor.stream.answers_request:
+                # Until the outbox is closed: the session has ended, or the daemon stops.
                 await live.session.outbox.send_each(cursor.stream.send_event)
                 cursor.stream.disconnect(out)
             return await out.close(await ending)
@@ -263,10 +267,12 @@ class SessionEndpoint:
         if isinstance(message, Batch) and live is None:
             return _NO_BATCHES
         if session_id is None:
+            # 2026-07-28 streamable-http: GET and DELETE of this revision are answered with 405.
             is_modern = message is None and version is not None and is_modern_date(version)
             return _POST_ALONE if is_modern else _SESSION_REQUIRED
         if live is None:
             return _SESSION_UNKNOWN
+        # 2025-11-25 "Protocol Version Header": 400; without the field, the session knows what was agreed on.
         if version is not None and version not in LEGACY:
             return HttpError(status=400, message=f"MCP-Protocol-Version {version!r} is none of {', '.join(LEGACY)}")
         return live
@@ -276,6 +282,7 @@ _POST_ALONE: Final = HttpError(
     status=405, message="This revision of the protocol knows POST alone", headers={"Allow": "POST"}
 )
 _NO_BATCHES: Final = HttpError(status=400, message="Batches are part of revision 2025-03-26 alone, within a session")
+# 2025-11-25 basic/transports, "Session Management", 2 to 4: 400 for no id, 404 tells the client to initialize again.
 _SESSION_REQUIRED: Final = HttpError(
     status=400, message=f"The header {SESSION_HEADER} is missing; a session begins with `initialize`"
 )
@@ -285,6 +292,7 @@ _SESSION_UNKNOWN: Final = HttpError(
 
 
 def _refusal_of(message: Request | Batch, live: LiveSession) -> HttpError | None:
+    # 2025-06-18 has removed batches again.
     if isinstance(message, Batch) and live.session.revision != V2025_03_26:
         return _NO_BATCHES
     return BUSY if live.load + size_of(message) > MAX_IN_FLIGHT else None

@@ -57,6 +57,7 @@ class SessionIds:
         signer = self._signers()[0]
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
         given, known = session.capabilities, _known(session.capabilities)
+        # What the client declared is carried whole if it fits, and otherwise less and less of it.
         for capabilities, most in ((given, 1), (known, 1), (known, 2), ({}, 4)):
             claims = SessionClaims(
                 nonce=nonce,
@@ -79,6 +80,7 @@ class SessionIds:
             return None
         given = session_id.encode()
         content = given.rpartition(b".")[0]
+        # Signed anew and compared whole: `unsign` decodes base64 leniently, and would take several spellings of one id.
         if not any(hmac.compare_digest(signer.sign(content), given) for signer in self._signers()):
             return None
         try:

@@ -62,6 +62,7 @@ class SessionMessages:
         """Pass an answer on to the replica that its id names, if that is another."""
         begin, _, rest = request_id.partition("-")
         asked_by, _, _ = rest.partition("-")
+        # The client may have made the id up, and the name is part of a key in the store: letters and digits alone.
         if request_id in live.session.pending_answers or begin != "gateway" or not asked_by.isalnum():
             return
         outcome = {"result": answer.result} if answer.error is None else {"error": answer.error}

@@ -202,6 +202,7 @@ class Sessions:
                         is_ended=record.is_ended,
                     )
                 )
+            # It may have ended while the store was asked.
             if self._count is not None and live.session.id in self._live:
                 self._count.keep_soon([live])
             if is_lost and live.session.id in self._live:
@@ -210,6 +211,7 @@ class Sessions:
     async def delete(self, session_id: str) -> None:
         """End a session, for every process that could restore it."""
         if (live := self._live.get(session_id)) is not None:
+            # First, so that no request begins in it while the store is told.
             self._close(session_id)
             await self._store.save(live.nonce, self._end())
             if self._count is not None:
@@ -259,6 +261,7 @@ class Sessions:
             session, nonce=nonce, caller=caller, streams=self._streams_of(session, nonce)
         )
         if self.replica is not None:
+            # Answers come to whichever replica the client happens to reach, and find the one that asked by this.
             session.asks_as = f"{session.asks_as}-{self.replica.name}"
             self._of_nonce[nonce] = live
         self._dispatcher.notifier.session_opened(session)
@@ -288,6 +291,7 @@ class Sessions:
 
     async def _restore(self, session_id: str, caller: Caller) -> LiveSession | HttpError | None:
         claims = self._ids.read(session_id)
+        # 2025-11-25 security best practices, "Session Hijacking": an id is good for its owner alone.
         if claims is None or claims.owner != owner_mark(caller.identity.subject_key) or claims.view != caller.view:
             return None
         record = await self._store.load(claims.nonce)
@@ -355,6 +359,7 @@ class Sessions:
 
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()
+        # Often enough that nothing outlives its time by more than a quarter of it.
         pause = min(self._slack, self.room.bounds.age.total_seconds() / 4, _MAX_SWEEP_SECONDS)
         while True:
             await asyncio.sleep(pause)

@@ -36,9 +36,8 @@ tool's place meanwhile.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
-
-import msgspec
 
 from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
@@ -95,19 +94,23 @@ class ProtocolError(RpcError):
     """
 
 
-class _Annotated(msgspec.Struct, frozen=True, kw_only=True):
+# Dataclasses, which authors' functions may return, copy and annotate: pydantic and orjson know them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Annotated:
     annotations: JsonObject | None = None
     """Hints for the client: `audience` (a list of `user` and `assistant`), `priority` (0 to 1), and since 2025-06-18
     `lastModified` (ISO 8601). See the schema's `Annotations`."""
 
 
-class Text(_Annotated, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Text(_Annotated):
     """A text block. A function that returns a `str` need not wrap it."""
 
     text: str
 
 
-class Image(_Annotated, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Image(_Annotated):
     """An image block."""
 
     data: bytes
@@ -116,7 +119,8 @@ class Image(_Annotated, frozen=True):
     """Such as `image/png`."""
 
 
-class Audio(_Annotated, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Audio(_Annotated):
     """An audio block (since 2025-03-26; clients of 2024-11-05 get an embedded resource with the same bytes)."""
 
     data: bytes
@@ -125,7 +129,8 @@ class Audio(_Annotated, frozen=True):
     """Such as `audio/wav`."""
 
 
-class EmbeddedResource(_Annotated, frozen=True):
+@dataclass(frozen=True, slots=True)
+class EmbeddedResource(_Annotated):
     """A resource's contents inside a result."""
 
     uri: str
@@ -135,7 +140,8 @@ class EmbeddedResource(_Annotated, frozen=True):
     mime_type: str | None = None
 
 
-class ResourceLink(_Annotated, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ResourceLink(_Annotated):
     """A reference to a resource that the client may read; it need not be listed.
 
     Since 2025-06-18; older clients get its title and URI as text.
@@ -156,7 +162,8 @@ Content = Text | Image | Audio | EmbeddedResource | ResourceLink
 """A block of a result. A function may return one, or a list of them in which other values may stand, too."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
     """The user's answer to `elicit` or `elicit_url`.
 
     Declining is an answer: the function decides what becomes of it.
@@ -169,7 +176,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     `elicit_url` an accepted answer usually has an empty object."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
     """The message that the client's model wrote for `sample`."""
 
     text: str
@@ -183,7 +191,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """`endTurn`, `stopSequence`, `maxTokens`, `toolUse`, or whatever the client says."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
     """The task that a call has become: it outlives its request (`task:` in the file)."""
 
     id: str

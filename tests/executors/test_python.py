@@ -131,6 +131,10 @@ class Nested:
         (["NaN", None, {2**70}], Value(value=["NaN", None, [2**70]])),
         (b"\x00\xff", RawOutput(data=b"\x00\xff", media_type="application/octet-stream", is_blob=True)),
         (
+            {"answers": [Answer(action="accept", content={"a": 1})]},
+            Value(value={"answers": [{"action": "accept", "content": {"a": 1}}]}),
+        ),
+        (
             Image(b"png", "image/png", annotations={"priority": 1}),
             Blocks(
                 content=({"type": "image", "data": "cG5n", "mimeType": "image/png", "annotations": {"priority": 1}},)

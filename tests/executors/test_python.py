@@ -28,6 +28,7 @@ from gateway.executors.python.signature import read_signature
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
 from gateway.plugin import (
+    Answer,
     Audio,
     Context,
     EmbeddedResource,

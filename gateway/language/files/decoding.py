@@ -23,8 +23,10 @@ _MAX_HEAD: Final = 1024
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 """RFC 6838 §4.2."""
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]", re.ASCII)
+# What models send that know where a file is, and cannot read it.
 _PLACE: Final = re.compile(r"(?:https?|ftp|file)://|~?/|\.{1,2}/|[A-Za-z]:\\|[\w. -]+\.[A-Za-z]{2,4}$")
 _TEXT: Final = "text/plain"
+# A multiple of four, so that each step but the last is whole groups (RFC 4648 §4).
 _STEP: Final = 2**18
 """Characters that are decoded at once: in between, other threads run, which `binascii` would hold up."""
 
@@ -77,8 +79,10 @@ def _from_uri(uri: str, rule: FileRule) -> FileArgument:
         raise FileRefusedError("must be a data: URI whose media type is one, such as data:image/png;base64,…")
     is_base64 = bool(parameters) and parameters[-1].lower() == "base64"
     if is_base64:
+        # RFC 2397 §3: any character of the data may be percent-encoded, such as the `=` at its end.
         data = _from_base64(unquote(body) if "%" in body else body, rule)
     else:
+        # The least that it can be, before memory is spent on it; what it is follows.
         _check_size(len(body) - 2 * body.count("%"), rule)
         data = unquote_to_bytes(body)
         _check_size(len(data), rule)
@@ -86,6 +90,7 @@ def _from_uri(uri: str, rule: FileRule) -> FileArgument:
 
 
 def _from_base64(text: str, rule: FileRule) -> bytes:
+    # For such text `binascii` raises a ValueError that is no binascii.Error.
     if not text.isascii():
         raise _not_base64(text)
     if any(blank in text for blank in "\n\r \t"):
@@ -94,11 +99,13 @@ def _from_base64(text: str, rule: FileRule) -> bytes:
     size = len(text) if end < 0 else end
     if text.count("=", size) != len(text) - size:
         raise _not_base64(text)
+    # The length tells the size, so nothing that is too large is decoded.
     _check_size(size * 3 // 4, rule)
     is_url_safe = "-" in text or "_" in text
     if is_url_safe and ("+" in text or "/" in text):
         raise _not_base64(text, "mixes the alphabets of base64 and base64url")
     missing = -size % 4
+    # A group of one character has six bits, too few for a byte.
     if missing == 3 or len(text) - size not in {0, missing}:
         raise _not_base64(text, "is cut off, or its padding is wrong")
     try:
@@ -115,6 +122,7 @@ def _decoded_steps(text: str, size: int, *, is_url_safe: bool) -> Iterator[bytes
     """Decode the first `size` characters, which are the whole without its padding."""
     for start in range(0, size, _STEP):
         step = text[start : min(start + _STEP, size)]
+        # Unless it is strict, `binascii` skips what is not of the alphabet.
         yield binascii.a2b_base64((_standard(step) if is_url_safe else step) + "=" * (-len(step) % 4), strict_mode=True)
 
 
@@ -196,4 +204,5 @@ def description_of(value: Json) -> JsonObject:
 def _name_in(parameters: Sequence[str]) -> str | None:
     named = dict(each.strip().partition("=")[::2] for each in parameters if "=" in each)
     name = named.get("name") or named.get("filename")
+    # RFC 2397 §3: values are percent-encoded, and should not be quoted; some are.
     return None if name is None else unquote(name.strip('"')) or None

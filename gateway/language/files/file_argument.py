@@ -58,6 +58,7 @@ class FileArgument(Mapping[str, Json]):
 def with_files_replaced(value: Json, replace: Callable[[FileArgument], Json]) -> Json:
     """Copy arguments with something else in place of each file."""
     match value:
+        # Before Mapping, which a file is, too.
         case FileArgument():
             return replace(value)
         case Mapping():

@@ -62,6 +62,7 @@ def compile_file_inputs(
         return schema, None
     finder = _Finder(root=schema, problems=problems, place=place, max_body=max_body)
     places = finder.places_of(schema, ())
+    # By identity: one part of the schema may be reached by several `$ref`, or by none.
     for path, found in inputs:
         if id(found) not in finder.made:
             message = "a file can be an input, a member of an object, or an item of a list; nothing would read this one"
@@ -105,6 +106,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
     def places_of(self, schema: JsonObject, path: SchemaPath) -> FilePlaces:
         if (known := self.made.get(id(schema))) is not None:
             return known
+        # Noted before its parts are looked at, since a `$ref` may lead back here.
         places = self.made[id(schema)] = FilePlaces()
         if is_file_input(schema):
             places.rule = self._rule(schema, path)
@@ -144,6 +146,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
             return None
         found: Json = self.root
         for step in unquote(reference[1:]).split("/")[1:]:
+            # RFC 6901 §4: in this order, so that `~01` is `~1`, and not `/`.
             key = step.replace("~1", "/").replace("~0", "~")
             if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
                 found = found[int(key)]
@@ -168,6 +171,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         """Report a file beside another alternative that is text: which of the two a text is, nobody could say."""
         for keyword in ("anyOf", "oneOf"):
             branches = [each for each in schema.get(keyword, ()) if isinstance(each, Mapping)]
+            # Without a type, an alternative takes text, too.
             kinds = [(self._target(branch) or branch).get("type", "string") for branch in branches]
             if any(kind == FILE for kind in kinds) and any("string" in kind for kind in kinds):
                 message = "a file and a text cannot be alternatives: both are sent as text"
@@ -243,6 +247,7 @@ def _shown_file(schema: JsonObject) -> JsonObject:
     shown = {key: value for key, value in schema.items() if key not in _OURS}
     shown["type"] = "string" if schema["type"] == FILE else ["string", "null"]
     shown["description"] = f"{said.rstrip()} {how}" if isinstance(said, str) and said.strip() else how
+    # JSON Schema Validation §8.3: it annotates, and no validator decodes; so a data: URI is valid, too.
     shown["contentEncoding"] = "base64"
     if len(media_types) == 1 and "*" not in media_types[0]:
         shown["contentMediaType"] = media_types[0]

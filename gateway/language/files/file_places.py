@@ -29,10 +29,12 @@ class FilePlaces(msgspec.Struct):
 
     def replaced(self, value: Json, replace: Replace, path: Path = ()) -> Json:
         """Copy a value with something else in place of each file."""
+        # What one of them has decoded is no text any more, so that none decodes it twice.
         for places in self.also:
             value = places.replaced(value, replace, path)
         match value:
             case str():
+                # Also a text where an object with files belongs: it may be that object's JSON, quoted.
                 return replace(value, self.rule, path) if self._leads_on else value
             case dict() if self.rule is not None:
                 return replace(value, self.rule, path)

@@ -46,6 +46,7 @@ _BY_SUFFIX: Final = {
 }
 """Types that Python 3.11 does not know, or knows by an old name (RFC 9239, RFC 9512, RFC 9649)."""
 
+# An instance has Python's own table; the module's functions add what the system's files say.
 _WITHOUT_SYSTEM_FILES: Final = MimeTypes()
 
 
@@ -62,6 +63,7 @@ def suffix_of(media_type: str | None) -> str:
     """Return the usual suffix of names of such files, with its dot; empty if there is none."""
     kind = essence(media_type)
     ours = next((suffix for suffix, known in _BY_SUFFIX.items() if known == kind), None)
+    # Python's first: of several suffixes in our table none is the usual one (`.cfg`, where `.txt` is meant).
     return _WITHOUT_SYSTEM_FILES.guess_extension(kind) or ours or ""
 
 
@@ -131,6 +133,7 @@ def is_text(data: bytes) -> bool:
             if _BINARY.search(step) is not None:
                 return False
             decoder.decode(step)
+        # Refuses a character that is cut off at the end.
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         return False

@@ -59,6 +59,7 @@ def _unquoted(diagnostic: ValidationError) -> Json:
         case Kind.Enum(options):
             value = _parsed(text)
             return (
+                # Types are compared too, as True == 1 in Python.
                 value if any(value == option and _types_of(value) & _types_of(option) for option in options) else None
             )
         case _:
@@ -67,19 +68,23 @@ def _unquoted(diagnostic: ValidationError) -> Json:
 
 def _parsed(text: str) -> Json:
     try:
+        # `exact_json`: a quoted id of more than 64 bits must not become a float near it.
         value = exact_json.loads(text)
     except orjson.JSONDecodeError:
         return None
+    # The limit of a message's depth has not seen what is inside a string.
     return None if is_deeper(value, than=_MAX_DEPTH) else value
 
 
 def _types_of(value: Json) -> set[str]:
     match value:
+        # Before int, of which it is a subclass.
         case bool():
             return {"boolean"}
         case int():
             return {"integer", "number"}
         case float():
+            # JSON Schema Validation §6.1.1: a number with a zero fraction is an integer.
             return {"integer", "number"} if value.is_integer() else {"number"}
         case list():
             return {"array"}
@@ -92,6 +97,7 @@ def _types_of(value: Json) -> set[str]:
 def _replaced(instance: Json, path: Sequence[str | int], value: Json) -> Json:
     if not path:
         return value
+    # What the caller sent stays as it was. `diagnostics` gives nothing for a large value, which bounds these copies.
     instance = deepcopy(instance)
     parent = instance
     for step in path[:-1]:

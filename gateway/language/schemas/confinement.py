@@ -41,6 +41,7 @@ class Confinement(msgspec.Struct, frozen=True):
         if "\0" in path or not path.startswith("/"):
             return False
         try:
+            # Compared by segments: `/srv/data-old` begins with `/srv/data`, and does not lie under it.
             return Path(os.path.realpath(path)).is_relative_to(self.place)
         except (OSError, ValueError):  # ValueError: text that is no file name, such as a lone surrogate
             return False

@@ -25,6 +25,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
             if name not in filled:
                 filled[name] = orjson.loads(value)
         for name, defaults in self.nested.items():
+            # After the defaults above: one of them may be an object that lacks members of its own.
             if isinstance(inner := filled.get(name), dict):
                 filled[name] = defaults.fill(inner)
         return filled

@@ -37,6 +37,7 @@ class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
 
 def _readable(step: str) -> str:
     """A member's name as it stands in a pointer: any length and any character may have been sent."""
+    # RFC 6901 §3. `~` comes first, or the `~` of `~1` would be escaped once more.
     step = step.replace("~", "~0").replace("/", "~1")
     if not step.isprintable():
         step = orjson.dumps(step).decode()[1:-1]
@@ -92,6 +93,7 @@ def _describe_branches(
     """Explain several failed alternatives by the one that was probably meant; else name them all."""
     path = tuple(error.instance_path)
     near = [branch for branch in branches if not any(_is_wrong_type_at(path, diagnostic) for diagnostic in branch)]
+    # An alternative of another type was not meant: `string or object` with an object has one near alternative.
     if len(near) == 1:
         for diagnostic in near[0]:
             yield from describe(diagnostic, schema, noun=noun)
@@ -125,6 +127,7 @@ def _known_members(error: ValidationError, schema: JsonObject) -> list[str]:
 
 def _meant(given: Json, choices: Sequence[Json]) -> str:
     near = (
+        # Short values alone: difflib takes quadratic time, and the caller chooses the length.
         get_close_matches(given, [choice for choice in choices if isinstance(choice, str)], n=1)
         if isinstance(given, str) and len(given) <= _MAX_SHOWN
         else []

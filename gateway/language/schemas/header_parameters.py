@@ -28,6 +28,7 @@ def header_parameters(schema: JsonObject) -> tuple[tuple[HeaderParameter, ...], 
         if reason:
             schema_problems.append(SchemaProblem(path=(*path, KEYWORD), message=reason))
         else:
+            # Every other step is `properties`, as `_refusal` has made sure; those between are the names.
             found.append(HeaderParameter(name=name, path=tuple(str(step) for step in path[1::2])))
     return tuple(found), tuple(schema_problems)
 

@@ -64,6 +64,7 @@ class Validator:
 
         `noun` is what a member of the outermost object is called: `argument`.
         """
+        # Before the engine sees the value: it cannot be interrupted, and holds the interpreter's lock.
         if (excess := self._cost.limit_exceeded(instance)) is not None:
             return [SchemaError(path=(), message=excess)]
         if self._engine.is_valid(instance):
@@ -99,6 +100,7 @@ class Validator:
         cut: set[Path] = set()
         depth = min(_KEPT_DEPTH, self._cost.worded_depth or _KEPT_DEPTH)
         described = self._described(_cut_down(instance, (), cut, depth), noun=noun)
+        # Errors at a place that was cut may come from the cut: a list too short, a member that is missing.
         errors = list(islice((error for error in described if error.path not in cut), MAX_ERRORS))
         return errors or [SchemaError(path=(), message="does not fit the schema, and is too large to say where")]
 
@@ -146,6 +148,7 @@ def _compiled(schema: JsonObject) -> Validator | list[SchemaProblem]:
     copy = plain(schema)
     if isinstance(copy, SchemaProblem):
         return [copy]
+    # Cached by its text: compared as Python values, 1, 1.0 and true would be one schema.
     shape = _shape(orjson.dumps(rewritten(copy, _drop_free_text)))
     if isinstance(shape, SchemaShape):
         return Validator(copy, shape)
@@ -155,6 +158,7 @@ def _compiled(schema: JsonObject) -> Validator | list[SchemaProblem]:
 
 def _drop_free_text(schema: dict[str, Json]) -> None:
     for keyword in _FREE_TEXT:
+        # Any other type stays, so that the metaschema refuses it.
         if isinstance(schema.get(keyword), str):
             del schema[keyword]
 
@@ -201,6 +205,7 @@ def _has_more_nodes(value: Json, *, than: int) -> bool:
         node = waiting.pop()
         seen += 1
         if isinstance(node, dict):
+            # No more than decide it: a list of a million items is not copied to be counted.
             waiting.extend(islice(node.values(), than))
         elif isinstance(node, list):
             waiting.extend(islice(node, than))

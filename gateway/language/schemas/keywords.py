@@ -11,6 +11,7 @@ ONE_SCHEMA: Final = frozenset({
 })  # fmt: skip
 SCHEMA_LISTS: Final = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
 SCHEMA_MAPS: Final = frozenset({
+    # `dependencies` (until draft-07) may have lists of names instead of schemas, which `rewritten` leaves as they are.
     "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties",
 })  # fmt: skip
 KEYWORDS: Final = ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS | {
@@ -46,6 +47,7 @@ def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:
     if not isinstance(schema, dict):
         return schema
     copy: dict[str, Json] = dict(schema)
+    # Not below `const`, `default`, `enum` and `examples`: what looks like a schema there is data.
     for keyword, value in schema.items():
         if keyword in SCHEMA_MAPS and isinstance(value, dict):
             copy[keyword] = {name: rewritten(member, change) for name, member in value.items()}

@@ -35,6 +35,7 @@ class References(msgspec.Struct, frozen=True):
         """Return what a reference leads to, and the references there; None if it leads nowhere in the schema."""
         try:
             found = self.resolver.lookup(reference)
+        # ValueError: a JSON Pointer whose index into a list is no number (`#/allOf/x`).
         except (Unresolvable, ValueError):
             return None
         return found.contents, References(found.resolver, self.specification)

@@ -72,6 +72,7 @@ DIALECTS: Final = {
 def dialect_of(schema: JsonObject) -> Dialect | None:
     """Return the dialect that `$schema` names; None for one that we do not speak."""
     uri = schema.get("$schema", _DEFAULT_DIALECT)
+    # draft-07's own URI ends with an empty fragment; authors write it with and without.
     return DIALECTS.get(uri.removesuffix("#")) if isinstance(uri, str) else None
 
 
@@ -172,6 +173,7 @@ def _walked(schema: JsonObject, dialect: Dialect) -> tuple[dict[int, Node], list
     """Every schema in it, whether or not validation reaches it, and the problems of references and patterns."""
     start: SchemaPath = ()
     waiting = deque([(start, schema, _references_of(schema, dialect))])
+    # By identity, since equal schemas at two places are two; all of them live as long as the whole.
     nodes = {id(schema): Node(schema)}
     schema_problems: list[SchemaProblem] = []
     while waiting:
@@ -183,6 +185,7 @@ def _walked(schema: JsonObject, dialect: Dialect) -> tuple[dict[int, Node], list
                     schema_problems.append(SchemaProblem(path=(*path, keyword), message=_unresolved(reference)))
                     continue
                 target, beyond = found
+                # true and false are schemas, too; they lead nowhere and cost nothing.
                 if isinstance(target, dict):
                     nodes[id(current)].edges.append((keyword, id(target)))
                     if id(target) not in nodes:

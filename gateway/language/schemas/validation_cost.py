@@ -145,6 +145,8 @@ def guarded(schema: dict[str, Json], cost: ValidationCost) -> dict[str, Json]:
         pattern = each.get("pattern")
         if isinstance(pattern, str) and pattern in cost.costly:
             del each["pattern"]
+            # A `maxLength` beside it would not do: keywords are independent, and the engine would match all the same.
+            # Within `allOf`, as the schema may have an `if` of its own.
             short = {"maxLength": MAX_MATCHED_LENGTH}
             each["allOf"] = [*each.get("allOf", ()), {"if": short, "then": {"pattern": pattern}, "else": short}]
 
@@ -155,6 +157,7 @@ def guarded(schema: dict[str, Json], cost: ValidationCost) -> dict[str, Json]:
 @lru_cache(maxsize=4096)
 def is_costly(pattern: str) -> bool:
     """Whether the engine cannot promise to match it in some 100 ns for each character."""
+    # This engine runs in linear time: it knows no look-around, and refuses an automaton over its limit.
     options = jsonschema_rs.RegexOptions(size_limit=_SMALL_AUTOMATON)
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options)
@@ -206,6 +209,7 @@ def _in_place(nodes: dict[int, Node]) -> int:
 def _targets_of_loops(nodes: dict[int, Node], root: int) -> set[int]:
     """Schemas that lead to themselves: one at least of each loop."""
     found, done, path = set(), set(), {root}
+    # No recursion: a chain of `$ref` may be longer than the interpreter's stack is deep.
     waiting = [(root, iter(nodes[root].edges))]
     while waiting:
         at, edges = waiting[-1]
@@ -242,6 +246,7 @@ def _repeated(nodes: dict[int, Node], root: int, looping: set[int]) -> set[int]:
 
 def _worded_depth(nodes: dict[int, Node]) -> int | None:
     branches = max(sum(len(node.schema.get(keyword, ())) for keyword in _ALTERNATIVES) for node in nodes.values())
+    # With so many alternatives at each level, errors grow as branches ** depth: solved for the depth.
     return None if branches < 2 else max(1, int(math.log(_MAX_DESCRIBED) / math.log(branches)))
 
 
@@ -264,6 +269,7 @@ class _Amounts(msgspec.Struct):
                     waiting.extend(members.values())
                 case list() as items:
                     waiting.extend(items)
+                # A longer text is never matched with a costly pattern (`guarded`).
                 case str() as text if len(text) <= MAX_MATCHED_LENGTH:
                     found.matched += len(text)
                 case int() | float() as number:

@@ -113,6 +113,7 @@ def _is_known(name: str, scope: Scope) -> bool:
 
 def _bound_name(name: str, otherwise: Evaluate) -> Evaluate:
     def evaluate(frame: RenderState) -> Json:
+        # A `set` in a branch that was not taken has bound nothing: the input of that name, if any, is meant then.
         return frame.locals[name] if name in frame.locals else otherwise(frame)
 
     return evaluate
@@ -249,7 +250,7 @@ def _paid_for(frame: RenderState, text: str) -> str:
 
 
 def _present(value: Json) -> Json:
-    """Refuse an item of a list or object that is not JSON."""
+    """The item of a list or object: null for what is undefined, which is no JSON."""
     return None if value is UNDEFINED else value
 
 
@@ -350,6 +351,7 @@ _RULES: Final[Mapping[type[nodes.Node], Rule]] = {
 
 _REFUSED: Final[Mapping[type[nodes.Node], str]] = {
     nodes.Call: "a template cannot call anything; filters are written `{{ value | upper }}`",
+    # Of small values these make texts and numbers of any size, in one step.
     nodes.Mul: "`*` is not allowed in a template",
     nodes.Pow: "`**` is not allowed in a template",
 }

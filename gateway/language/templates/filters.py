@@ -32,6 +32,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         if value is UNDEFINED and self.function is not default:
             return UNDEFINED
         taken = self.takes(value)
+        # Paid before the work is done; the size of its result is known only afterwards.
         frame.charge(ITEM + _size(taken))
         result = self.function(frame, taken, *args, **kwargs)
         frame.charge(_size(result))
@@ -128,11 +129,13 @@ def _join(frame: RenderState, values: list[Json], d: Json = "", attribute: Json 
 
 def _replace(frame: RenderState, text: str, old: Json, new: Json, count: Json = None) -> str:
     old, new, times = text_of(old), text_of(new), -1 if count is None else int(_as_number(count))
+    # Before the text grows: an empty `old` is found between all characters.
     frame.charge(text.count(old) * len(new))
     return text.replace(old, new, times)
 
 
 def _indent(frame: RenderState, text: str, width: Json = 4, first: Json = False, blank: Json = False) -> str:  # noqa: FBT002 - as in Jinja
+    # Bounded, since it is made before it is charged, and the width may be a caller's.
     margin = width if isinstance(width, str) else " " * min(int(_as_number(width)), 100)
     lines = text.split("\n")
     frame.charge(len(lines) * len(margin))
@@ -142,6 +145,7 @@ def _indent(frame: RenderState, text: str, width: Json = 4, first: Json = False,
 
 
 def _title(_frame: RenderState, text: str) -> str:
+    # Where words begin as in Jinja: `str.title` would make `Don'T` of `don't`.
     return "".join(word[:1].upper() + word[1:].lower() for word in re.split(r"([-\s({\[<]+)", text))
 
 
@@ -166,6 +170,7 @@ def _round(_frame: RenderState, number: float, precision: Json = 0) -> float:
 
 def _int(_frame: RenderState, value: Json, default: Json = 0) -> Json:
     try:
+        # More than 4300 digits are a ValueError (`sys.set_int_max_str_digits`): reading them takes quadratic time.
         return int(value) if isinstance(value, str | int) else int(_as_number(value))
     except (ValueError, OverflowError, ExecutionError):
         return default
@@ -190,6 +195,7 @@ def _unique(frame: RenderState, values: list[Json]) -> list[Json]:
 def _sort(frame: RenderState, values: list[Json], reverse: Json = False, *, attribute: Json = None) -> list[Json]:  # noqa: FBT002 - as in Jinja
     members = _each(frame, values, attribute)
     frame.charge(cost_of(members))
+    # Positions are sorted by keys: values of different types have no order among themselves.
     keys = list(map(_order, members))
     return [values[at] for at in sorted(range(len(values)), key=keys.__getitem__, reverse=bool(reverse))]
 

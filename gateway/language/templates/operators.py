@@ -73,6 +73,7 @@ def arithmetic(sign: str, calculate: Callable[[Any, Any], Json]) -> Callable[[Re
     def evaluate(_frame: RenderState, left: Json, right: Json) -> Json:
         if left is UNDEFINED or right is UNDEFINED:
             return UNDEFINED
+        # Text above all: `%` would be Python's formatting, where `%1000000000d` is a gigabyte.
         if {kind_of(left), kind_of(right)} != {"a number"}:
             raise ExecutionError(f"`{sign}` needs two numbers, not {kind_of(left)} and {kind_of(right)}")
         return calculate(left, right)

@@ -13,6 +13,7 @@ from gateway.config.models.interpolated_text import Interpolation, Part
 
 _GRAMMAR: Final = Environment(keep_trailing_newline=True, autoescape=False)  # noqa: S701 - parses; nothing is rendered by it
 
+# Possessive quantifiers: whatever the text, nothing is tried a second time.
 _NAMED: Final = re.compile(r"([^{]*+(?:\{(?![{%#])[^{]*+)*+)(?:\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*\}\}|\Z)")
 """Text, and behind it the end or an expression that is one name."""
 _CONSTANTS: Final = frozenset({"true", "false", "none", "True", "False", "None", "not"})
@@ -46,6 +47,7 @@ def parse_expression(parts: tuple[Part, ...]) -> nodes.Expr:
     node = parser.parse_expression()
     if not parser.stream.eos:
         parser.fail("expected the end of the expression", parser.stream.current.lineno)
+    # In a node of its own: `find_all` looks below a node, and the expression may itself be one literal.
     insert(nodes.Output([node]))
     return node
 
@@ -95,6 +97,7 @@ def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], No
         raise TemplateSyntaxError("the characters U+E000 to U+E00F cannot all stand in one", lineno=1)
     numbers = count()
     source = "".join(f"{mark}{next(numbers)}{mark}" if isinstance(piece, Interpolation) else piece for piece in pieces)
+    # Found again in the tree, not in the source: there a literal could end a quote or an expression.
     pattern = re.compile(f"{mark}([0-9]+){mark}")
 
     def insert(tree: nodes.Node) -> None:

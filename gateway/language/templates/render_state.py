@@ -173,6 +173,7 @@ def kind_of(value: Json) -> str:
     return "nothing"
 
 
+# bool before int, of which it is a subclass.
 _KINDS: Final[Mapping[type, str]] = {
     bool: "a boolean",
     int: "a number",

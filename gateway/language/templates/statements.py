@@ -108,12 +108,14 @@ def _for(node: nodes.For, names: Bindings) -> Run:
     def run(frame: RenderState) -> None:
         outside = frame.locals
         turns = []
+        # All items before the first turn: `loop.length` and `loop.last` count those that pass the `if`, as in Jinja.
         for item in _items(find(frame)):
             frame.charge(LOOP_TURN)
             frame.locals = {**outside, **bind(frame, item)}
             if wanted is None or wanted(frame):
                 turns.append(frame.locals)
         for index, bound in enumerate(turns):
+            # Names of its own for each turn: what `set` binds in a loop ends with the turn, as in Jinja.
             frame.locals = {**bound, "loop": _loop(index, len(turns))}
             body(frame)
         frame.locals = outside

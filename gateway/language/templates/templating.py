@@ -184,6 +184,7 @@ def _compiled(body: list[nodes.Node], names: Bindings, place: str) -> TextTempla
                 run=writing(single, is_value=not is_from_file(only)),
                 single=single,
                 input=named,
+                # There the variables have the inputs one level down, or something else by this name.
                 copied=None if has_names_of_its_own else named,
                 shape=EXPRESSION,
             )
@@ -273,6 +274,7 @@ def _report(error: Exception, source: str, scope: Scope) -> None:
 
 
 def _explained(message: str) -> str:
+    # A mark of `parsing` (U+E000 to U+E00F), where Jinja expects an expression.
     if "unexpected char '\\ue0" in message:
         return "inside `{{ }}` an interpolation must stand in quotes: `'${env:NAME}'`"
     return message.rstrip(".")

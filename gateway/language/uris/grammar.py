@@ -17,6 +17,7 @@ RESERVED: Final = ":/?#[]@!$&'()*+,;="
 """RFC 3986 §2.2: gen-delims and sub-delims."""
 
 _OPERATORS: Final = "+#./;?&"
+# RFC 6570 §2.2: reserved for extensions.
 _FUTURE_OPERATORS: Final = "=,!@|"
 _VARIABLE: Final = re.compile(
     r"(?P<name>(?:[A-Za-z0-9_]\.?)*[A-Za-z0-9_])(?:(?P<explode>\*)|:(?P<prefix>[1-9]\d{0,3}))?"
@@ -91,6 +92,7 @@ def names_in(parts: Sequence[Part]) -> list[str]:
 def _parse(parts: tuple[str | Interpolation, ...]) -> Iterator[Part]:
     for text in parts:
         if isinstance(text, Interpolation):
+            # An interpolated value is text: its braces are no expression, and a lone `%` is no error of the file.
             yield _encoded(LONE_PERCENT.sub("%25", text.text))
         else:
             yield from _parse_text(text)
@@ -125,6 +127,7 @@ def _literal(text: str, start: int, end: int) -> str:
 
 
 def _encoded(text: str) -> str:
+    # RFC 6570 §3.1: what a URI allows is copied, percent-encoded octets too; all else is encoded.
     return quote(text, safe=RESERVED + "%")
 
 

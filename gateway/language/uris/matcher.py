@@ -43,12 +43,15 @@ class UriMatcher(msgspec.Struct, frozen=True, kw_only=True):
         """The variables that make the template expand to `uri`, percent-decoded once; None if none do."""
         query: dict[str, str] | None = {}
         if self._query is not None:
+            # RFC 3986 §3.4: the first `?` begins the query, so a `{+var}` before it cannot hold one.
             uri, mark, text = uri.partition("?")
             query = _match_query(text, self._query) if mark else {}
         if query is None:
             return None
+        # Behind a `{+var}` several may fit; the fewest `{/var}` win.
         for pattern in self._patterns:
             if (found := pattern.match(uri)) is not None:
+                # Decoded only now: `%2F` in a value separates nothing.
                 return _decode_all(found | query)
         return None
 
@@ -173,6 +176,7 @@ class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
     def _read_back(self, uri: str, steps: "Sequence[_Step]") -> dict[str, str]:
         found: dict[str, str] = {}
         end = len(uri)
+        # Not strict: the first text, at the beginning of the URI, follows no slot.
         for step, text in zip(reversed(steps), reversed(self.texts), strict=False):
             end -= len(text)
             begin = step.earliest[step.run_of(end)]
@@ -210,6 +214,7 @@ def _places(uri: str, text: str, *, is_last: bool) -> Iterator[int]:
     place = uri.find(text)
     while place >= 0:
         yield place
+        # Places may overlap: `--` stands twice in `---`.
         place = uri.find(text, place + 1)
 
 
@@ -225,6 +230,7 @@ def _match_query(text: str, names: frozenset[str]) -> dict[str, str] | None:
 
 
 def _decode_all(found: dict[str, str]) -> dict[str, str] | None:
+    # No expansion makes these, and `unquote_to_bytes` would let them pass as they are.
     if any(map(LONE_PERCENT.search, found.values())):
         return None
     try:

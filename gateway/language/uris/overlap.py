@@ -65,9 +65,11 @@ class TemplateIndex:
                 found = min(found, node.template)
             for reached in _next(tokens, position, node):
                 key = reached[0], id(reached[1])
+                # Once a template is found, only those added before it matter.
                 if reached[1].earliest < found and key not in seen:
                     seen.add(key)
                     pending.append(reached)
+        # Nothing after a search that was cut short: an earlier template might have been found still.
         return found if found < self._count and not self.is_exhausted else None
 
 

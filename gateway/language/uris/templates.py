@@ -63,6 +63,7 @@ class Expansion:
         text = self._template.expand(given)
         if self._kept is None:
             return text
+        # RFC 6570 §3.2.1: where no variable is defined, the expression is empty, `#` included.
         return (self._lead if given else "") + self._kept.sub(_decoded, text)
 
 
@@ -96,6 +97,7 @@ def _what_there_is(known: Collection[str]) -> str:
 
 def _encoded_forms(kept: str) -> re.Pattern[str]:
     """Match the percent-encoded form of each kept character, and of a `%` that already encodes an octet."""
+    # RFC 6570 §3.2.3 keeps octets that a value has encoded. In a URL they are encoded again: nothing in them may count.
     triplet = "|25(?=[0-9A-Fa-f]{2})" if kept == RESERVED else ""
     return re.compile("%(?:" + "|".join(f"{ord(character):02X}" for character in kept) + triplet + ")")
 

@@ -98,6 +98,7 @@ def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         raise UriTemplateError("is absolute, but the connection gives the address; drop the one or the other")
     if not first or first.startswith("?"):
         return (base_url + first, *parts[1:])
+    # Slashes are cut so that `//host` is a path here; resolved (RFC 3986 §5.2.2), it would be another authority.
     return (f"{base_url.rstrip('/')}/{first.lstrip('/')}", *parts[1:])
 
 
@@ -127,6 +128,7 @@ def _scheme_and_rest(parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
     match = _WEB_SCHEME.match(first) if isinstance(first, str) else None
     if match is None or not isinstance(first, str):
         raise UriTemplateError(f"expected {_WEB_URL}, or a `connection` beside it")
+    # RFC 3986 §3.1: schemes are case-insensitive, and written in lower case.
     return match[0].lower(), (*filter(None, [first[match.end() :]]), *parts[1:])
 
 
@@ -160,6 +162,7 @@ def _check_authority(parts: tuple[Part, ...]) -> None:
             raise UriTemplateError(f"`{part.source}` stands in the host, which takes {{name}} alone")
     written = "".join(part if isinstance(part, str) else part.source for part in parts)
     if "@" in written:
+        # RFC 9110 §4.2.4: userinfo in http URIs is deprecated; it obscures which host is meant.
         raise UriTemplateError("takes no user and password; give `headers: {Authorization: …}`")
     match = _AUTHORITY.fullmatch("".join(part if isinstance(part, str) else "x" for part in parts))
     if match is None or int(match["port"] or 0) > 65535:
@@ -184,6 +187,7 @@ class _HostInput(msgspec.Struct, frozen=True, kw_only=True):
 
 def _compile_authority(parts: tuple[Part, ...]) -> tuple[str | _HostInput, ...]:
     is_whole_host = isinstance(parts[0], Expression) and all(str(part).startswith(":") for part in parts[1:])
+    # Beside literal labels a value has one: in `api.{x}`, dots would let it choose the whole domain.
     pattern = _HOST if is_whole_host else _LABEL
     return tuple(
         part if isinstance(part, str) else _HostInput(name=part.variables[0].name, pattern=pattern) for part in parts
@@ -236,6 +240,7 @@ def _pieces(part: str | Expansion, arguments: JsonObject) -> list[_Piece]:
         return [(part, _NO_NAMES)]
     text = part.expand(arguments)
     if part.expression.operator == "/":
+        # The slash that `{/var}` writes is the template's, not the value's.
         return [(text[:1], _NO_NAMES), (text[1:], part.names)]
     return [(text, part.names)]
 
@@ -272,8 +277,10 @@ def _climbs(segment: str) -> bool:
     if "." not in segment and "%" not in segment:
         return False
     for _ in range(_DECODINGS):
+        # `%252e` is `.` for a server behind a proxy that decodes, too.
         segment = unquote(segment)
         # Some servers cut parameters off first: `..;x` climbs there.
+        # A backslash is a slash in http URLs as the WHATWG URL Standard reads them.
         if any(part.partition(";")[0] in {".", ".."} for part in re.split(r"[/\\]", segment)):
             return True
         if "%" not in segment:

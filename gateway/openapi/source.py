@@ -175,6 +175,8 @@ class _Making:
         self._written: Final = written
         self._earlier: Final = earlier
         self._models: Final[dict[bytes, Definition]] = {}
+        self._contents: Final[list[bytes]] = []
+        self._shared: Final = [getattr(entry.config, key) for key in ("access", "tags", *_SHARED_KEYS)]
         self._opened: Final[dict[str, str]] = {}
 
     def entry(self, key: bytes) -> _MadeEntry:
@@ -190,7 +192,8 @@ class _Making:
                 definitions[each.kind, each.name] = SourceDefinition(path=path, written=written, config=model)
         entry = SourceEntry(
             definitions=definitions,
-            fingerprint=hashlib.sha256(b"".join(self._models)).hexdigest(),
+            # Of the data alone, so that it is the same in every process: the files have a digest of their own.
+            fingerprint=hashlib.sha256(b"".join(self._contents)).hexdigest(),
             files=dict(self._documents.files),
             left_out=tuple(self._left_out(found.left_out)),
         )
@@ -210,7 +213,9 @@ class _Making:
 
     def _model(self, made: MadeDefinition, found: DocumentDefinitions) -> Definition | None:
         override = self._config.override.get(made.override or "", _NO_OVERRIDE)
-        key = content_key(made.kind, made.name, made.data)
+        content = content_key(made.kind, made.name, made.data)
+        # With what `_changed` reads: an edit of `access` or `timeout` changes nothing of the data.
+        key = content_key(content, override, self._shared)
         model = self._earlier.get(key)
         if model is None:
             try:
@@ -221,6 +226,7 @@ class _Making:
                 found.left_out.append(SkippedOperation(operation=made.operation, reason=f"{where}: {first['msg']}"))
                 return None
         self._models[key] = model
+        self._contents.append(content)
         return model
 
     def _place(self, made: MadeDefinition) -> tuple[DocumentPath, Json]:

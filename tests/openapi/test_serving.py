@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -124,6 +125,22 @@ async def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("place", ["of the entry", "of an override"])
+def test_an_edit_of_what_no_request_shows_counts_at_the_next_load(tmp_path: Path, place: str) -> None:
+    (tmp_path / "shop.openapi.json").write_bytes(orjson.dumps(shop("a", "b")))
+    source, tools = OpenApiSource(), []
+    for seconds in (5, 5, 9):
+        keys = {"timeout": f"{seconds}s", "access": {"scopes": [f"s{seconds}"]}}
+        entry: dict[str, Json] = keys if place == "of the entry" else {"override": {"a": keys}}
+        tools.append(load_definitions(written_config(tmp_path, **entry), [source]).document.tools)
+    first, same, edited = tools
+    assert same["shop_a"] is first["shop_a"]
+    assert edited["shop_a"].timeout == timedelta(seconds=9)
+    assert edited["shop_a"].access is not None
+    assert edited["shop_a"].access.scopes == ["s9"]
+    assert (edited["shop_b"] is first["shop_b"]) == (place == "of an override")
 
 
 async def test_a_document_that_changes_is_reloaded_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:

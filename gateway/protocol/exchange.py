@@ -37,6 +37,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def owner_key(self) -> str:
         """Whom caches and parked outputs belong to."""
+        # Where nobody proves who they are, an address is all that tells callers apart.
         return self.identity.subject_key or f"anonymous@{self.address}"
 
     @property

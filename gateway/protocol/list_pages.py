@@ -77,6 +77,7 @@ class ListPages:
         """
         fingerprint = catalog.fingerprints.get(LISTS[name].fingerprint, "")
         offset = 0 if cursor is None else self._cursors.redeem(cursor, _list_name(name, catalog), fingerprint)
+        # A call that began before a reload: a page of the old catalog must not stand among those of the new one.
         if catalog.generation < self._generation:
             return self._encode(name, catalog, revision, offset)
         if catalog.generation > self._generation:

@@ -95,4 +95,5 @@ def _loggable(message: Message | InvalidMessageError, catalog: Catalog) -> Json:
         case Batch():
             return [_loggable(entry, catalog) for entry in message.entries]
         case InvalidMessageError():
+            # Why it is none, and not its bytes: in what cannot be read no secret can be masked.
             return str(message)

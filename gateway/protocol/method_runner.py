@@ -73,6 +73,7 @@ class MethodRunner:
                     # basic/utilities/progress: notifications stop with the request, whatever its end is.
                     if progress is not None:
                         await progress.end()
+                # Encoded in here: a result that is no JSON must end as an error of this call alone.
                 reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
             except RpcError as error:
                 reply = results.error_reply(_masked(error, call), request_id=call.request_id, revision=call.revision)

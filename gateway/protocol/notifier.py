@@ -235,6 +235,7 @@ class ChangeNotifier:
         """End every subscription, now and to come: the daemon is about to stop."""
         self._is_closed = True
         for subscription in self._subscriptions:
+            # Not `end`: what waits is still for its subscriber, and is sent before the result.
             subscription.outbox.close()
 
     def _subscribers(self) -> Iterator[Subscriber]:

@@ -93,6 +93,7 @@ class OutboxReader:
 
     def __exit__(self, *_: object) -> None:
         self._outbox.readers.remove(self)
+        # The next newest may have waited while this one read.
         self._outbox.wake()
 
     def wake(self) -> None:

@@ -61,6 +61,7 @@ def introduction(server_info: JsonObject, *, name: str) -> dict[str, Json]:
     return {
         "name": name,
         "version": server_info["version"],
+        # The schema of `server.json` requires one.
         "description": shortened(str(server_info.get("description") or title or f"The server {server_info['name']}")),
         **({"title": shortened(title)} if isinstance(title, str) and title.strip() else {}),
         **({"websiteUrl": website} if website else {}),

@@ -79,6 +79,7 @@ class SqliteTaskStore:
         encoded = encode_task(task)
         former = await self._database.run(lambda connection: _replace(connection, task, encoded))
         if former is None:
+            # The version that the caller knew may have come from here, and is not the one that is stored.
             self._recent.discard(task.id)
             return False
         self._counts[former] -= 1

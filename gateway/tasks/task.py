@@ -161,6 +161,7 @@ def failed(message: str) -> Ending:
     return Ending(status=TaskStatus.FAILED, message=message, outcome=exact_json.dumps(error))
 
 
+# JSON, and no MessagePack, which has no integers of more than 64 bits: clients may answer with longer ones.
 _MEMORY_ENCODER: Final = msgspec.json.Encoder()
 _MEMORY_DECODER: Final = msgspec.json.Decoder(TaskMemory)
 _ENCODER: Final = msgspec.msgpack.Encoder()

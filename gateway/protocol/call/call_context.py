@@ -185,6 +185,7 @@ class CallContext:
         return await self._answers(asked, where)
 
     async def _answers(self, asked: Mapping[str, InputRequest], where: Where | None = None) -> Mapping[str, JsonObject]:
+        # All answers of a call share their keys: under this one stands the user's yes to the tool itself.
         if CONFIRMATION_KEY in asked:
             raise ToolError(f"The key {CONFIRMATION_KEY} is the gateway's own")
         put = {key: self._shown(questions.checked(key, question)) for key, question in asked.items()}

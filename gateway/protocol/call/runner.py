@@ -273,6 +273,7 @@ class Run(msgspec.Struct, eq=False):
 
     @property
     def _rate_limit(self) -> RateLimit | None:
+        # A task that runs again is the same call, which was counted when it came.
         if self.is_completion or (self.call.task is not None and self.call.task.is_rerun):
             return None
         return self.primitive.rate_limit

@@ -51,11 +51,13 @@ def _check_elicited(key: str, question: InputRequest, answer: JsonObject) -> Non
 def _filled_in(answer: JsonObject) -> Json:
     """Return the values of a form; none where the answer has no content."""
     content = answer.get("content")
+    # A form without fields, such as that of `confirm:`, may come back without content.
     return {} if content is None else content
 
 
 def _check_sampled(key: str, _question: InputRequest, answer: JsonObject) -> None:
     content = answer.get("content")
+    # client/sampling: one block, or since 2025-11-25 a list of them.
     blocks = content if isinstance(content, list) else [content]
     if not all(_is_block(block) for block in blocks):
         raise MalformedAnswerError(key, "must have `content`: a content block, or a list of them")

@@ -79,6 +79,7 @@ class SessionRequester:
         try:
             return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
         finally:
+            # `gather` leaves the others running when one has failed.
             await self._withdraw(set(tasks.values()))
             self._asking.difference_update(tasks.values())
 

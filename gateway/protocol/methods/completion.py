@@ -54,6 +54,7 @@ def _referenced_resource(uri: str, call: Call) -> tuple[Primitive, Mapping[str, 
         if template.uri_template == uri:
             return template, template.completers
     if (found := call.catalog.resource(uri)) is not None:
+        # A resource, unlike a template, has no variables and so no completers.
         return found[0], getattr(found[0], "completers", {})
     raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri})
 

@@ -142,6 +142,7 @@ class TaskNotifications:
 async def _relay(subscription: Subscription, call: Call) -> None:
     with subscription.outbox.reader() as reader:
         while (message := await reader.get()) is not None:
+            # Made anew: one message lies in the outboxes of all, and each subscription adds its own id.
             await _send(call, message["method"], message.get("params", {}))
 
 

@@ -51,6 +51,7 @@ def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
     return Method(page, eras, is_list=True, is_immediate=True)
 
 
+# MCP 2026-07-28 changelog: `ping`, `logging/setLevel`, `resources/subscribe` and `resources/unsubscribe` are gone.
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
         "completion/complete": Method(completion.complete, BOTH, is_call=True),
@@ -65,6 +66,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "resources/subscribe": Method(subscriptions.subscribe, LEGACY_ONLY),
         "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
+        # It runs nothing, and reads what the lists are made of; so does `resources/directory/read`.
         "skills/get": Method(skills.get_skill, MODERN_ONLY, is_list=True),
         "skills/list": _list("skills", MODERN_ONLY),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),

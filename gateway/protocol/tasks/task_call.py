@@ -91,6 +91,7 @@ class TaskCall:
     def close_request(self) -> None:
         """Send nothing more to the client: its request is answered."""
         self.is_request_open = False
+        # Let go of, since the work may last for hours: the connection must not be kept in memory as long.
         self.exchange = self.progress = None
 
     async def send(self, notification: JsonObject) -> bool:
@@ -122,11 +123,13 @@ async def run_work(task_call: TaskCall, call: Call, tool: Tool, arguments: JsonO
                 return _waiting(task_call)
             result = found
         except OverLimitError as error:
+            # Kept: a call that stays an ordinary one is refused with it (`Method.refused`), and told when to come back.
             task_call.error = error
             result = failure_result(call, error)
         except ExecutionError as error:
             result = failure_result(call, error)
     except RpcError as error:
+        # A plugin's error may quote a secret, and is written down before anybody else could mask it.
         error.message = call.catalog.sanitizer.text(error.message)
         error.data = call.catalog.sanitizer.json(error.data)
         task_call.error = error

@@ -204,10 +204,12 @@ class TaskCalls:
                 task_call.is_request_open, task_call.may_be_stored = True, False
                 if rules.is_required:
                     raise
+                # It goes on as an ordinary call: from here on its questions are answered with the request.
                 task_call.can_be_task = False
                 await asyncio.wait({working})
                 return _direct(task_call)
         except BaseException:
+            # `answer` then takes back what was written.
             task_call.is_request_open = True
             self.runner.abandon(working)
             raise
@@ -288,6 +290,7 @@ async def _first_steps(working: asyncio.Task[Ending]) -> None:
 async def _wait_if_asking(task_call: TaskCall, working: asyncio.Task[Ending]) -> None:
     """Raises: AwaitingInput: a question comes before the task."""
     if (requester := task_call.made_requester) is not None and requester.is_asking_before:
+        # To the end of the run: questions that are put beside this one go out together with it.
         await asyncio.wait({working})
         raise AwaitingInput(requester.answer_with_questions())
 

@@ -56,6 +56,7 @@ class TaskRequester:
         self._round: Final = memory.round if is_same else memory.round + 1
         self._answers: Final[dict[str, JsonObject]] = dict(memory.answers) if is_same else {}
         self._mrtr: Final = MrtrRequester(call, definition=definition) if is_first else None
+        # One for both: what is asked with the request and what is asked inside count together.
         self._budget: Final = CallBudget(call) if self._mrtr is None else self._mrtr.budget
         if is_same:
             self._budget.results.update(memory.results)

@@ -29,6 +29,7 @@ def missing_extension() -> MissingCapabilityError:
 
 def created(task: Task, *, now: float) -> dict[str, Json]:
     """`CreateTaskResult`: the task as it begins, however far it is by now."""
+    # `CreateTaskResult` is without the questions, the result or the error that another status would promise.
     begun = task if task.status is TaskStatus.WORKING else replace(task, status=TaskStatus.WORKING, message="")
     return {"resultType": "task", **_metadata(begun, now)}
 

@@ -163,6 +163,17 @@ async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answe
     assert all(told[name]["state"] == "up" for name in good)
 
 
+async def test_ids_of_other_types_in_notifications_cost_neither_the_call_nor_the_session(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("mutter"))) as running:
+        await until_listed(running, "odd_mutter")
+        client = running.memory_client()
+        async with asyncio.timeout(SECONDS):
+            first = await said(client, "odd_mutter")
+            assert first.startswith("did mutter")
+            assert await said(client, "odd_mutter") == first
+        assert running.status()["upstreams"]["odd"]["restarts"] == 0
+
+
 async def test_a_first_connect_that_fails_is_tried_again_and_what_comes_of_it_is_announced(tmp_path: Path) -> None:
     program = tmp_path / "late_program"
     async with gateway(config(tmp_path, late=f"command: {program}")) as running:

@@ -64,7 +64,7 @@ class ServerMessages:
             case "notifications/message":
                 self._message(params, during)
             case "notifications/cancelled":
-                task = self._answering.get(params.get("requestId", ""))
+                task = self._answering.get(_id(params.get("requestId")))
                 if task is not None:
                     task.cancel()
             case "notifications/resources/updated" if isinstance(uri := params.get("uri"), str):
@@ -73,7 +73,7 @@ class ServerMessages:
                 self._listener.lists_changed()
 
     def _progress(self, params: JsonObject) -> None:
-        call = self.calls.get(params.get("progressToken", ""))
+        call = self.calls.get(_id(params.get("progressToken")))
         value, total, said = params.get("progress"), params.get("total"), _text(params.get("message"))
         if call is not None and value is not None and _is_number(value):
             done, caller = value, call.caller
@@ -115,6 +115,11 @@ class ServerMessages:
         if capability not in call.caller.capabilities:
             return call.caller.declined(request.method)
         return await call.ask(request.method, request.params)
+
+
+def _id(value: Json) -> RequestId:
+    """Return an id, or one that nothing has: lists and objects cannot be looked up, and True would be found as 1."""
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 
 def _text(value: Json) -> str | None:

@@ -35,6 +35,10 @@ def call(name: str) -> dict[str, Any]:
             say({"method": "notifications/tools/list_changed"})
         case "pretend":
             say({"method": "notifications/tools/list_changed"})
+        case "mutter":
+            for odd in ([1], {}, True):
+                say({"method": "notifications/progress", "params": {"progressToken": odd, "progress": 1}})
+                say({"method": "notifications/cancelled", "params": {"requestId": odd}})
         case "roots":
             return text(f"{len(ROOTS)} changes")
         case "slow":
@@ -110,7 +114,7 @@ match MODE:
         while True:
             time.sleep(3600)
     case _:
-        if MODE in {"pretend", "roots", "slow"}:
+        if MODE in {"mutter", "pretend", "roots", "slow"}:
             TOOLS.append({"name": MODE, "inputSchema": {"type": "object"}})
         print("Welcome! This line is no message.", flush=True)
         serve()

@@ -171,6 +171,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         file="~/.codex/config.toml",
         notation=TomlNotation(),
         variable_names="env_vars",
+        # Codex refuses a token in its file, and takes the name of a variable.
         key_name="bearer_token_env_var",
     ),
     "cursor": Client(
@@ -189,6 +190,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         section="mcpServers",
         place="~/.gemini/settings.json, or .gemini/settings.json of the project",
         file="~/.gemini/settings.json",
+        # In older versions `url` is that of HTTP+SSE.
         url="httpUrl",
         variable="${NAME}",
         key="${NAME}",

@@ -99,6 +99,7 @@ class ResourceError(RpcError):
     """A resource was not read; `explanation` says so where something else than a request for it needed it."""
 
     def __init__(self, uri: str, *, code: int, message: str, explanation: str) -> None:
+        # MCP 2025-11-25 server/resources, "Error Handling": the data of the error names the URI.
         super().__init__(code, message, {"uri": uri})
         self.explanation = explanation
 

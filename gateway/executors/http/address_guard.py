@@ -58,7 +58,7 @@ class AddressGuard(msgspec.Struct, frozen=True):
             AddressRefusedError: it is spelled as an address that must not be connected to.
         """
         host = host.lower().rstrip(".")
-        # RFC 6761 §6.3: this name, and all names below it, mean loopback.
+        # RFC 6761 §6.3: this name and those below it mean loopback. So does `ip6-localhost` in Debian's /etc/hosts.
         if host.endswith("localhost"):
             self._check(_LOOPBACK)
         elif (address := _spelled_address(host)) is not None:
@@ -137,8 +137,11 @@ _SPECIAL: Final = (
     # RFC 3927, RFC 4291; the metadata services of clouds are at 169.254.169.254, fd00:ec2::254 and 168.63.129.16.
     *_special("a link-local address", "169.254.0.0/16", "fe80::/10"),
     *_special("a cloud's internal address", "168.63.129.16/32"),
+    # RFC 1918, RFC 4193; RFC 3879 deprecates fec0::/10, which may still be in use.
     *_special("a private address", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10"),
+    # RFC 6598; Alibaba Cloud's metadata service is at 100.100.100.200.
     *_special("a carrier's internal address", "100.64.0.0/10"),
+    # Linux connects 0.0.0.0 and :: to the machine itself.
     *_special("an unspecified address", "0.0.0.0/8", "::/128"),
     *_special("a multicast or broadcast address", "224.0.0.0/4", "255.255.255.255/32", "ff00::/8"),
     # RFC 6890 and IANA's special-purpose registries: nothing of the public internet lives there.

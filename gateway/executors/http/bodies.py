@@ -68,7 +68,6 @@ def _encoded_form(fields: JsonObject) -> bytes:
             if room < 0:
                 raise ExecutionError(f"the form would be over {MAX_FORM_BYTES // 2**20} MiB")
             pairs.append(pair)
-    # RFC 8259 §8.2: a JSON string may hold half a surrogate pair, which UTF-8 cannot write.
     return urlencode(pairs, errors="replace").encode()
 
 

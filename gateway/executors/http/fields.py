@@ -90,6 +90,7 @@ class Fields:
             source = written.value if isinstance(written, StyledValue) else written
             place = scope.at(name, "value") if isinstance(written, StyledValue) else scope.at(name)
             template = compile_text(source, place)
+            # Known by its place, its value or its name: an operator may write a key anywhere.
             is_secret = is_bound or has_secret_in(source) or name.lower() in CREDENTIALS
             field = Field(
                 name=name, template=template, style=_compile_style(written, style, scope.at(name)), is_bound=is_secret

@@ -73,7 +73,6 @@ def _head(part: PartContent, boundary: str) -> bytes:
     lines = [f"--{boundary}", f"Content-Disposition: {disposition}"]
     if part.media_type is not None:
         lines.append(f"Content-Type: {part.media_type}")
-    # RFC 8259 §8.2: a JSON string may hold half a surrogate pair, which UTF-8 cannot write.
     return ("\r\n".join(lines) + "\r\n\r\n").encode(errors="replace")
 
 

@@ -69,6 +69,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         """
         began = asyncio.get_running_loop().time()
         try:
+            # Around all hops, and the reading of the body: a server that sends a byte a second ends here, too.
             async with asyncio.timeout_at(deadline):
                 return await self._follow(request)
         except TimeoutError as error:
@@ -99,6 +100,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
             else:
                 answering = pool.exchange(request.method, request.url, headers=headers, body=request.body)
             async with answering as answer:
+                # Where redirects are not followed, a redirect is an answer, whose status `success` may hold.
                 if answer.status in REDIRECTS and self.max_redirects and (location := answer.headers.get("Location")):
                     return redirected(request, status=answer.status, location=location)
                 return await self._read(answer, host)

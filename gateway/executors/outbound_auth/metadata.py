@@ -118,6 +118,7 @@ async def _named_metadata_url(service_url: str, sender: Sender) -> str | None:
         response = await sender.send(request, deadline=deadline)
     except ExecutionError:
         return None  # as an answer without end; a service that is away says so at its well-known places
+    # RFC 9728 §5.1: the parameter comes with a challenge, which is what a 401 is.
     if response.status != _UNAUTHORIZED:
         return None
     for field in response.headers.getall("WWW-Authenticate", ()):

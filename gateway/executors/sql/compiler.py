@@ -139,6 +139,7 @@ def _statements(text: QueryText, dialect: Dialect) -> list[list[Token]]:
             text.report(token.start, f"`{token.text}` is numbered; an input is bound by its name, as `:name`")
     commented = {(token.start, token.end) for token in tokens if token.kind is Kind.COMMENT}
     for match in _TEMPLATE.finditer(text.text):
+        # What is commented out may well show a template.
         if not any(start <= match.start() < end for start, end in commented):
             bound = f"`:{match[1]}`, without quotes" if match[1] else "a condition on `:name` in SQL"
             text.report(match.start(), f"`{match[0]}` is a template; in a query values are bound: write {bound}")

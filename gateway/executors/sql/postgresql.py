@@ -102,6 +102,7 @@ class PostgresqlSession:
         if prepared is None:
             prepared = self._prepared[text] = await self._connection.prepare(text)
             if len(self._prepared) > _MAX_PREPARED:
+                # asyncpg closes a statement on the server when its object is gone.
                 self._prepared.popitem(last=False)
         self._prepared.move_to_end(text)
         return prepared

@@ -73,6 +73,11 @@ async def test_cookies_are_one_header_field_whose_values_hold_no_separator() -> 
     assert (cookie.name, cookie.value, cookie.is_bound) == ("Cookie", "a=x%3B%20admin=1; b=p,q%0D%0A", True)
 
 
+async def test_cookies_whose_names_differ_in_case_are_two() -> None:
+    (cookie,) = request("cookies", {"SID": "1", "sid": "2"}, {}).headers
+    assert cookie.value == "SID=1; sid=2"
+
+
 async def test_cookies_are_added_to_those_of_the_connection() -> None:
     connection = Connection.model_validate({"base_url": "https://a.example", "headers": {"Cookie": "session=1"}})
     config = Http.model_validate({"connection": "a", "url": "/", "cookies": {"theme": "dark"}})

@@ -68,7 +68,7 @@ def checked_value(name: str, value: str) -> str:
 
 
 class Fields:
-    """Compiles fields; a later one takes the place of an earlier one of the same name, whatever its case."""
+    """Compiles fields; a later one takes the place of an earlier one of the same name."""
 
     def __init__(self) -> None:
         self._fields: dict[str, Field] = {}
@@ -97,7 +97,8 @@ class Fields:
             )
             if check is not None:
                 check(field, scope.at(name))
-            self._fields[name.lower() if check else name] = field
+            # RFC 9110 §5.1: the names of header fields ignore case; those of cookies and of a query do not.
+            self._fields[name.lower() if check is check_header else name] = field
 
 
 def _compile_style(written: RequestField, default: str, scope: Scope) -> Style | None:

@@ -8,6 +8,7 @@ import gc
 import signal
 import socket
 import sys
+from collections.abc import Generator
 from contextlib import suppress
 from typing import Final
 
@@ -25,6 +26,19 @@ class _ImportsAlone:
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makeitem(self, obj: object) -> list[pytest.Item] | None:
         return None if getattr(obj, "is_hypothesis_test", False) is True else []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Forget a module that failed or was skipped, so that each worker imports it again and reports it."""
+        report = yield
+        if not report.passed:
+            # pytest leaves half a module where it looks first (`--import-mode=importlib`): its first tests would pass.
+            for name, module in list(sys.modules.items()):
+                if getattr(module, "__file__", None) == str(collector.path):
+                    del sys.modules[name]
+        return report
 
 
 _NO_TESTS: Final = ("-qq", "-n0", "--collect-only")

@@ -1,0 +1,29 @@
+"""Workers that are forks of a process with the tests' modules report what happens to these as any worker does."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+_PROJECT: Final = Path(__file__).parents[1]
+_HALF: Final = """
+import pytest
+
+def test_first() -> None: ...
+
+"""
+
+
+def test_no_test_of_half_a_module_runs(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text(_HALF + "raise ValueError('on import')")
+    (tmp_path / "test_left_out.py").write_text(_HALF + "pytest.skip('not here', allow_module_level=True)")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", _PROJECT / "pyproject.toml", "-n1"]
+    run = subprocess.run(
+        [*command, "--rootdir", tmp_path, "-p", "no:cacheprovider", tmp_path],
+        cwd=_PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "1 skipped, 1 error in" in run.stdout, run.stdout + run.stderr

@@ -46,6 +46,7 @@ class ResponseCache:
         """Keep `outcome`, unless it is a failure or too large by itself."""
         size = _size_of(outcome)
         if size is None:
+            # A call that ran beside this one may have left an outcome; this failure is newer.
             self._outcomes.discard(key)
         else:
             self._outcomes.put(key, outcome, expires=self._clock() + ttl.total_seconds(), cost=size)
@@ -55,6 +56,7 @@ def _size_of(outcome: Outcome) -> int | None:
     """Return the approximate size in bytes of a cached outcome; None where it is not cached."""
     match outcome:
         case RawOutput(data=data, variables=variables):
+            # Only the length counts here, so what JSON lacks may stand as any text.
             return len(data) + len(exact_json.dumps(dict(variables), default=str)) + _OVERHEAD
         case Value(value=value):
             return len(exact_json.dumps(value, default=str)) + _OVERHEAD

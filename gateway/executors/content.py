@@ -157,6 +157,7 @@ class _File(msgspec.Struct, frozen=True):
     async def contents(self, invocation: Invocation) -> JsonObject:
         data = await self._read(invocation)
         try:
+            # MCP 2025-11-25 schema.ts, TextResourceContents: only what can be represented as text has a `text`.
             return {"text": data.decode()}
         except UnicodeDecodeError:
             return {"blob": _in_base64(data)}
@@ -197,6 +198,7 @@ def _compile_media(media: Media, kind: str, extra: JsonObject, *, scope: Scope, 
         scope.problems.error(f"needs `mime_type`, such as {_EXAMPLES[kind]}")
     elif not mime_type.startswith(f"{kind}/"):
         scope.problems.error(f"{mime_type} is no type of {kind}; give `mime_type`, such as {_EXAMPLES[kind]}")
+    # Never sent without one: the problem above keeps the file from being served.
     return _MediaPart(kind, data, mime_type or _UNKNOWN_BYTES, extra)
 
 
@@ -254,6 +256,7 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
 
 
 def _compile_uri(source: str, *, scope: Scope) -> UriTemplate:
+    # Behind a `{` the scheme may come from an argument.
     if not (source.startswith("{") or ABSOLUTE.match(source)):
         scope.problems.error(f"`{source}` is not a URI; one begins with its scheme, as in docs:///guide.md")
     return compile_uri_template(source, scope)

@@ -21,6 +21,7 @@ class Deadline(msgspec.Struct, eq=False):
     seconds: float
     """How long the call may take until then, with what it waits before its work begins, and without pauses."""
     _paused_at: float | None = None
+    # msgspec makes a new one for each instance.
     _limits: dict[asyncio.Timeout, float] = {}
 
     def limit(self, what: str, seconds: float | None = None) -> "Limit":
@@ -33,10 +34,12 @@ class Deadline(msgspec.Struct, eq=False):
 
     def exceeded(self, error: DeadlineExceededError) -> DeadlineExceededError:
         """Return what to raise for a part of the call that took too long: if the whole did, an error that says so."""
+        # Where both run out together it is the whole call that took too long.
         return error if self.at - self.now() > _RESOLUTION else DeadlineExceededError(error.what, self.seconds)
 
     def begin(self, end: float) -> asyncio.Timeout:
         """Make a timeout that is moved back with this deadline, until `end_of` is called with it."""
+        # None during a pause: `resume` sets it.
         timeout = asyncio.timeout_at(end if self._paused_at is None else None)
         self._limits[timeout] = end
         return timeout
@@ -88,6 +91,7 @@ class Limit:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        # First, for a timeout that is over cannot be moved any more (RuntimeError).
         self._deadline.end_of(self._timeout)
         try:
             await self._timeout.__aexit__(kind, error, traceback)

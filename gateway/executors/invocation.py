@@ -156,6 +156,7 @@ def _content_size(content: Sequence[JsonObject]) -> int:
 
 def sole_text(content: Sequence[JsonObject]) -> str | None:
     """Return the text of content that is one text block and nothing else, as most is; None of any other."""
+    # A block with annotations or `_meta` is more than its text.
     if len(content) != 1 or len(block := content[0]) != 2 or block.get("type") != "text":
         return None
     text = block.get("text")
@@ -164,6 +165,7 @@ def sole_text(content: Sequence[JsonObject]) -> str | None:
 
 def text_size(value: Json, *, enough: float = math.inf) -> int:
     """Characters of all strings within `value` (texts, base64, names of members), counted until there are `enough`."""
+    # A list in place of recursion: JSON may be nested deeper than Python's stack is.
     size, waiting = 0, [value]
     while waiting and size <= enough:
         item = waiting.pop()

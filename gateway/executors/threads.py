@@ -85,11 +85,13 @@ class DaemonThreadPool:
                 await self._free.acquire()
         except TimeoutError:
             raise NoThreadFreeError from None
+        # Nothing is waited for since the permit was acquired: a cancellation in between would lose it.
         job = self._start(function, args)
         try:
             async with asyncio.timeout_at(deadline):
                 await job.result
         finally:
+            # Also after a cancellation: the thread goes on, and the permit of its call with it.
             if job in self._jobs and on_stuck is not None:
                 on_stuck(self._watches.begin(_wait_for(job.ended), name="stuck plugin"))
         returned: T = job.unwrap()
@@ -120,6 +122,7 @@ class DaemonThreadPool:
             worker = self._idle.pop()[0] if self._idle else _Worker(self._finish)
             worker.take(job)
         except BaseException:
+            # No thread can be started (RLIMIT_NPROC), and no `_finish` will release the permit.
             self._free.release()
             raise
         self._jobs.add(job)
@@ -128,6 +131,7 @@ class DaemonThreadPool:
     def _finish(self, worker: "_Worker", job: "_Job") -> None:
         """On the loop: the function has returned."""
         self._jobs.discard(job)
+        # Done already if it was cancelled with its waiter, at the deadline.
         if not job.result.done():
             job.result.set_result(None)
         job.ended.set_result(None)
@@ -201,6 +205,7 @@ class _Job:
         self.ended: asyncio.Future[None] = loop.create_future()
         self._function = function
         self._args = args
+        # The caller's: by it, log lines and spans of the function belong to their call.
         self._context = contextvars.copy_context()
         self._value: Any = None
         self._error: BaseException | None = None

@@ -25,6 +25,7 @@ from gateway.executors.threads import DaemonThreadPool, run_in_thread
 from gateway.language.files.media_types import media_type_of
 
 _READS: Final = "reads a file"
+# A path through a file, round in a circle of links, or too long leads to no file either.
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
@@ -92,12 +93,15 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
     reader: FileReader
 
     def uri_of(self, path: str) -> str:
+        # The octets are quoted, which need not be UTF-8 (RFC 3986 §2.5). For one invalid URI the official Python client
+        # (1.x) refuses a whole list.
         return self.prefix + quote(os.fsencode(path), safe="/")
 
     def path_of(self, uri: str) -> str | None:
         """The path that a URI asks for, decoded once; None if the globs mean none."""
         if not uri.startswith(self.prefix):
             return None
+        # RFC 3986 §2.4: never decoded twice. `%252e%252e` is a name with percent signs.
         path = os.fsdecode(unquote_to_bytes(uri.removeprefix(self.prefix)))
         return path if self.means(path) else None
 
@@ -148,6 +152,7 @@ class ListedFile(msgspec.Struct, frozen=True):
 
     async def execute(self, invocation: Invocation) -> Outcome:
         outcome = await self.files.read(self.path, invocation)
+        # Of the bytes that are answered: the file may change between one reading and another.
         if self.digest is not None and hashlib.sha256(outcome.data).hexdigest() != self.digest:
             raise ExecutionError("The file has changed since it was reviewed")
         return outcome

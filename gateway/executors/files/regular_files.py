@@ -26,6 +26,7 @@ from gateway.config.machine_facts import machine_fact
 if sys.platform == "darwin":
     import fcntl
 
+# O_NOCTTY: a terminal that is opened must not become the daemon's controlling one (open(2)).
 _FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Without O_NONBLOCK, opening a FIFO waits for its writer."""
 
@@ -160,12 +161,14 @@ def real_place(directory: str) -> str:
 def place_of(descriptor: int) -> str:
     """Return the real path of an open descriptor."""
     if sys.platform == "darwin":
+        # F_GETPATH fills MAXPATHLEN bytes at the most, which is 1024 there.
         return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
     return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - a link of the system, not a path of ours
 
 
 def _read(held: int, *, max_size: int) -> bytes:
     found = os.fstat(held)
+    # Said before anything is read; one that grows meanwhile is caught by `_read_all`.
     if stat.S_ISREG(found.st_mode) and found.st_size > max_size:
         raise TooLargeError
     descriptor = _reopened(held)
@@ -179,11 +182,13 @@ def _reopened(held: int) -> int:
     """Open what is held, if it is a regular file."""
     if not stat.S_ISREG(os.fstat(held).st_mode):
         raise NotServedError
+    # Through the hold and not by the path, which may lead elsewhere by now. O_PATH alone cannot be read (open(2)).
     return os.open(f"/proc/self/fd/{held}", _FLAGS) if sys.platform == "linux" else os.dup(held)
 
 
 def _read_all(descriptor: int, *, max_size: int) -> bytes:
     chunks: list[bytes] = []
+    # A byte more than allowed tells that there is more.
     left = max_size + 1
     while left > 0 and (chunk := os.read(descriptor, min(left, _CHUNK))):
         chunks.append(chunk)

@@ -26,6 +26,7 @@ def _blocking(
 
     @wraps(method)
     def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # By its name: `Context` is a Protocol, and has no code of its own.
         doing: Coroutine[Any, Any, T] = getattr(self._context, method.__name__)(*args, **kwargs)
         return self._wait(doing)
 
@@ -57,6 +58,7 @@ class BlockingContext:
     def end(self) -> None:
         """End every method that waits, and those called from now on. To be called on the loop."""
         self._has_ended = True
+        # A copy: a future that is cancelled leaves the set at once, by its callback.
         for future in tuple(self._waiting):
             future.cancel()
 
@@ -118,6 +120,7 @@ class BlockingContext:
             return await asyncio.wrap_future(step)
 
         once = self._submit(self._context.once(key, in_calling_thread))
+        # Ends the loop below, also where the call was answered in the meantime.
         once.add_done_callback(lambda _: steps.put(None))
         while (step := steps.get()) is not None:
             try:
@@ -138,6 +141,7 @@ class BlockingContext:
         if self._has_ended:
             _discard(doing)
             raise ToolError("the call has ended")
+        # `_awaited`, because this takes coroutines alone, and `once` may be any awaitable.
         future = asyncio.run_coroutine_threadsafe(_awaited(doing), self._loop)
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)

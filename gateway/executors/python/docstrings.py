@@ -29,6 +29,7 @@ def _parameters(lines: list[str]) -> dict[str, str]:
     """`name (type): text`, each with its indented continuation lines joined to it."""
     found: dict[str, str] = {}
     name = ""
+    # cleandoc ignores how far the first line is indented, so an empty one goes before.
     for line in cleandoc("\n" + "\n".join(lines)).splitlines():
         if not line.startswith(" ") and (match := _ARGUMENT.fullmatch(line.strip())):
             name = match[1]

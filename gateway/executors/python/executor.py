@@ -127,11 +127,13 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 returning: Awaitable[object] = self.signature.function(**bound)
                 return convert(await returning)
             except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
+                # Raised by a task, SystemExit and KeyboardInterrupt would stop the event loop.
                 return _Raised(error)
 
         task = asyncio.create_task(attempted(), name=f"plugin {self.signature.name}")
         try:
             async with invocation.deadline.limit(self.signature.name, self.timeout):
+                # Not `await task`: that would outlast the deadline where the plugin swallows its cancellation.
                 await asyncio.wait({task})
             return task.result()
         finally:
@@ -153,6 +155,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
         try:
             async with invocation.deadline.limit(self.signature.name, self.timeout):
+                # Without a deadline of its own: `limit` has it, and moves it while an input request is open.
                 return await self.threads.run(attempted, deadline=math.inf, on_stuck=invocation.permit.hold_until_done)
         except DeadlineExceededError:
             if has_begun.is_set():
@@ -169,6 +172,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
             case ResourceError(explanation=explanation):
                 raise ExecutionError(explanation)  # which resource the function needed is not what its caller asked for
             case ProtocolError(code=int(code), message=str(message), data=data) if abs(code) < _CODES:
+                # Made anew from checked parts: a plugin may have put anything into its own.
                 raise ProtocolError(code, valid_text(message), plain_json(data)) from error
             case ToolError():
                 raise ToolError(valid_text(str(error))) from error
@@ -180,6 +184,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 raise AwaitingInput from None
         facts = {"plugin": self.signature.name, "place": self.place, "correlation_id": call_id}
         log.error("plugin raised", **facts, exc_info=error)
+        # What a plugin's error says may hold secrets and paths: the caller gets the id under which the log has it.
         raise ExecutionError(f"{self.signature.name} failed; correlation id {call_id}") from None
 
 

@@ -42,6 +42,7 @@ def result_schema(hint: Any, *, name: str, problems: Problems) -> JsonObject | N
         problems.warning(f"{name} gets no output schema from what it is annotated to return: {reason}")
         return None
     if "$ref" in schema:  # a class that contains itself
+        # MCP 2025-11-25 schema.ts, Tool.outputSchema: the root has a `type`, beside which a `$ref` may stand.
         name = schema["$ref"].removeprefix("#/$defs/")
         schema = {"type": schema["$defs"].get(name, {}).get("type"), **schema}
     if schema.get("type") not in {"object", "array"} or schema in _SAYS_NOTHING:

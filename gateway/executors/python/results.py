@@ -70,6 +70,7 @@ def _written(value: object) -> bytes:
         written = exact_json.dumps(value, default=_jsonable, option=_OPTIONS)
     except (TypeError, ValueError, RecursionError) as error:
         raise _not_json(_reason(error)) from error
+    # orjson writes NaN and Infinity as null; without a null there is no need to look for them.
     if b"null" in written and (number := _non_finite(value)) is not None:
         raise _not_json(f"{number}; return None, or text, in its place")
     return written
@@ -84,6 +85,7 @@ def _non_finite(value: object) -> str | None:
     exact = to_json(value, inf_nan_mode="constants", serialize_unknown=True)
     if not _NON_FINITE.search(exact):
         return None
+    # A text may hold these words, too, so the values are asked.
     return exact_json.non_finite(to_jsonable_python(value, serialize_unknown=True))
 
 
@@ -93,6 +95,7 @@ def valid_text(text: str) -> str:
 
 
 _NON_FINITE: Final = re.compile(rb"NaN|Infinity")
+# Dataclasses go to pydantic, which knows the serializers that their fields may have.
 _OPTIONS: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
 
 

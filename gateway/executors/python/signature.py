@@ -108,6 +108,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 def read_signature(function: Function, *, name: str, problems: Problems) -> Signature | None:
     """Read what `function` takes and gives; None, the reasons reported, if it cannot be called by name from JSON."""
     try:
+        # Annotations are texts after `from __future__ import annotations` (PEP 563).
         signature = inspect.signature(function, eval_str=True)
     except Exception as error:  # noqa: BLE001 - Boundary: annotations are the plugin's code
         problems.error(f"the signature of {name} cannot be read: {type(error).__name__}: {error}")
@@ -178,6 +179,7 @@ class _Taken:
         members, definitions = self._member_schemas()
         for name, member in members.items():
             if name in descriptions:
+                # What `Field(description=…)` says goes before the docstring.
                 member.setdefault("description", descriptions[name])
             if name in self._defaults:
                 member["default"] = self._defaults[name]
@@ -214,6 +216,7 @@ class _Taken:
         required, make_default = default is inspect.Parameter.empty, None
         if isinstance(default, FieldInfo):
             hint, required = Annotated[hint, default], default.is_required()
+            # A factory may take the fields before its own (pydantic 2.10); a function has none.
             make_default = partial(default.get_default, call_default_factory=True, validated_data={})
         adapter = self._adapter(name, hint)
         if adapter is None:
@@ -227,6 +230,7 @@ class _Taken:
     def _add_default(self, name: str, default: Any) -> None:
         try:
             value = to_jsonable_python(default, bytes_mode="base64")
+            # `limit: int = None` is common: what does not fit its own hint is no default for clients.
             self._adapters[name].validate_python(value)
         except Exception:  # noqa: BLE001 - Boundary: the plugin's default, through the plugin's validators
             return
@@ -257,6 +261,7 @@ def is_plain(hint: Any) -> bool:
         return hint in _IDENTICAL
     if origin in {dict, list, Union, types.UnionType}:
         return all(map(is_plain, inner))
+    # Of texts alone: where 1 is allowed, JSON may bring 1.0.
     return origin is Literal and all(isinstance(value, str) for value in inner)
 
 

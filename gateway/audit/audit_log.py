@@ -34,6 +34,8 @@ _GATHER_SECONDS: Final = 0.02
 """In which the first of several records waits for the others: waking the thread takes longer than writing one."""
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
 """Longest wait of the process's end for the last records."""
+# O_APPEND: what others append, or a rotation cuts (logrotate's `copytruncate`), stays as it is. O_NONBLOCK: opening a
+# FIFO would otherwise wait for its reader (fifo(7)).
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MODE: Final = 0o600
 """Of a new file. Its records tell who did what, so that only the owner may read them."""
@@ -106,6 +108,7 @@ class AuditLog:
 
     def append(self, record: JsonObject) -> None:
         """Queue a record, with the time in front of it. Never waits, and never raises for what is in it."""
+        # Said once each time that the queue overflows: the log would grow by a line for each record otherwise.
         had_room = not self._writer.unreported
         self._writer.put(_line({"time": timestamp(time.time()), **record}))
         if had_room and self._writer.unreported:
@@ -126,10 +129,12 @@ class _File:
 
     def open(self) -> None:
         descriptor = os.open(self._path, _FLAGS, _MODE)
+        # Asked of what is open: a name that was asked before may lead elsewhere by now.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError("is not a regular file")
         self._descriptor, self._has_left = descriptor, False
+        # In a file that is new, or was truncated, no half line stands before the next.
         self._is_mid_line = self._is_mid_line and os.fstat(descriptor).st_size > 0
 
     def leave(self) -> None:
@@ -152,6 +157,7 @@ class _File:
 
     def _append(self, line: bytes) -> None:
         """Append a line with one system call, as far as the system takes it at once."""
+        # The half of a line is ended first: it would spoil the next record, too.
         rest = b"\n" + line if self._is_mid_line else line
         while rest:
             written = os.write(self._descriptor, rest)

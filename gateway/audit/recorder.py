@@ -74,6 +74,7 @@ class AuditRecorder:
         """Write the queued records, and close the log."""
         self._note({"event": "stopped"})
         self._replace()
+        # One grace for all, and not for each log that a reload replaced.
         deadline = time.monotonic() + SHUTDOWN_GRACE_SECONDS
         for log in self._replaced:
             log.stop(max(0.0, deadline - time.monotonic()))
@@ -179,6 +180,7 @@ class AuditRecorder:
         self._log = None
         for log in [each for each in self._replaced if each.has_ended]:
             self._replaced.remove(log)
+            # What is shown as a counter may not fall when its log goes.
             self._written += log.written
             self._lost += log.dropped
 

@@ -38,6 +38,7 @@ _OVER_LIMIT: Final = "over_limit"
 
 def digest_key(secret: bytes) -> bytes:
     """The key of the digests of arguments, derived from the daemon's secret."""
+    # A key for this alone: nothing that the secret is used for elsewhere can be taken for such a digest.
     return hmac.digest(secret, _LABEL, "sha256")
 
 
@@ -110,10 +111,12 @@ def _target(call: Call) -> dict[str, Json]:
 def _arguments(call: Call, *, key: bytes, keeps_arguments: bool) -> dict[str, Json]:
     """The arguments, or their digest; nothing where there are none."""
     given = {name: value for name, value in call.params.items() if name not in _OF_THE_PROTOCOL}
+    # Where there is more than `arguments`, as in completion/complete, all of it belongs to the call.
     arguments = given.get("arguments") if set(given) <= {"arguments"} else given
     if not arguments:
         return {}
     try:
+        # Sorted, so that the digest does not depend on the order in which a client writes.
         text = exact_json.dumps(arguments, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # deeper than orjson writes (254), which `limits.request_depth` may allow
         return {"arguments_digest": "none: the arguments are nested too deep"}
@@ -137,6 +140,7 @@ def _outcome(ending: CallResult, *, is_hidden: bool) -> dict[str, Json]:
         return {"outcome": _OVER_LIMIT, **code}
     if error is None or ending.outcome is not Outcome.PROTOCOL_ERROR:
         return {"outcome": ending.outcome.value}
+    # A caller is told the same of a hidden tool as of an unknown one (MCP 2025-11-25 server/tools "Error Handling").
     is_denied = isinstance(error, InsufficientScopeError) or (is_hidden and error.code == ErrorCode.INVALID_PARAMS)
     return {"outcome": _DENIED if is_denied else ending.outcome.value, **code}
 

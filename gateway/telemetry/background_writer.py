@@ -65,6 +65,7 @@ class BackgroundWriter:
         self._queued_bytes = 0
         self._wake: Final = threading.Condition()
         self._is_open = False
+        # A daemon thread: a disk that hangs must not hold up the process's exit.
         self._thread: Final = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -120,6 +121,7 @@ class BackgroundWriter:
                 with self._wake:
                     if not self._is_open:
                         break  # the process ends, and does not wait for the disk
+                    # `retry` and `end` wake it earlier.
                     self._wake.wait(self._retry_seconds)
         self._sink.close()
         self._on_end()

@@ -40,6 +40,7 @@ class CallMetrics:
         series = self._running.pop(call.id)
         series.outcomes[ending.outcome] += 1
         series.seconds += ending.seconds
+        # A bucket's bound belongs to it: Prometheus calls it `le`, less or equal.
         series.within[bisect_left(SECONDS_BUCKETS, ending.seconds)] += 1
 
     def in_flight(self) -> Mapping[tuple[str, ...], float]:

@@ -53,6 +53,7 @@ class Health:
         return self._asked_at is not None and time.monotonic() - self._asked_at < _RECENT_SECONDS
 
     def readiness(self) -> JsonObject:
+        # A load balancer that asks is given notice before connections are refused (`app/listeners.py`).
         self._asked_at = time.monotonic()
         missing = [f"the upstream {name} is required and cannot be reached" for name in self._missing()]
         problems = [*self._sources["problems"](), *missing]

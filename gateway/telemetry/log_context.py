@@ -19,6 +19,7 @@ LOG_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("facts of log lin
 
 def new_id() -> str:
     """Make the id of a call, which is unlikely to be met twice in a log. It is no secret."""
+    # Not from `secrets`, which asks the kernel each time.
     return random.getrandbits(8 * _ID_BYTES).to_bytes(_ID_BYTES, "big").hex()
 
 

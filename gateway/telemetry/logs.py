@@ -54,6 +54,7 @@ class Logs:
         is_terminal = os.isatty(descriptor)
         self._level: LogLevel = level
         self._style = style or ("console" if is_terminal else "json")
+        # no-color.org: any value that is not empty.
         self._colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self.mask = mask
         """Masks secrets in texts; what is secret may be known later than the first line is written."""
@@ -89,6 +90,7 @@ class Logs:
                 processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, self._renderer()],
             )
         )
+        # At the root, so that lines of every library pass the mask.
         logging.getLogger().addHandler(self._handler)
         self.set_level(self._level)
         for name in _QUIET:
@@ -106,6 +108,7 @@ class Logs:
         logging.getLogger().removeHandler(self._handler)
         structlog.reset_defaults()
         logging.getLogger("gateway").setLevel(logging.NOTSET)
+        # Last: what comes before may still log.
         self._lines.stop()
 
     @property
@@ -184,6 +187,7 @@ class _Lines:
         self._writer.stop(SHUTDOWN_GRACE_SECONDS)
 
     def write(self, text: str) -> int:
+        # A lone surrogate, of a caller's text or a file's name, must not cost the line.
         self._writer.put(text.encode(errors="backslashreplace"))
         return len(text)
 

@@ -141,6 +141,7 @@ READ: Final = (
         "Attempts that failed because a database was away, or locked.",
         ("database",),
     ),
+    # Each worker serves the whole catalog, of which a sum would be a multiple.
     MetricDefinition("mcp_gateway_primitives", "gauge", "What is on offer, by kind.", ("kind",), of_workers="max"),
     MetricDefinition(
         "mcp_gateway_view_primitives", "gauge", "What each view holds, by kind.", ("view", "kind"), of_workers="max"
@@ -176,6 +177,7 @@ READ: Final = (
         of_workers="max",
     ),
     MetricDefinition(
+        # The worst of all workers: one that still serves older files counts.
         "mcp_gateway_config_last_reload_successful",
         "gauge",
         "1 when what is on disk is what is served.",

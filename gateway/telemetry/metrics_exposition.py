@@ -30,6 +30,7 @@ class MetricsExposition:
     def __init__(self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Collector]) -> None:
         """Do nothing yet; `sources` has one for each metric of `READ`, by name."""
         self._read: Final = [(metric, sources[metric.name]) for metric in READ]
+        # Apart from the library's global registry, in which plugins may register what has the same names.
         self._counted: Final = (*counted, ProcessCollector(registry=None))
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
@@ -63,6 +64,7 @@ class CallCollector(Collector):
         calls = CounterMetricFamily(CALLS.name, CALLS.meaning, labels=CALLS.labels)
         seconds = HistogramMetricFamily(CALL_SECONDS.name, CALL_SECONDS.meaning, labels=CALL_SECONDS.labels)
         for series in self._calls.series():
+            # A copy: the event loop goes on counting meanwhile.
             for outcome, count in list(series.outcomes.items()):
                 calls.add_metric((*series.key, outcome.value), count)
             if series.outcomes:

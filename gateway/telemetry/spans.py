@@ -50,6 +50,7 @@ def begin() -> "Spans":
         ValueError: one of the variables has an invalid value.
     """
     given = OTELResourceDetector().detect().attributes
+    # The SDK's own handler would let the exit wait for a collector that is away; `close` bounds that.
     provider = TracerProvider(resource=Resource.create({**_OWN, **given}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)  # plugins that record spans find this one
@@ -78,6 +79,7 @@ class Spans:
     def ended(self, call: Call, ending: CallResult) -> None:
         span, token = self._requests.pop(call.id)
         contexts.detach(token)
+        # Semantic conventions for MCP, `error.type`: `tool_error`, or the code of the JSON-RPC error.
         match ending.outcome:
             case Outcome.TOOL_ERROR | Outcome.CANCELLED:
                 _fail(span, ending.outcome.value)
@@ -142,6 +144,7 @@ class SpanStep:
             contexts.detach(self._token)
         if kind is not None and issubclass(kind, asyncio.CancelledError):
             _fail(self._span, Outcome.CANCELLED.value)
+        # AwaitingInput is none, and no failure: the client answers, and the call goes on.
         elif kind is not None and issubclass(kind, Exception):
             _fail(self._span, kind.__name__)  # the type alone: the text may quote an argument
         self._span.end()
@@ -149,6 +152,7 @@ class SpanStep:
 
 def _fail(span: Span, why: str) -> None:
     span.set_attribute("error.type", why)
+    # Without the description that the conventions recommend: an error's message may quote an argument.
     span.set_status(StatusCode.ERROR)
 
 
@@ -166,6 +170,8 @@ def _trace_context(context: SpanContext) -> TraceContext:
 
 def _links(call: Call) -> list[Link]:
     """A link to the span of the HTTP request, where the message has a trace context of its own."""
+    # Semantic conventions for MCP, "Context propagation": the context in `params._meta` is the parent, and that of the
+    # transport is linked.
     carried = read_trace(call.headers)
     if carried is None or carried == call.trace:
         return []
@@ -196,6 +202,7 @@ def _facts(call: Call) -> dict[str, str | int]:
 _OVER_HTTP: Final = frozenset({"streamable-http", "http+sse"})
 
 
+# Semantic conventions for MCP, `network.transport`: tcp where the transport is HTTP, pipe on stdio.
 def _transport_facts(binding: str) -> dict[str, str | int]:
     if binding in _OVER_HTTP:
         return {"network.transport": "tcp", "network.protocol.name": "http"}

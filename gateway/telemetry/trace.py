@@ -18,6 +18,7 @@ from gateway.json_types import Json
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 
+# §3.2.2: version ff, and ids that are all zeros, are invalid.
 _PARENT: Final = re.compile(
     "(?!ff)[0-9a-f]{2}-(?P<trace>(?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-[!-~]{0,200})?"
 )

@@ -42,6 +42,7 @@ def open_tracing(environ: Mapping[str, str]) -> Tracing | None:
         begin: Callable[[], Tracing] = import_module(_RECORDER).begin
         return begin()
     except ModuleNotFoundError as error:
+        # A module of our own that is missing is a defect, and nothing to install.
         if not (error.name or "").startswith("opentelemetry"):
             raise
         log.warning("spans are not recorded", reason="OpenTelemetry is not installed", install=INSTALL)
@@ -66,6 +67,7 @@ def _is_wanted(environ: Mapping[str, str]) -> bool:
         if exporters != {"none"}:
             _warn_of(_EXPORTER, environ[_EXPORTER], known="otlp, none")
         return False
+    # OpenTelemetry, "OTLP Exporter": the variable of one signal goes before the one of all.
     name = next((name for name in _PROTOCOLS if environ.get(name)), None)
     if name is not None and environ[name] != _PROTOCOL:
         _warn_of(name, environ[name], known=_PROTOCOL)

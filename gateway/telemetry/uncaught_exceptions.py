@@ -24,6 +24,7 @@ class UncaughtExceptions:
         threading.excepthook, sys.unraisablehook = self._of_threads, self._of_objects
 
     def _thread_failed(self, failed: threading.ExceptHookArgs) -> None:
+        # As threading.excepthook has it: SystemExit ends a thread in silence.
         if failed.exc_type is SystemExit:
             return
         name = "" if failed.thread is None else failed.thread.name

@@ -31,7 +31,7 @@ _AT_ONCE: Final = 20
 _SLACK_MS: Final = 3_600_000
 """How long a task lies in Redis after its time, should no replica be there to take it away."""
 
-# Leases are told by Redis's clock: those of replicas may differ.
+# Leases go by Redis's clock, since those of replicas may differ.
 _COMMON: Final = """
 local function now() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
 local function lease(id, status, runner, length)

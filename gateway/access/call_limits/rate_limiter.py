@@ -174,7 +174,7 @@ class _SlidingLog:
 
     def remove_last(self) -> None:
         if self._calls:
-            # The log does not know whose calls are whose; the newest entry is the closest to the one to take back.
+            # The log has counts by time, not the calls themselves: the newest is closest to the one to take back.
             last = next(reversed(self._calls))
             self._calls[last] -= 1
             self._used -= 1

@@ -92,7 +92,7 @@ class SharedCapacity:
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("limit counts in this replica alone", limit=self._name, exc_info=bug)
             self._count_alone()
-        # The task saw no change at its last look, and is done: this one came between, and would wait for the next.
+        # This change came after the last look of the task that has just ended, and would wait for the next change.
         if self._changed.is_set():
             self.changed()
 

@@ -108,6 +108,7 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Note what it has reported; `message` is masked."""
         report = ProgressReport(time.time(), progress, total, message and message[:_MAX_MESSAGE_LENGTH])
+        # The newest ones: with this one there are no more than `_MAX_NOTED`.
         self.reported = (*self.reported[1 - _MAX_NOTED :], report)
 
     @property

@@ -91,6 +91,7 @@ class Progress:
         await self._show(value if value > self._shown else _just_above(self._shown), message)
 
     async def _show(self, value: float, message: str | None) -> None:
+        # Before anything is awaited: what is reported meanwhile must be larger (basic/utilities/progress).
         self._shown = value
         self._heard_at = asyncio.get_running_loop().time()
         params: dict[str, Json] = {"progressToken": self._token, "progress": value}

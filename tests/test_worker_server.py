@@ -17,9 +17,9 @@ def test_first() -> None: ...
 def test_no_test_of_half_a_module_runs(tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text(_HALF + "raise ValueError('on import')")
     (tmp_path / "test_left_out.py").write_text(_HALF + "pytest.skip('not here', allow_module_level=True)")
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", _PROJECT / "pyproject.toml", "-n1"]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", f"{_PROJECT}/pyproject.toml", "-n1"]
     run = subprocess.run(
-        [*command, "--rootdir", tmp_path, "-p", "no:cacheprovider", tmp_path],
+        [*command, f"--rootdir={tmp_path}", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=_PROJECT,
         capture_output=True,
         text=True,

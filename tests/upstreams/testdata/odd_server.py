@@ -36,7 +36,8 @@ def call(name: str) -> dict[str, Any]:
         case "pretend":
             say({"method": "notifications/tools/list_changed"})
         case "mutter":
-            for odd in ([1], {}, True):
+            odds: list[Any] = [[1], {}, True]
+            for odd in odds:
                 say({"method": "notifications/progress", "params": {"progressToken": odd, "progress": 1}})
                 say({"method": "notifications/cancelled", "params": {"requestId": odd}})
         case "roots":

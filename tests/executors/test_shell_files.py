@@ -16,7 +16,7 @@ from gateway.executors.invocation import Executor, Explainable, RawOutput
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.scratch import Scratch
-from gateway.json_types import JsonObject
+from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.scope import Inputs, Scope
 from tests.executors.recording import RecordingPermit, make_invocation, make_scope, messages_of
@@ -57,8 +57,15 @@ async def test_a_file_is_a_path_that_only_its_call_has(services: Services, confi
     assert left() == []
 
 
-async def test_files_in_lists_and_objects_each_have_a_path(services: Services) -> None:
-    given: JsonObject = {"more": [FileArgument(b"a"), {"x/../y": FileArgument(b"b"), "x_.._y": FileArgument(b"c")}]}
+@pytest.mark.parametrize(
+    "more",
+    [
+        [FileArgument(b"a"), {"x/../y": FileArgument(b"b"), "x_.._y": FileArgument(b"c")}],
+        [{"_-2": FileArgument(b"a"), ".": FileArgument(b"b"), "!": FileArgument(b"c")}],
+    ],
+)
+async def test_files_in_lists_and_objects_each_have_a_path(services: Services, more: Json) -> None:
+    given: JsonObject = {"more": more}
     script = 'set -e; for f in $(echo "$INPUT_MORE" | tr -d "[]{}\\"" | tr ",:" "\\n\\n" | grep ^/); do cat $f; done'
     assert text_of(await compiled(services, {"script": script}).execute(make_invocation(given))) == "abc"
 

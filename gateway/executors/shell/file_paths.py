@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
@@ -89,5 +90,6 @@ class FilePaths:
     def _path(self, name: str, suffix: str) -> Path:
         # It ends with the suffix of its type: many programs choose by that how to read a file.
         stem = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_MAX_STEM]
-        path = self._directory / f"{stem}{suffix}"
-        return path if path not in self._files else self._directory / f"{stem}-{len(self._files)}{suffix}"
+        # Callers choose the keys of objects: what follows a stem that is taken may be taken, too.
+        stems = chain([stem], (f"{stem}-{number}" for number in count(len(self._files))))
+        return next(path for each in stems if (path := self._directory / f"{each}{suffix}") not in self._files)

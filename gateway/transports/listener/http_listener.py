@@ -118,7 +118,7 @@ class HttpListener:
             if isinstance(protocol, HttpConnection):
                 protocol.request_begun()
             if message.url.absolute:
-                # aiohttp decodes the host, and not all can be; `framing.host_of` reads it in `raw_path`.
+                # aiohttp decodes the host, and not all can be; `request_smuggling.host_of` reads it in `raw_path`.
                 message = message._replace(url=message.url.relative())
             return make(message, body, protocol, *rest)
 

@@ -123,7 +123,6 @@ class EventStream:
             ConnectionError: as `send`.
         """
         self.stop()
-        # The timer has stopped, so no comment can come behind the end.
         return await self._write(last or b"", is_end=True)
 
     def stop(self) -> None:

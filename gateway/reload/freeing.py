@@ -47,6 +47,7 @@ def parts_of_served(candidate: Candidate) -> Parts:
 
 def when_unused(catalog: Catalog, hand_over: Callable[[Parts], None]) -> None:
     """Hand over the primitives of a catalog once no call uses it; in whichever thread used it last."""
+    # Not at exit: everything is freed then anyway, and the event loop has ended.
     weakref.finalize(catalog, hand_over, [*catalog.primitives()]).atexit = False
 
 

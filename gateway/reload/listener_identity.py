@@ -16,6 +16,7 @@ def with_identity(
         return loaded, None
     problems = loaded.start_problems()
     place = problems.at("listen", "tls")
+    # Before they are read: what is missing or no good is watched, too, and loaded once it is mended.
     dependencies.files.update(identity_files(tls, place))
     identity = load_identity(tls, place)
     return replace(loaded, problems=tuple(problems)), identity

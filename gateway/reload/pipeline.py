@@ -185,6 +185,7 @@ class ReloadPipeline:
             try:
                 await self._plugins.start(self._services.hook_threads)
             except ConfigError:
+                # In a list that the thread empties: a name would keep a reference here, and free it on the event loop.
                 refused, self._prepared = [candidate], None
                 del candidate
                 await self._thread.run(_free_candidate, refused, deadline=math.inf)
@@ -329,11 +330,13 @@ class ReloadPipeline:
         for catalog in (candidate.catalog, current):
             when_unused(catalog, partial(self._free_later, loop=loop))
         parts = parts_of_served(candidate)
+        # `catalog` too: the variable of a loop outlives it, with the last value.
         del candidate, current, catalog
         free(parts)
 
     def _free_later(self, parts: Parts, *, loop: asyncio.AbstractEventLoop) -> None:
         if not self._is_closing.is_set():
+            # A catalog may have been used last in any thread, and tasks begin on the event loop alone.
             loop.call_soon_threadsafe(self._begin_freeing, parts)
 
     def _begin_freeing(self, parts: Parts) -> None:

@@ -128,6 +128,7 @@ def _changed_keys(before: Json, after: Json) -> Iterator[str]:
     """The keys that differ; where both values are mappings, the differing keys within them."""
     for key in dict.fromkeys([*before, *after]):
         one, other = before.get(key), after.get(key)
+        # `get` alone cannot tell a key whose value is null from one that is not there.
         if one == other and (key in before) == (key in after):
             continue
         if isinstance(one, dict) and isinstance(other, dict):

@@ -213,6 +213,7 @@ class Reloader(Generic[C]):
             await asyncio.sleep(_SETTLE_SECONDS)  # without the lock: a requested reload does not wait for it
 
     async def _reload(self, seen: Snapshot, *, trigger: Trigger) -> None:
+        # Also if it fails: files that cannot be served are loaded again once they have changed, and not at each look.
         self._loaded, began = seen, time.monotonic()
         try:
             candidate = await self._pipeline.load_and_compile()

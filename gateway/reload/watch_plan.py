@@ -179,6 +179,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     def _changed_at(self, path: str) -> int:
         """The time of the last change, of links that lead there too; of a directory that has taken a file's place."""
         inode, changed_at, _, place = self.states[path]
+        # Links in a circle have no inode here, for `stat` has failed on them: what `_links` follows has an end.
         if inode and place != path:
             return max((changed_at, *(link.st_ctime_ns for link in _links(Path(path)))))
         if not inode or changed_at or not path.endswith(self.plan.suffixes):

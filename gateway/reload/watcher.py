@@ -58,6 +58,7 @@ class Watcher:
         try:
             async with asyncio.timeout(self._poll):
                 await self._hinted.wait()
+        # inotify(7) catches no remote events of network filesystems, so the poll looks all the same.
         except TimeoutError:
             return False
         self._hinted.clear()

@@ -135,7 +135,7 @@ class Descendants:
         return self._last_candidate(living.pid)
 
     def _known_leader_of(self, living: Child, marker: str) -> int | None:
-        # No leader is reaped as long as it is listed, so the number of its session is nobody else's.
+        # A leader is not reaped as long as it is listed, unless by other code: its session's number is nobody else's.
         if living.session in self._leaders:
             return living.session
         if marker.startswith(self.prefix):

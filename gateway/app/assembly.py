@@ -151,6 +151,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     dispatcher.notifier.roots_changed = upstreams.roots_changed
     dispatcher.notifier.session_ended = upstreams.session_ended
     dispatcher.tasks.runner.cancelled = lambda task: upstreams.give_up(decode_memory(task.memory).results)
+    # At each swap: labels of what is gone must not pile up.
     pipeline.store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     pipeline.store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
     # Closed before all of the above: no reload begins while the rest ends.

@@ -261,6 +261,7 @@ class Gateway:
         logs.worker = None if self._worker is None else self._worker.number
         self._logs = stack.enter_context(logs)
         keys = given_keys(self._settings)
+        # Before the file is read: what changes while it is being read is a reason to reload.
         loaded_at = time.time_ns()
         with gc_paused():
             loaded = load(self._settings.config)
@@ -299,6 +300,7 @@ class Gateway:
         if not self._settings.no_watch:
             tasks.begin(reloader.run(), name="watch files")
         try:
+            # Not earlier, when there is nothing to reload: until here `held_signals` keeps one that comes.
             with on_sighup(lambda: tasks.begin(self._sighup(), name="reload on SIGHUP")):
                 yield
         finally:

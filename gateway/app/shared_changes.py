@@ -66,6 +66,7 @@ class SharedChanges:
             log.warning("announcement not passed on", what=what, name=name, reason=error.message)
 
     async def _take(self, body: bytes) -> bytes:
+        # The name comes last: it may have spaces in it.
         what, kind, name = body.decode().split(" ", 2)
         with suppress(ExecutionError):  # its file has no such definition (yet)
             self._changes[what](_LISTS[kind], name)

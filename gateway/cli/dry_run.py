@@ -46,6 +46,7 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
     def client(self, offered: Catalog, *, capabilities: JsonObject) -> MemoryClient:
         """A client of the newest revision, with a dispatcher of its own that serves this catalog."""
+        # Keys of its own: what they sign is good for this client and no longer.
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
         return MemoryClient(dispatcher, capabilities=capabilities)
 

@@ -24,7 +24,7 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
         case RemoteError():
             hints.line(hints.styled("error: ", "red") + str(error))
         case _:
-            # The words, not the settings: an error of the parser comes before there are any.
+            # The words, and not the settings, which may be what is wrong.
             if "debug" in (*words, os.environ.get(variable_of("log_level"))):
                 hints.line("".join(traceback.format_exception(error)))
             hints.line(f"{hints.styled('unexpected error:', 'red')} {type(error).__name__}: {error}")

@@ -46,6 +46,7 @@ class Console:
         handlers = tuple(self._handlers(door))
         for prefix in prefixes:
             for path, handler in handlers:
+                # Every method: a wrong one is answered with 405 by the endpoint, in the form of the API.
                 router.add_route("*", f"{prefix}{path}", handler)
 
     def admitting(self, door: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
@@ -98,6 +99,7 @@ class Console:
         if token is None:
             return self._files[INDEX].response(raw, request.response_headers)
         response = await self._sign_in.follow_link(token, request)
+        # The page all the same: its form takes another token.
         return response or self._files[INDEX].response(raw, request.response_headers, status=401)
 
     async def _static(self, request: HttpRequest) -> web.StreamResponse:

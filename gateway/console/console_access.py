@@ -62,6 +62,7 @@ class PrintedToken:
 
     def matches(self, given: str) -> bool:
         """Compare in constant time."""
+        # errors: a lone surrogate, which JSON can bring, has no UTF-8.
         return hmac.compare_digest(self.text.encode(), given.encode(errors="replace"))
 
 

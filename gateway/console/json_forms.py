@@ -7,6 +7,7 @@ from gateway.config.diagnostics.render import excerpt
 from gateway.errors import Problem
 from gateway.json_types import Json
 
+# 48 bits tell the sessions of a daemon apart, and lead to no id.
 _ID_LENGTH: Final = 12
 
 

@@ -8,6 +8,7 @@ and a URL with a token that travels on as Referer.
 from collections.abc import Mapping
 from typing import Final
 
+# blob: is for images and sounds in results, which the page makes of their base64.
 PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "media-src blob:; "
@@ -23,6 +24,7 @@ OF_PAGE: Final = {
     "Content-Security-Policy": PAGE_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "X-Frame-Options": "DENY",
+    # Asked for each time, by its ETag: a newer daemon has other files under the same names.
     "Cache-Control": "no-cache",
 }
 OF_API: Final = {

@@ -104,7 +104,7 @@ class CircuitBreaker:
     def answered(self, *, is_connected: bool) -> None:
         """Note an answer, be it an error: the upstream is there."""
         self._failed_calls = 0
-        # A call that was open may be answered while new connections fail: then the pause between them stays.
+        # Without a session, the answer came in one that is gone: new connections may still fail.
         if self._failed_connects and is_connected:
             self._close_backoff()
 

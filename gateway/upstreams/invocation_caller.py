@@ -30,6 +30,7 @@ class InvocationCaller:
         self.is_modern: Final = invocation.context.protocol_version in MODERN
         is_shared = config.session == "shared"
         self.capabilities: Final[JsonObject] = (
+            # In a session of all clients nobody can be asked: the server could not tell whom.
             {} if is_shared else allowed(config, invocation.context.client_capabilities)
         )
 

@@ -204,7 +204,7 @@ class UpstreamServer:
             await self._pause()
 
     async def _look(self) -> None:
-        # An open circuit refuses all calls: only an answer to this probe closes it.
+        # An open circuit refuses all calls: an answer to this probe closes it.
         if self.pool.circuit.is_open:
             await self.pool.probe()
         if self._wants_lists:

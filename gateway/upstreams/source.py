@@ -72,6 +72,7 @@ class UpstreamSource:
         return None if server is None else server.pool
 
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
+        # Entries that the file has no more would hold their lists in memory.
         for name in self._entries.keys() - config.document.upstreams.keys():
             del self._entries[name]
         for name, upstream in config.document.upstreams.items():

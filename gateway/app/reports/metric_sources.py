@@ -184,6 +184,7 @@ def _counts(catalog: Catalog) -> dict[tuple[str, ...], float]:
 
 
 def _store(replica: Replica | None) -> Sources:
+    # No samples without a store: zeros would look like one that is down.
     def read(value: Callable[[Replica], Reading]) -> Callable[[], Reading]:
         return lambda: {} if replica is None else value(replica)
 

@@ -83,6 +83,7 @@ class Supervisor:
         self._serving.append(first)
         others = [await self._start() for _ in range(1, self._count)]
         self._serving.extend(others)
+        # One that does not become ready is killed, and started again by `_keep`.
         await asyncio.gather(*(each.becomes_ready() for each in others))
         for place in range(self._count):
             self._begin(f"worker {place}", self._keep(place))
@@ -135,6 +136,7 @@ class Supervisor:
     async def _reload(self) -> None:
         self._manager.reloading()
         for each in self._running:
+            # The others are asked over their sockets, which say what came of it; one that starts has none yet.
             if not each.is_ready:
                 each.send(signal.SIGHUP)  # which it holds until it can act on it
         found = await Siblings(self._directory).ask("POST", "/reload", seconds=RELOAD_SECONDS)

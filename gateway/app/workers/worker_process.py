@@ -129,7 +129,7 @@ class WorkerProcess:
         code = await self._process.wait()
         self.has_ended.set()
         self._has_said.set()
-        # A killed worker leaves its socket: `Siblings` would ask it, and wait.
+        # A killed worker leaves its socket: `Siblings` would show one that does not answer.
         socket_path(self._directory, self.number).unlink(missing_ok=True)
         if self._control is not None:
             self._control.close()

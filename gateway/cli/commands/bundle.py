@@ -152,6 +152,7 @@ def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config
     root = loaded.root.resolve()
     needed = _files(_needed(loaded, dependencies))
     size = 0
+    # Sorted: the same files make the same bundle.
     for path in sorted(needed | _files(_useful(dependencies)) | secret_files):
         if path in secret_files or _holds_private_key(path):
             secret.append(path)
@@ -176,6 +177,7 @@ def _files(paths: Iterable[Path]) -> set[Path]:
 def _needed(loaded: LoadedConfig, dependencies: FileDependencies) -> Iterator[Path]:
     """The files of the configuration, and the code of plugins."""
     yield from loaded.files.keys() - loaded.secret_files
+    # The whole tree: a plugin imports its neighbours by itself.
     for tree in dependencies.trees:
         for path in tree.rglob("*"):
             if not _CACHES.intersection(path.parts):

@@ -96,6 +96,7 @@ async def _call_tool(client: Client, params: JsonObject, *, show: Listener, hint
         RpcError: the answer is an error, or the task has failed, was cancelled, or asks something.
     """
     try:
+        # Not as a task at first: where both are possible, the result itself is wanted.
         return await client.request("tools/call", params, on_notification=show)
     except RpcError as error:
         if not _is_for_tasks_alone(error):

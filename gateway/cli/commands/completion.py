@@ -17,6 +17,7 @@ from gateway.cli.positional import split_config
 from gateway.config.definition_source import load_definitions
 from gateway.json_types import Json
 
+# A candidate is a line (IFS), and may have spaces in it.
 _BASH: Final = """\
 _mcp_gateway() {
   local IFS=$'\\n'
@@ -62,6 +63,7 @@ examples:
   {name} fish > ~/.config/fish/completions/mcp-gateway.fish""",
     )
     arguments.add_argument("shell", metavar="SHELL", choices=_SCRIPTS, help=", ".join(_SCRIPTS))
+    # REMAINDER: the words that are being typed may look like flags of this command.
     arguments.add_argument("--words", nargs=argparse.REMAINDER, default=None, help=argparse.SUPPRESS)
     return arguments
 

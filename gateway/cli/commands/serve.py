@@ -98,6 +98,7 @@ async def run(options: Namespace, _out: Console, _hints: Console) -> int:
             given_by("view", options),
             f"is for the caller on stdio: add --stdio; over HTTP, ask at /mcp/{settings.view}",
         )
+    # Before anything is started that would inherit the variable.
     worker = take_worker(os.environ)
     if worker is None and settings.worker_count > 1:
         _require_what_workers_need(settings, where=given_by("workers", options))

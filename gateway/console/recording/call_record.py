@@ -27,6 +27,7 @@ from gateway.telemetry.trace import TraceContext
 MAX_BODY: Final = 64 * 1024
 """Bytes of a body that are kept."""
 
+# `*+` gives back nothing that it has matched: no body can make the search slow.
 _TOKEN: Final = re.compile(r'"(?P<text>[^"\\]*+(?:\\.[^"\\]*+)*+)(?P<end>"?)|-?[0-9][0-9.eE+-]*+', re.DOTALL)
 """A string of JSON, which the end of the text may cut, or a number."""
 _TORN_ESCAPE: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
@@ -37,6 +38,7 @@ _MAX_NAME: Final = 200
 """Characters of a name that the caller has made up."""
 
 
+# gc=False: it refers to nothing, and thousands of them need not be looked at by each collection.
 class Body(msgspec.Struct, frozen=True, gc=False):
     """A body, or its beginning."""
 

@@ -14,6 +14,7 @@ export function forgetDocuments() {
 }
 
 function keep(path, data) {
+  // Put in again, and so the newest: a Map keeps the order in which its keys came.
   kept.delete(path);
   kept.set(path, data);
   if (kept.size > MAX_KEPT) kept.delete(kept.keys().next().value);
@@ -58,6 +59,7 @@ export function useDocument(path, { on = [], everyMs = 0 } = {}) {
       for (const end of ends) end();
     };
   }, [path, refresh]);
+  // After a change of the path, the state is the older document's until the effect has run.
   const shown = state.path === path ? state : { data: kept.get(path) ?? null, error: null };
   return { data: shown.data, error: shown.error, refresh };
 }

@@ -148,4 +148,5 @@ export function wantCalls(wanted) {
   if (source) connect();
 }
 
+// Sooner than the pause between two attempts, which may be long by then.
 addEventListener("online", () => live.connection === "lost" && connect());

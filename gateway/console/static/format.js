@@ -1,6 +1,7 @@
 /** How figures, moments and sizes are written. */
 const numbers = new Intl.NumberFormat("en");
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+// en-CA writes a date as ISO 8601 does.
 const day = new Intl.DateTimeFormat("en-CA", { year: "numeric", month: "2-digit", day: "2-digit" });
 
 export const count = (value) => (value === null || value === undefined ? "–" : numbers.format(value));

@@ -2,6 +2,7 @@
 import { Button, CopyButton, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./components.js";
 import { count } from "./format.js";
 
+// The height of `.lines .line` in the style sheet.
 const LINE = 20;
 const SPARE_LINES = 20;
 

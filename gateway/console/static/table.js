@@ -1,6 +1,7 @@
 /** A table of many rows of which only those on the screen are drawn. */
 import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from "./components.js";
 
+// The height of `.row` in the style sheet: only with a fixed one can rows be placed that are not drawn.
 const ROW = 34;
 const SPARE_ROWS = 8;
 
@@ -67,6 +68,7 @@ export function Table({
   // The row that has the focus is drawn wherever it is, so that the focus is not lost.
   if (activeAt >= 0 && activeAt < first) drawn.unshift(activeAt);
   if (activeAt >= last) drawn.push(activeAt);
+  // One row is in the order of Tab; arrow keys lead on from there (WAI-ARIA, grid).
   const tabbable = activeAt >= 0 ? activeAt : Math.min(Math.ceil(top / ROW), rows.length - 1);
 
   const focusRow = (at) => {
@@ -86,6 +88,7 @@ export function Table({
   const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
   const keyDown = (event) => {
     if (event.target.getAttribute("role") !== "row") return;
+    // Rows are counted from 1, and the first is the head.
     const at = Number(event.target.getAttribute("aria-rowindex")) - 2;
     if (event.key in steps) focusRow(at + steps[event.key]);
     else if (event.key === "Enter" && onOpen) onOpen(rows[at]);

@@ -90,6 +90,7 @@ class HttpLink:
                         return
                     pause = _FIRST_PAUSE
                     await self._response_in(answer, None, seen)
+            # Coming back would change nothing: the session is gone, or never was.
             except (SessionLostError, NotMcpError) as error:
                 self._lost(str(error))
                 return

@@ -193,8 +193,10 @@ async def _has_changed(path: Path, *, since: int, stop: asyncio.Event) -> bool:
     """Wait until one of the files has changed since that time; False if a signal to stop came first."""
     seen = Snapshot(taken_at=since)
     while True:
+        # Made anew after each change: a file that can be read by now may name others.
         watched = await asyncio.to_thread(_watch_plan, path)
         async with Watcher(watched, poll=_POLL) as watcher:
+            # Watched first, and compared then: a change between the two is not missed.
             now = await asyncio.to_thread(watched.snapshot)
             if await asyncio.to_thread(now.differs_from, seen):
                 return True

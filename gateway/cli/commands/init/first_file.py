@@ -137,6 +137,7 @@ class _Column(NamedTuple):
 
 def of_servers(file: str, directory: Path) -> str:
     """The file with the servers that an MCP client has."""
+    # JSON is YAML: a path with a colon or a quotation mark stays one text.
     return _SERVERS.format(file=json.dumps(os.path.relpath(file, directory)))
 
 

@@ -138,6 +138,7 @@ class _Attempt(msgspec.Struct, frozen=True):
         except ExecutionError as error:
             return Mismatch(str(error))
         except RpcError as error:
+            # `expect.error` means both: an error of the protocol, and a result that is one.
             result = {"isError": True, "content": [{"type": "text", "text": error.message}]}
         if result.get("resultType") == "input_required":
             return Mismatch("asks its user for more than a yes, which nobody can answer here")
@@ -172,6 +173,7 @@ async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> 
     """Call a tool, and accept its confirmation if it has one."""
     params: dict[str, Json] = {"name": tool, "arguments": arguments}
     result = await client.request("tools/call", params)
+    # Any other question is the tool's own, to which a test has no answer.
     if result.get("resultType") != "input_required" or set(result["inputRequests"]) != {CONFIRMATION_KEY}:
         return result
     state = {key: value for key, value in result.items() if key == "requestState"}

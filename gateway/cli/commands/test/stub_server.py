@@ -80,6 +80,7 @@ def diverted_to(executor: Executor, stub: StubServer) -> Executor:
         case CachingExecutor():
             return diverted_to(executor.executor, stub)
         case HttpExecutor(sender=Sender() as sender):
+            # Without its authorization: signing in would ask the real server of the credentials.
             return replace(executor, sender=_Diverted(sender, stub.origin), authorization=None)
     raise TypeError(f"{type(executor).__name__} asks no server")
 

@@ -38,6 +38,7 @@ function fileText(file, isPlain) {
     reader.onerror = () => reject(reader.error);
     reader.onload = () => {
       const data = reader.result.slice(reader.result.indexOf(",") + 1);
+      // encodeURIComponent leaves these, which RFC 3986 §2.2 reserves.
       const name = encodeURIComponent(file.name).replace(/[!'()*]/g, (sign) => `%${sign.charCodeAt(0).toString(16)}`);
       resolve(isPlain ? data : `data:${file.type || "application/octet-stream"};name=${name};base64,${data}`);
     };

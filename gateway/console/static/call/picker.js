@@ -39,6 +39,7 @@ export function Picker({ entries, chosen, onPick }) {
     steps[event.key]();
   };
   const said = found.length > SHOWN ? `The first ${SHOWN} of ${count(found.length)}; type to find others` : `${count(found.length)} found`;
+  // An option is taken at mousedown: by the click the field has lost the focus, and the list is closed.
   return html`<div class="picker"><label for="call-name">What to call</label>
     <input id="call-name" data-search role="combobox" autocomplete="off" spellcheck=${false} aria-expanded=${String(isOpen)} aria-controls="call-list"
       aria-autocomplete="list"

@@ -104,6 +104,7 @@ export async function perform(method, params, { ask, onTask, asTask, ...options 
   throw new Error(`The server has asked ${MOST_ROUNDS} times`);
 }
 
+// Mirrored arguments and progress belong to the call itself, and not to the requests about its task.
 async function follow(task, { ask, onTask, signal, view, schema: _, onNotification: __, ...options }) {
   const { taskId } = task;
   const asked = new Set();

@@ -171,6 +171,7 @@ export function initial(schema, root, isRequired = true, depth = 0) {
   const { kind, ...field } = fieldOf(schema, root);
   if ("default" in field.schema) return field.schema.default;
   if (kind === "const" && isRequired) return field.value;
+  // Bounded: a schema that requires itself would have no end.
   if (kind === "alternatives" && isRequired && depth < 8) return initial(field.options[0].schema, root, true, depth + 1);
   if ((kind === "array" || kind === "several") && isRequired) return [];
   if (kind !== "object" || depth > 8) return undefined;

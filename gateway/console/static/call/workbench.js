@@ -82,6 +82,7 @@ export function Workbench({ kind, definition, upstream, mayBeTask, view, facts }
   };
   useEffect(() => {
     const timer = setTimeout(() => {
+      // In the fragment, which browsers keep to themselves: servers and proxies log the rest.
       history.replaceState(history.state, "", location.pathname + location.search + fragmentOf(value, schema));
     }, PAUSE);
     return () => clearTimeout(timer);

@@ -25,6 +25,7 @@ const REFRESH_MS = 10_000;
 const SHOWN_PROBLEMS = 5;
 
 export default function Overview({ query, facts }) {
+  // Without names: of ten thousand tools they would be fetched every ten seconds.
   const document = useDocument(`overview?names=0&problems=${SHOWN_PROBLEMS}`, {
     on: ["reload", "upstream"],
     everyMs: REFRESH_MS,

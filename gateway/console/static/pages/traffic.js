@@ -153,6 +153,7 @@ export default function Traffic({ query }) {
   const follow = query.get("follow") !== "0" && !isPaused;
   const filters = FILTERS.map((name) => [name, query.get(name)]).filter(([, value]) => value);
   const history = useHistory(filters);
+  // Compared as text: the array is another one at each drawing.
   const matches = useMemo(() => matcher(query), [String(filters)]);
   const frozen = useRef(null);
   if (!isPaused) frozen.current = null;

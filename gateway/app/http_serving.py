@@ -99,6 +99,7 @@ async def open_http(
 
 
 def _main_address(settings: Settings, served: Candidate, inherited: Inherited) -> ListenAddress:
+    # First of all: whoever handed sockets over has decided where to listen.
     if sockets := inherited.get("", ()):
         return ListenAddress(source=_INHERITED, address=address_of(sockets), sockets=sockets)
     if settings.http is not None:

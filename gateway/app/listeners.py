@@ -170,4 +170,5 @@ class Listeners:
         except Exception:  # Boundary: the owner of the task does not look at its result
             log.exception("stdio failed")
         finally:
+            # However it ended: the client that has started the daemon is gone.
             self._on_input_end()

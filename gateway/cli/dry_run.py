@@ -160,6 +160,7 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
         return
     document = loaded.document
     names_some = bool(document.upstreams) or any(each.is_remote for each in document.openapi.values())
+    # Nobody is asked for a file that cannot be served anyway.
     if not names_some or loaded.start_problems().has_errors:
         yield None
         return

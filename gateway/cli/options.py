@@ -113,4 +113,5 @@ def one_shot_settings(options: Namespace, config: str | None) -> Settings:
     settings = settings_of(options, config=config)
     quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "error"}
     alone = {"state_dir": NO_STATE, "store": None, "store_file": None}
+    # Whatever the environment says: there it is meant for a daemon.
     return settings.model_copy(update={"no_watch": True, "stdio": False, **alone, **quiet})

@@ -47,6 +47,7 @@ def _piece(block: JsonObject) -> Piece:
 
 
 def show_raw(result: JsonObject, out: Console) -> None:
+    # One line in a pipe, for programs that read lines.
     out.line(json.dumps(result, indent=2 if out.is_terminal else None, ensure_ascii=False))
 
 

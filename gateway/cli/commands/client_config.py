@@ -96,6 +96,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.link and client.link is not None:
         out.line(client.link(server.name, entry, questions))
         return 0
+    # On standard error: standard output is what is pasted, and nothing else.
     hints.line(hints.styled(f"For {client.title}: {client.place}", "dim"))
     inputs: Definition = {"inputs": [*questions]} if questions else {}
     out.line(client.notation.render({**inputs, client.section: {server.name: entry}}))
@@ -147,6 +148,7 @@ def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioSe
     for hint in _variable_hints(prerequisites, client):
         hints.line(hint)
     command, *arguments = _own_command()
+    # Clients start servers in a directory of their own.
     config = str(settings.config.absolute())
     return StdioServer(
         name=options.name or _named(prerequisites.name, settings.view),

@@ -47,6 +47,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         action, *words = words
     config, ids = split_config(words, url=options.url)
     if config is not None:
+        # `daemon_url` looks for it there, where other commands have it.
         options.config = config
     if len(ids) != (action != "list"):
         expected = "`list`, `show ID` or `cancel ID`" if action == "list" else "one id"

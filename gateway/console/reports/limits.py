@@ -43,6 +43,7 @@ def _uses(daemon: Daemon) -> Iterator[JsonObject]:
         caller = place.name if place.is_caller else None
         yield _use(caller, name, place.running + place.waiting, place.capacity)
     limits = daemon.pipeline.store.current.limits.tasks
+    # The default that `TaskLimits.per_caller` names.
     most = limits.per_caller if limits.per_caller is not None else max(1, limits.total // 2)
     for caller, used in dispatcher.tasks.runner.limiter.unfinished_by_caller.items():
         yield _use(caller, "limits.tasks.per_caller", used, most)

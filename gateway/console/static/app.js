@@ -108,6 +108,7 @@ function Header({ facts }) {
   const connection = useLive((live) => live.connection);
   const state = useLive((live) => (live.draining ? "draining" : (live.status?.state ?? null)));
   const signOut = async () => {
+    // Signed out on this page, even if the gateway does not answer.
     await remove("session").catch(() => {});
     signedOut();
   };

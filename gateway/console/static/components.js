@@ -87,6 +87,7 @@ export function CopyButton({ text, label = "Copy" }) {
       await navigator.clipboard.writeText(text);
       setDone("Copied");
     } catch {
+      // Over http beyond loopback browsers have no clipboard.
       setDone("Not allowed here");
     }
     setTimeout(() => setDone(""), 1500);

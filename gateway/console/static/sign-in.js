@@ -3,6 +3,7 @@ import { post } from "./api.js";
 import { html, useEffect, useRef, useState } from "./components.js";
 
 export function SignIn({ onSignedIn, problem: given = "" }) {
+  // The key stays in its field: it is no part of the page's state.
   const field = useRef(null);
   const [problem, setProblem] = useState(given);
   const [busy, setBusy] = useState(false);

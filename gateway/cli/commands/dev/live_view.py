@@ -60,6 +60,7 @@ class LiveView:
     def _show(self, line: Line) -> None:
         text = self._text(line)
         self._latest.append(text)
+        # The terminal wraps it: what is copied from there stays one line.
         self._console.print(text, soft_wrap=True)
 
     def _redraw(self) -> None:

@@ -20,6 +20,7 @@ const FORMATS = {
   uuid: [/^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/i, "a UUID"],
 };
 const isOnce = (item, index, items) => !items.slice(0, index).some((each) => equal(each, item));
+// Unicode characters, as JSON Schema counts them (Validation §6.3.1), and not UTF-16 units.
 const characters = (text) => [...text].length;
 
 /** [keyword, types, whether it is kept, what is said] */

@@ -10,6 +10,7 @@ export const FEW = 4;
 export function Text({ field, id, value = "", path, isRequired, onChange, aria, shared }) {
   const { schema } = field;
   const change = (event) => onChange(event.target.value === "" && !isRequired ? undefined : event.target.value);
+  // A date field shows nothing of a text that is no date.
   const isDate = field.input === "date" && (value === "" || /^\d{4}-\d\d-\d\d$/.test(value));
   const common = { id, value, "data-path": path, placeholder: hint(schema), onInput: change, autocomplete: "off", spellcheck: false, ...aria };
   const suggested = shared.suggested?.[path];

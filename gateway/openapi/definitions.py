@@ -148,6 +148,7 @@ class _Selection:
         config = self._config
         if operation.extension(self._reader.root, "enabled") is False:
             return "`x-mcp: {enabled: false}` says so"
+        # RFC 9110 §9.3.8: it is answered with the request itself, and must not be sent with credentials.
         if operation.method == "trace":
             return "TRACE is nothing to call"
         is_resource = self._is_resource(operation)
@@ -165,16 +166,20 @@ class _Selection:
         is_resource = self._is_resource(operation)
         try:
             if is_resource:
+                # RFC 3986 §6.2.2.1: clients write a scheme in lower case, whatever was listed.
                 data = resource_of(operation, self._reader, override, scheme=self._entry.name.lower())
             else:
                 data = tool_of(operation, self._reader, override)
         except DocumentError as error:
             self._leave_out(operation, str(error))
+            # Such a server has no host wherever the daemon runs: an error of the operator's, told once for all.
             if isinstance(error, RelativeServerError):
                 self._without_host.setdefault(str(error), []).append(operation.key)
+            # What the operator wrote for it may be the reason: a line among the operations left out would not be read.
             if key is not None and (override.hide or override.set):
                 self._result.errors.append((("override", key), str(error)))
             return
+        # The first comes of the conversion, the second of orjson, which ends at 254 levels.
         except (RecursionError, orjson.JSONEncodeError):
             self._leave_out(operation, "it is nested too deep")
             return

@@ -55,6 +55,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_json(self) -> bool:
+        # By what it begins with: a URL need not end in .json, and servers give documents all kinds of media types.
         return self.data.lstrip()[:1] == b"{" or self.data.startswith(b"\xef\xbb\xbf{")
 
 
@@ -77,6 +78,7 @@ def location_of(source: Source, pointer: tuple[str, ...]) -> Location:
         offset = _offset_in_json(text, pointer) if source.is_json else None
         if offset is None:
             return _location_in_yaml(source, text, pointer)
+    # The place is for a message about something else, which must not be lost for want of it.
     except (UnreadableError, ValueError, RecursionError):
         return Location(file=source.path, line=1, column=1)
     line_start = text.rfind("\n", 0, offset) + 1
@@ -85,6 +87,7 @@ def location_of(source: Source, pointer: tuple[str, ...]) -> Location:
 
 def _from_json(source: Source) -> Json:
     try:
+        # RFC 8259 §8.1 lets a parser ignore a byte order mark; orjson refuses it.
         return orjson.loads(source.data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
         raise DocumentError(f"{source.path.name}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
@@ -95,6 +98,7 @@ def _from_yaml(source: Source) -> Json:
         text = decode(source.data)
     except UnreadableError as error:
         raise DocumentError(f"{source.path.name}:{error.line}:{error.column}: {error}") from error
+    # Status codes are mostly written without quotes (`200:`), which makes them numbers to YAML.
     composition = compose(SourceFile(source.path, text), has_scalar_keys=True, max_nodes=_MAX_NODES)
     if composition.root is None:
         first = next(iter(composition.diagnostics), None)
@@ -114,6 +118,7 @@ def _location_in_yaml(source: Source, text: str, pointer: tuple[str, ...]) -> Lo
 
 
 def _is_status(step: str) -> bool:
+    # A JSON Pointer does not tell an index from a key; one of three digits is taken for a key of `responses`.
     return len(step) == 3
 
 

@@ -56,10 +56,12 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
         if etag:
             headers.append(Header(name="If-None-Match", value=etag, is_bound=False))
         if self.home and origin_of(URL(url)) == origin_of(URL(self.home)):
+            # The connection's `Accept` is about its answers, and a document is asked for in other types.
             headers += [each for each in self.headers if each.name.lower() != "accept"]
             if self.authorization is not None:
                 value = await self.authorization.header(_NO_TOKEN, deadline=deadline)
                 headers.append(Header(name=AUTHORIZATION, value=value, is_bound=True))
+        # As it is written: yarl would otherwise resolve `%2e%2e`, and another document would be fetched.
         request = Request(method="GET", url=URL(url, encoded=True), headers=tuple(headers))
         response = await self.sender.send(request, deadline=deadline)
         if response.status == 304:
@@ -78,6 +80,7 @@ def compile_fetcher(
     if private is None:
         private = False if connection is None else connection.allow_private
     authorization = None
+    # Token exchange needs a caller's token, and nobody calls here.
     if connection is not None and connection.auth is not None and connection.auth.token_exchange is None:
         has_oauth = document.auth is not None and document.auth.oauth is not None
         authorization = compile_connection(
@@ -98,6 +101,7 @@ def compile_fetcher(
         else tuple(
             Header(name=name, value=str(value), is_bound=True)
             for name, value in connection.headers.items()
+            # A template needs the arguments of a call.
             if "{{" not in value
         ),
         authorization=authorization,

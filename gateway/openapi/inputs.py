@@ -52,6 +52,7 @@ def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
         for key, name in own.items():
             is_shared = sum(other == name for other in own.values()) > 1
             if is_shared and name != key[1]:
+                # Eight: two underscores and six digits.
                 given[key] = f"{name[: MAX_NAME - 8]}__{hashlib.sha256(key[1].encode()).hexdigest()[:6]}"
     found: dict[tuple[Place, str], str] = {}
     for place in PLACES:
@@ -98,6 +99,7 @@ def _clean(each: Input) -> str:
         name = name.strip("_-") or "value"
     if not re.match(r"[A-Za-z_]", name):
         name = f"_{name}"
+    # Leaves room for a place, such as `__header`.
     if len(name) <= MAX_NAME - 10:
         return name
     return f"{name[: MAX_NAME - 18]}_{hashlib.sha256(each.wire_name.encode()).hexdigest()[:6]}"

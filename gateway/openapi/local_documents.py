@@ -50,6 +50,7 @@ class LocalDocuments:
         try:
             data = read_bytes(path, at_most=MAX_BYTES)
         except UnreadableError as error:
+            # Watched all the same: it may be written later.
             self.files[path] = ""
             raise DocumentError(f"cannot read {path}: {error}") from error
         self.files[path] = digest(data)

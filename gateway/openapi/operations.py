@@ -60,6 +60,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def fits(self, pattern: str) -> bool:
         method, space, path = pattern.partition(" ")
         if space and path.startswith("/"):
+            # Equal first: brackets in a path would be read as a set of characters.
             return method.lower() in {"*", self.method} and (self.path == path or fnmatchcase(self.path, path))
         return self.id is not None and (self.id == pattern or fnmatchcase(self.id, pattern))
 
@@ -105,6 +106,7 @@ def names_of(wanted: Mapping[str, str], *, prefix: str) -> dict[str, str]:
     counts: dict[str, int] = {}
     for name in plain.values():
         counts[name] = counts.get(name, 0) + 1
+    # All that share a name: if the first kept it, the order of the document would decide about names.
     hashed = {key for key, name in plain.items() if counts[name] > 1 or len(name) > MAX_NAME}
     return {key: _hashed(name, key) if key in hashed else name for key, name in plain.items()}
 
@@ -130,6 +132,7 @@ def _whole_words(name: str, *, at_most: int) -> str:
     if len(name) <= at_most:
         return name.rstrip("_-")
     ends = [match.start() for match in _WORDS.finditer(name) if match.start() <= at_most]
+    # Where the last word is very long, whole words alone would leave hardly anything of the name.
     return name[: ends[-1] if ends and ends[-1] > at_most // 2 else at_most].rstrip("_-")
 
 

@@ -51,6 +51,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
         explode = "*" if self.explode and not self.is_scalar else ""
         if self.style != "matrix":
             return f"{{{'.' if self.style == 'label' else ''}{name}{explode}}}"
+        # RFC 6570 §3.2.7: `{;name}` writes the variable's name too, and ours may differ from the parameter's.
         if name == self.input.wire_name:
             return f"{{;{name}{explode}}}"
         if explode or not _VARIABLE.fullmatch(name):
@@ -80,6 +81,7 @@ def parameters_of(operation: Operation, references: References, schemas: Schemas
         DocumentError: one of them cannot be written.
     """
     found: dict[tuple[Place, str], Parameter] = {}
+    # OpenAPI 3.0.3 "Path Item Object": an operation's parameter takes the place of its path's of that name and `in`.
     for node in (*_items(operation.item.at("parameters")), *_items(operation.node.at("parameters"))):
         parameter = _parameter(references.follow(node), references, schemas)
         if parameter is not None:
@@ -89,6 +91,7 @@ def parameters_of(operation: Operation, references: References, schemas: Schemas
         key: tuple[Place, str] = ("path", name)
         implied = Input(place="path", wire_name=name, schema={"type": "string"}, is_required=True)
         found.setdefault(key, Parameter(input=implied, style="simple", explode=False))
+    # A path parameter that the template does not name has no place in the URL.
     return [each for each in found.values() if each.input.place != "path" or each.input.wire_name in in_template]
 
 
@@ -105,6 +108,7 @@ def _parameter(node: Node, references: References, schemas: Schemas) -> Paramete
     if place == "header" and _PROTECTED.fullmatch(name):
         return None
     content = given.get("content")
+    # OpenAPI 3.0.3 "Parameter Object": the map must have one entry.
     media_type = next(iter(content), None) if isinstance(content, dict) else None
     schema = node.at("schema") if media_type is None else node.at("content", media_type, "schema")
     style, explode = _style(given, place, name)
@@ -115,6 +119,7 @@ def _parameter(node: Node, references: References, schemas: Schemas) -> Paramete
             wire_name=name,
             schema=_described(converted.schema, given),
             names=converted.names,
+            # OpenAPI 3.0.3 "Parameter Object": of a path parameter it must be true, which documents forget to say.
             is_required=given.get("required") is True or place == "path",
         ),
         style=style,
@@ -148,6 +153,7 @@ def _described(schema: Json, given: Mapping[str, Json]) -> Json:
 def _is_scalar(schema: Node, references: References) -> bool:
     """Whether no value of a schema can be a list or an object, as far as it says."""
     waiting, seen = [schema], 0
+    # The bound ends a schema that leads back to itself.
     while waiting and seen < 100:
         node = references.follow(waiting.pop())
         seen += 1

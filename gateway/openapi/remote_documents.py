@@ -127,6 +127,7 @@ class RemoteDocuments:
 
     def _end(self, followed: "_Followed") -> None:
         if followed.task is not None:
+            # Not awaited here: whoever follows new documents need not wait for old ones. `close` does.
             followed.task.cancel()
             self._ending.add(followed.task)
             followed.task.add_done_callback(self._ending.discard)
@@ -176,9 +177,11 @@ class _Followed:
                 self.known.set()
                 await asyncio.sleep(self._refresh)
         finally:
+            # Whatever ends this task, nobody is left waiting for a first document.
             self.known.set()
 
     def _make_known(self, changed: Callable[[], None]) -> None:
+        # A start waits for the first document, and reads the definitions after that: no reload need follow.
         if not self.is_awaited or self.known.is_set():
             changed()
         self.known.set()
@@ -192,6 +195,7 @@ class _Followed:
             log.warning("OpenAPI document cannot be fetched", entry=self._name, reason=self.reason)
             return False
         self.reason, self.at = "", time.monotonic()
+        # A server may send the same document with another ETag: the bytes decide.
         if self.fetched is not None and fetched.documents == self.fetched.documents:
             return False
         self.fetched = fetched
@@ -226,6 +230,7 @@ async def _first(new: list[_Followed]) -> None:
         for wait in waits:
             wait.cancel()
         for each in new:
+            # What comes from here on was not waited for, so that it is announced.
             each.is_awaited = False
 
 

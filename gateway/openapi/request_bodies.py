@@ -116,6 +116,7 @@ def request_body_of(operation: Operation, references: References, schemas: Schem
         whole = Input(place="body", wire_name=BODY, schema=_file({}), is_required=is_required)
     else:
         converted = schemas.convert(schema, "request")
+        # XML and other text is written by the caller; the schema is of what the text means.
         own = converted.schema if kind.is_flat else {"type": "string"}
         whole = Input(
             place="body",
@@ -157,6 +158,7 @@ def _members(schema: Node, references: References, schemas: Schemas) -> dict[str
     while waiting:
         node = references.follow(waiting.pop(0))
         seen += 1
+        # The bound ends an `allOf` that leads back to itself.
         if seen > 100 or not _is_plain_object(node.value):
             return None
         for name in (own := node.at("properties")).value or {}:
@@ -206,6 +208,7 @@ def _file(value: Mapping[str, Json], media_types: Json = None) -> dict[str, Json
         made["description"] = said
     named = [each.strip() for each in media_types.split(",")] if isinstance(media_types, str) else []
     is_narrow = named not in ([], ["*/*"], ["application/octet-stream"])
+    # A media type that is none would let no file in.
     if is_narrow and all(re.fullmatch(r"[\w.+-]+/(\*|[\w.+-]+)", each) for each in named):
         made["media_types"] = named
     return made

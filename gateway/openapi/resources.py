@@ -32,6 +32,7 @@ def resource_of(operation: Operation, reader: Reader, override: OperationOverrid
     ]:
         raise DocumentError(f"`{lacking[0]}` is no plain value, and a URI has no place for it")
     path = _IN_PATH.sub(
+        # A value that the operator has fixed may be a secret, and the URI is listed.
         lambda found: f"{{{call.names['path', found[1]]}}}" if ("path", found[1]) not in call.values else "-",
         operation.path.partition("#")[0].partition("?")[0],
     )

@@ -37,6 +37,7 @@ def response_of(operation: Operation, references: References, schemas: Schemas) 
         return Response(output={}, accepts=None)
     found = [(node, _json_type(node)) for node in successes]
     types = {media_type for _, media_type in found if media_type is not None}
+    # Of several types, asking for one might be answered with 406 (RFC 9110 §15.5.7).
     accepts = next(iter(types)) if len(types) == 1 else None
     # RFC 9110 §9.3.2: an answer to HEAD has no content.
     if not found or operation.method == "head" or any(media_type is None for _, media_type in found):
@@ -91,6 +92,7 @@ def _bounded(schema: Json, names: frozenset[str], schemas: Schemas) -> dict[str,
             size = len(orjson.dumps(one.schema))
             fits = size <= room
             definitions[name] = one.schema if fits else {}
+            # Two bytes for `{}`; names count for nothing.
             room -= size if fits else 2
             following |= one.names if fits else frozenset()
         level = sorted(following - definitions.keys())
@@ -101,6 +103,7 @@ def _output(schema: dict[str, Json]) -> dict[str, Json]:
     """The keys of `output:`; what is no object is wrapped as `result`, which MCP's structured content must be."""
     definitions = schema.pop("$defs", None)
     shared = {} if definitions is None else {"$defs": definitions}
+    # `accept`: documents are often wrong about answers, and a result that does not fit is worth more than an error.
     if _is_object(schema, definitions or {}):
         return {
             "schema": {**schema, **shared} if schema.get("type") else {"type": "object", **schema, **shared},
@@ -112,6 +115,7 @@ def _output(schema: dict[str, Json]) -> dict[str, Json]:
 
 def _is_object(schema: Json, definitions: Mapping[str, Json], *, depth: int = 8) -> bool:
     """Whether all that fits is an object, as far as can be seen; an unknown one is not."""
+    # A reference may lead back to itself, which `depth` ends.
     if not isinstance(schema, dict) or not depth:
         return False
     if isinstance(reference := schema.get("$ref"), str):

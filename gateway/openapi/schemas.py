@@ -31,6 +31,7 @@ def _is_text(value: Json) -> bool:
 
 
 def _is_number(value: Json) -> bool:
+    # Python's `True` is an int.
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -117,8 +118,10 @@ class Schemas:
     def name_of(self, reference: str, base: str) -> str:
         """The name under `$defs` for what a reference leads to; the same whatever was converted before."""
         node = self._references.resolve(reference, base=base)
+        # A reference is a URI, so that its fragment may be percent-encoded (RFC 6901 §6).
         last = _NAME.sub("_", unquote(node.pointer[-1] if node.pointer else "root")) or "schema"
         is_component = node.uri == self._uri and node.pointer[:-1] == ("components", "schemas")
+        # Only components of the document itself have names of which there is one each.
         if not is_component or last != node.pointer[-1]:
             place = f"{node.uri if node.uri != self._uri else ''}{node.shown}"
             last = f"{last}_{hashlib.sha256(place.encode()).hexdigest()[:6]}"
@@ -196,6 +199,7 @@ class _Conversion:
             made["properties"] = found
         required = node.value.get("required")
         if isinstance(required, list) and not self._is_answer:
+            # OpenAPI 3.0.3 "Schema Object": `required` holds for a `readOnly` member in answers alone.
             names = [name for name in dict.fromkeys(filter(_is_text, required)) if name not in left_out]
             made |= {"required": names} if names else {}
         for keyword in ("additionalProperties", "unevaluatedProperties"):
@@ -213,6 +217,7 @@ class _Conversion:
 
     def _subschemas(self, node: Node, made: dict[str, Json]) -> None:
         for keyword in _ONE:
+            # The others can only forbid, and an answer is not held to that.
             if isinstance(node.value.get(keyword), dict) and not (self._is_answer and keyword != "items"):
                 made[keyword] = self.schema(node.at(keyword))
         for keyword in _LISTS:

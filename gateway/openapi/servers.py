@@ -31,6 +31,7 @@ def base_url(operation: Operation, root: Node) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         error = DocumentError if parts.scheme else RelativeServerError
         raise error(f"its server is `{server}`, which is no URL: name a `connection` with the `base_url`")
+    # OpenAPI 3.0.3 "Paths Object": a path is appended to it, not resolved against it.
     return url.partition("#")[0].partition("?")[0].rstrip("/")
 
 
@@ -59,6 +60,7 @@ def missing_schemes(
     operation: Operation, root: Node, references: References, connection: Connection | None
 ) -> list[str]:
     """The security schemes that an operation needs and the connection has not; empty if any alternative is met."""
+    # OpenAPI 3.0.3 "Operation Object": an operation's own replaces the document's, an empty list too.
     required = operation.node.value.get("security", root.value.get("security"))
     if not isinstance(required, list) or not required:
         return []
@@ -66,6 +68,7 @@ def missing_schemes(
     lacking = [
         [name for name in each if not _is_met(_scheme(name, root, references), connection)] for each in alternatives
     ]
+    # `{}` among the alternatives lacks nothing: it makes security optional.
     return min(lacking, key=len, default=[])
 
 
@@ -109,6 +112,7 @@ def _is_met(scheme: Mapping[str, Json], connection: Connection | None) -> bool:
         case "apiKey", "cookie":
             return f"{name}=" in headers.get("cookie", "").lower()
         case "apiKey", _:
+            # `auth` writes that field, so that it must not be asked for as a key besides.
             return name in headers or (name == "authorization" and connection.auth is not None)
         case "mutualTLS", _:
             return connection.tls is not None and connection.tls.cert is not None

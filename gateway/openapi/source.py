@@ -60,6 +60,7 @@ class OpenApiSource:
             known = self._entry(name, entry, config, place, before.get(name))
             if known is not None:
                 self._known[name] = known
+                # At each load, also where nothing is made anew: a report begins empty.
                 for path, message in known.errors:
                     place.at(*path).error(message)
                 for path, message in known.warnings:
@@ -83,6 +84,7 @@ class OpenApiSource:
     ) -> "_MadeEntry | None":
         connection = config.document.connections.get(entry.connection or "")
         if entry.connection is not None and connection is None:
+            # A connection with an error of its own is missing from the document, too, and has been reported.
             if not config.is_hidden("connections", entry.connection):
                 known = did_you_mean(entry.connection, [*config.document.connections])
                 place.at("connection").error(f"there is no connection `{entry.connection}`{known}")
@@ -94,8 +96,10 @@ class OpenApiSource:
             documents.source(documents.uri)
         except DocumentError as error:
             place.at("document").error(str(error))
+            # The entry is kept with its files: they are watched, so that mending the document is a reason to reload.
             return _nothing(documents.files)
         written = config.sources.written(("openapi", name))
+        # With the text as it is written, before interpolation: that is what the lock pins.
         key = content_key(name, entry, connection, written)
         # The same objects as before: what is not made anew is not compiled anew.
         if before is not None and before.is_of(key, documents):
@@ -144,6 +148,7 @@ class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
         if key != self.key:
             return False
         try:
+            # Every document that was read, not the entry's alone: a reference may lead to the one that has changed.
             return all(_digest(documents.source(uri)) == digest for uri, digest in self.digests.items())
         except DocumentError:
             return False
@@ -220,6 +225,7 @@ class _Making:
         if model is None:
             try:
                 model = _changed(_MODELS[made.kind].model_validate(made.data), self._config, override)
+            # Somebody else wrote the document: what no definition can be made of costs its own operation alone.
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 where = ".".join(map(str, first["loc"]))
@@ -264,6 +270,7 @@ def _changed(model: Definition, config: OpenApi, override: OperationOverride) ->
         if key in config.model_fields_set:
             changes[key] = getattr(config, key)
     known = type(model).model_fields.keys()
+    # The override's description is in the model already, where it took the place of the document's.
     for key in override.model_fields_set & known - {"description"}:
         changes[key] = getattr(override, key)
     tags = [*model.tags, *config.tags, *override.tags]

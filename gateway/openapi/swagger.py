@@ -39,6 +39,7 @@ def converted(root: JsonObject) -> dict[str, Json]:
         "info": root.get("info", {}),
         "servers": list(_servers(root)),
         "paths": {
+            # What begins with `x-` is an extension.
             path: _path_item(_object(item), root, bodies) if path.startswith("/") else item
             for path, item in _object(root.get("paths")).items()
         },
@@ -62,6 +63,7 @@ def converted(root: JsonObject) -> dict[str, Json]:
 def _servers(root: JsonObject) -> Iterator[JsonObject]:
     host, path = root.get("host"), str(root.get("basePath", "/"))
     if not isinstance(host, str):
+        # Swagger 2.0, "Swagger Object": without `host` it is the one that serves the document.
         yield {"url": path}
         return
     # https where it is offered: nothing is sent in the clear that need not be.
@@ -119,6 +121,7 @@ def _parameter(parameter: Json) -> dict[str, Json]:
     made["schema"] = {key: given[key] for key in _SCHEMA_KEYS if key in given}
     if given.get("type") == "array":
         made |= _collection(given)
+        # In a path or a header field, OpenAPI 3 has no other style for lists than commas.
         if given.get("in") != "query":
             made.pop("style", None)
             made["explode"] = False
@@ -128,11 +131,13 @@ def _parameter(parameter: Json) -> dict[str, Json]:
 def _collection(given: JsonObject) -> Mapping[str, Json]:
     name = given.get("collectionFormat", "csv")
     if name not in _COLLECTIONS:
+        # That is `tsv`: no style of OpenAPI 3 writes tabs.
         raise DocumentError(f"the parameter `{given.get('name')}` has the collection format `{name}`, which is gone")
     return _COLLECTIONS[name]
 
 
 def _body(parameters: list[dict[str, Json]], consumes: list[str]) -> JsonObject | None:
+    # Swagger 2.0, "Parameter Object": where there is a body, there are no form parameters.
     whole = next((each for each in parameters if each.get("in") == "body"), None)
     if whole is not None:
         types = consumes or ["application/json"]
@@ -149,6 +154,7 @@ def _body(parameters: list[dict[str, Json]], consumes: list[str]) -> JsonObject 
     encoding = {
         each["name"]: dict(_collection(each)) for each in fields if each.get("type") == "array" and not has_files
     }
+    # Files are sent as multipart, though Swagger 2.0 lets `consumes` say otherwise.
     is_multipart = has_files or "multipart/form-data" in consumes
     media: dict[str, Json] = {"schema": {**schema, "required": required} if required else schema}
     if encoding and not is_multipart:

@@ -124,6 +124,7 @@ def description_of(operation: Operation, root: Node) -> str | None:
     said = operation.extension(root, "description") if isinstance(operation.node.value.get("x-mcp"), dict) else None
     texts = [said] if isinstance(said, str) else [operation.node.value.get(key) for key in ("summary", "description")]
     found = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+    # Many documents begin a description with the summary.
     if len(found) == 2 and found[1].startswith(found[0]):
         found = found[1:]
     if operation.is_deprecated:
@@ -131,6 +132,7 @@ def description_of(operation: Operation, root: Node) -> str | None:
     text = "\n\n".join(found) or operation.key
     if len(text.encode()) <= MAX_DESCRIPTION:
         return text
+    # A space and `…` take four bytes; what the cut leaves of a character is dropped.
     cut = text.encode()[: MAX_DESCRIPTION - 4].decode(errors="ignore")
     return f"{cut.rsplit(' ', 1)[0]} …"
 
@@ -171,6 +173,7 @@ def _short(each: Input) -> Json:
     schema: dict[str, Json] = dict(each.schema) if isinstance(each.schema, dict) else {}
     if isinstance(schema.get("required"), bool):
         del schema["required"]
+    # The short form has a word for every type but null.
     if schema.keys() == {"type"} and isinstance(schema["type"], str) and schema["type"] != "null":
         return schema["type"] if each.is_required else f"{schema['type']}?"
     if "required" in schema:  # that of an object, where ours would stand
@@ -199,6 +202,7 @@ def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
             fields[_FIELDS[key[0]]][each.input.wire_name] = _as_text(written) if key in call.values else written
     body = {} if call.body is None else call.body.http(_shown(call), call.values)
     accept = response.accepts
+    # An `Accept` that the operator gave the connection is not replaced.
     if accept is not None and (reader.connection is None or not _has(reader.connection.headers, "accept")):
         fields["headers"] = {"Accept": accept, **fields["headers"]}
     fields["headers"] |= body.pop("headers", {})
@@ -231,6 +235,7 @@ def _in_url(value: Json) -> str:
     is_secret = isinstance(text, InterpolatedText) and any(
         isinstance(part, Interpolation) and part.secret for part in text.parts
     )
+    # It stays a secret in its encoded form: what explains the request masks it.
     return InterpolatedText((Interpolation(encoded, secret=True),)) if is_secret else encoded
 
 

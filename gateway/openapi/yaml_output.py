@@ -35,6 +35,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = None
+    # In a block, white space at the end of a line would not be seen, and editors take it away.
     if "\n" in text and not any(line != line.rstrip() for line in text.split("\n")) and text.isprintable() is False:
         style = "|"
     elif not _reads_as_itself(text):

@@ -47,7 +47,7 @@ def _prepare_streams() -> None:
     sys.stderr = sys.stderr or os.fdopen(2, "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # In the C locale `✓` has no encoding: an escape is better than a UnicodeEncodeError.
+            # Not every locale can encode `✓`: an escape is better than a UnicodeEncodeError.
             stream.reconfigure(errors="backslashreplace")
 
 

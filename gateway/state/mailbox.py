@@ -100,7 +100,7 @@ class Mailbox:
             StoreAwayError: it could not be sent.
         """
         fields = self._fields(kind, body, message_id=_new_id())
-        # `~` trims whole nodes of the stream, which costs less than an exact length (https://redis.io/commands/xadd).
+        # `~` trims whole nodes of the stream, which costs less than an exact length (https://redis.io/docs/latest/commands/xadd).
         await self._store.command("XADD", self._shared_key, "MAXLEN", "~", MAX_MESSAGES, "*", *fields)
         self.sent += 1
 

@@ -42,7 +42,7 @@ class RedisUsedStates:
         key = f"{self._store.prefix}used:{nonce}"
         mark = secrets.token_hex(8)  # so that a command that is sent again finds that it was its own
         left = max(1, round((expires - self._clock()) * 1000))
-        # NX with GET returns what stood there: https://redis.io/commands/set (since Redis 7.0).
+        # NX with GET returns what stood there: https://redis.io/docs/latest/commands/set (since Redis 7.0).
         found = await self._store.command("SET", key, mark, "NX", "GET", "PX", left)
         return found is None or found == mark.encode()
 

@@ -159,7 +159,7 @@ def of_database(file: str, directory: Path) -> str:
     name = _identifier(Path(file).name.partition(".")[0])
     url = f"sqlite:{os.path.relpath(file, directory)}"
     try:
-        # mode=ro: opening makes no file, and changes none (https://www.sqlite.org/uri.html).
+        # mode=ro: a file that is not there is not made (https://www.sqlite.org/uri.html).
         with closing(sqlite3.connect(f"{Path(file).absolute().as_uri()}?mode=ro", uri=True)) as connection:
             tools = list(_tools(connection, name))
     except sqlite3.Error as error:

@@ -16,6 +16,7 @@ _MOUNT: Final = Path("/sys/fs/cgroup")
 
 def usable_processors(*, groups: Path = _PROC, mount: Path = _MOUNT) -> int:
     """Return how many there are, with a begun one counted whole."""
+    # `os.cpu_count` has those of the machine; `os.process_cpu_count` came with Python 3.13.
     affinity = len(os.sched_getaffinity(0))
     quotas = [math.ceil(quota) for quota in _quotas(groups, mount)]
     return max(1, min([affinity, *quotas]))
@@ -25,10 +26,12 @@ def _quotas(groups: Path, mount: Path) -> Iterator[float]:
     for line in _text(groups).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
+        # cgroups(7): the one line of version 2 names no controllers.
         if not controllers:
             for folder in _upwards(mount, path):
                 yield from _quota(_text(folder / "cpu.max").split())
         elif "cpu" in controllers.split(","):
+            # Version 1 has a mount for each controller; where two share one, each has a link of its name.
             for folder in _upwards(mount / "cpu", path):
                 yield from _quota([_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")])
 

@@ -106,6 +106,7 @@ def merge(config: LoadedConfig, sources: Iterable[DefinitionSource]) -> LoadedCo
     for entry in entries:
         for name, definition in entry.definitions.items():
             section, key = name
+            # The sections begin with the file's own definitions, which so win over all entries.
             if key not in sections[section]:
                 sections[section][key] = definition.config
                 origins[name] = definition
@@ -114,6 +115,7 @@ def merge(config: LoadedConfig, sources: Iterable[DefinitionSource]) -> LoadedCo
                 problems.at(*definition.path).warning(not_offered(config, name, first=first))
     return replace(
         config,
+        # Copied without validation: the definitions are models already.
         document=config.document.model_copy(update=sections),
         sources=config.sources.with_origins(origins),
         origins=origins,

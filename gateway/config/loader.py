@@ -93,8 +93,10 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_hidden(self, *path: str) -> bool:
         """Whether an error that is reported already may be why `document` lacks this section or definition."""
+        # A file that cannot be read, or an `include` that failed, may have had anything.
         if not self.is_whole or not self.broken.isdisjoint({path, path[:1], ("include",)}):
             return True
+        # A file that is not YAML has no keys to look up: its text is searched for the names.
         return any(all(step in source.text for step in path) for source in self.unstructured)
 
     def start_problems(self) -> Problems:
@@ -120,6 +122,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ, earlier: LoadRe
     inclusion = Inclusion(interpolation, earlier.entries)
     inclusion.read(path)
     validated = ValidatedModels(earlier.models)
+    # After all files were read: only then is it known whether anchors may have lost values.
     entries = EntryReader(interpolation, validated, of_files=inclusion.diagnostics, earlier=earlier.entries)
     merger = Merger(inclusion, interpolation, validated, entries)
     for part in inclusion.parts:
@@ -136,6 +139,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ, earlier: LoadRe
     document = merger.document(without=broken)
     # After the document is made: keys that were written into it, too, are masked in the problems of all files.
     redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
+    # In this order: a file that is both has the keyed digest alone, by which nobody can try out a secret.
     files = {**inclusion.digests, **interpolation.files}
     warnings = [*interpolation.warnings, *files_open_to_all(files)]
     diagnostics = _without_repetitions(

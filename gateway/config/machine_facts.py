@@ -55,6 +55,7 @@ class FactLog:
     @contextmanager
     def noting(self) -> Iterator[Facts]:
         """Note what is asked for meanwhile."""
+        # The answers stay: later definitions are told the same, and note what they asked for themselves.
         noted = self._noted = {}
         token = _log.set(self)
         try:

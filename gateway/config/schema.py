@@ -46,6 +46,7 @@ class _Generator(GenerateJsonSchema):
         model: type[Model] | None = schema.get("metadata", {}).get("model")
         if model is None:
             return super().generate_inner(schema)
+        # `defer_build`: until then a model has no schema.
         model.model_rebuild()
         return super().generate_inner(model.__pydantic_core_schema__)
 
@@ -85,6 +86,7 @@ def _attribute_docstrings(model: type[Model]) -> dict[str, str]:
     Why not pydantic's `use_attribute_docstrings`: that reads and parses the source of every model whenever the process
     starts, and only this schema wants to know.
     """
+    # Bases first, so that a field which is declared anew has its own words.
     lineage = [each for each in reversed(model.__mro__) if issubclass(each, Model)]
     return {name: text for each in lineage for name, text in _in_the_body_of(each)}
 
@@ -129,6 +131,7 @@ def _tidy(schema: Json) -> None:
         for item in schema:
             _tidy(item)
     elif isinstance(schema, dict):
+        # Below `properties`, `title` may be a key of the file: its value is a schema, and stays.
         if isinstance(schema.get("title"), str):
             del schema["title"]
         if schema.get("default", ...) in (None, [], {}):

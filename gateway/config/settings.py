@@ -83,6 +83,7 @@ LogFormat = Literal["json", "console"]
 class Settings(BaseSettings):
     """The process's options."""
 
+    # An empty variable is an unset one: unit and compose files write `NAME=` for "not given".
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", arbitrary_types_allowed=True
     )
@@ -159,6 +160,7 @@ class Settings(BaseSettings):
         if getattr(self, field) is not None:
             raise ConfigError.at(variable, f"and {variable_of(field)} are given; only one can be")
         try:
+            # Editors and `echo` end a file with a line break, which is no part of a secret.
             content = path.read_bytes().strip()
         except (OSError, ValueError) as error:
             raise ConfigError.at(variable, f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
@@ -192,6 +194,7 @@ def read_settings(flags: Mapping[str, Json]) -> Settings:
     try:
         return Settings(**{**no_scopes, **flags})
     except ValidationError as error:
+        # `from None`: the text of a ValidationError quotes what was given, which may be a secret.
         raise ConfigError([_problem(detail, flags) for detail in error.errors(include_url=False)]) from None
 
 
@@ -210,6 +213,7 @@ def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 def _passwords(url: str) -> Iterator[str]:
     """The URL of a store where it has a password, and the password as it is written there and as it is."""
+    # The last `@` ends it: a password that nobody encoded may have others.
     password = url.partition("://")[2].partition("/")[0].rpartition("@")[0].partition(":")[2]
     if password:
         yield from (url, password, unquote(password))
@@ -220,6 +224,7 @@ def _passwords(url: str) -> Iterator[str]:
 def _problem(detail: Mapping[str, Json], flags: Mapping[str, Json]) -> Problem:
     field = str(detail["loc"][0])
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    # The message is printed and logged: what may be a secret is not quoted.
     given = "" if "secret" in field or "store" in field else f", not {detail['input']!r}"
     if not message.startswith("expected"):
         message = f"expected {message}"

@@ -78,6 +78,7 @@ def _styled(text: str, style: str, *, colour: bool) -> str:
 
 def _cut(line: str, column: int) -> tuple[str, str]:
     """The part of a line that is shown, and its text before the caret."""
+    # A caret near the end of the line has some text behind it.
     start = 0 if column < _WIDTH - 20 else column - _WIDTH // 2
     shown = ("…" if start else "") + line[start : start + _WIDTH] + ("…" if len(line) > start + _WIDTH else "")
     return shown, ("…" if start else "") + line[start:column]
@@ -86,7 +87,9 @@ def _cut(line: str, column: int) -> tuple[str, str]:
 def _columns(text: str) -> int:
     """The width in columns of a terminal."""
     return sum(
-        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text
+        # Unicode Standard Annex #11: wide and fullwidth characters take two columns.
+        0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
+        for each in text
     )
 
 

@@ -66,6 +66,7 @@ def is_loopback_name(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
+        # Not `*.localhost`: RFC 6761 §6.3 only asks resolvers to keep those on this machine.
         return host.lower() == "localhost"
 
 
@@ -91,6 +92,7 @@ def parse_network(text: str) -> Network:
     if not _is_exact(text):
         # `10.1.2.3/8` may be meant as the address or as the range, and the one is a great deal wider.
         raise ValueError(f"{text} is an address within the range {network}; write the range, or the address alone")
+    # A socket for both families gives IPv4 peers such addresses; they are compared as IPv4.
     if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED_BITS:
         mapped = network.network_address.ipv4_mapped
         if mapped is not None:

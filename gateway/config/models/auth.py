@@ -31,6 +31,7 @@ def _trustworthy(value: str) -> str:
     """Refuse a URL over which anybody on the way could vouch for anybody (RFC 8414 §2: an issuer is an https URL)."""
     try:
         parts = urlsplit(value)
+        # `port` raises ValueError for what is no number, or beyond 65535.
         is_url = bool(host_of(parts.netloc)) and not parts.fragment and not (parts.port is not None and parts.port < 1)
     except ValueError:
         is_url = False

@@ -65,6 +65,7 @@ def _not_a_line(value: Json) -> Json:
     if not isinstance(value, str):
         return value
     is_for_a_shell = re.search(r"[|;&<>]", re.sub(r"{{.*?}}", "", value)) is not None
+    # An example is made of nothing that a shell would fill in or unquote otherwise, nor of what may be a secret.
     is_plain = len(value) <= 60 and not re.search(r"\$|{{[^}]*['\"]", value) and not isinstance(value, InterpolatedText)
     try:  # a template stays one word
         words = shlex.split(re.sub(r"{{.*?}}", lambda found: found[0].replace(" ", "\0"), value))
@@ -104,6 +105,7 @@ class Sandbox(Model):
     """Paths that it may read, beside /usr, /bin, /sbin, /lib* and a little of /etc. Relative to this file."""
     writable: list[str] = []
     """Paths that it may write to, and read. Relative to this file. /tmp (TMPDIR, HOME) is the call's own."""
+    # A page is the least: tmpfs rounds up to pages, and takes 0 for no limit.
     tmp_size: Annotated[Size, Field(ge=4096)] = 64 * 2**20
     """What its own /tmp and /dev/shm may hold, each. It is memory, of each call that runs."""
 

@@ -34,7 +34,9 @@ class Model(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
+        # pydantic's lax mode takes the text "yes" for true, and "3" for 3.
         strict=True,
+        # msgspec's structs, such as `ParsedRate`.
         arbitrary_types_allowed=True,
         defer_build=True,
     )
@@ -116,6 +118,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _quoted(name: str) -> str:
+    # `if_`, `json_` and such are written without it: Python, or pydantic, has those names.
     return f"`{name.rstrip('_')}`"
 
 
@@ -126,6 +129,7 @@ def typed_interpolation(value: Json) -> Json:
     text = str(value)
     if text in {"true", "false"}:
         return text == "true"
+    # As many digits as 64 bits with a sign have: Python takes quadratic time for any number of them.
     if re.fullmatch(r"[-+]?\d{1,19}", text):
         return int(text)
     if re.fullmatch(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d{1,2})?", text):
@@ -177,6 +181,7 @@ def plain_text(value: Json) -> Json:
 T = TypeVar("T")
 S = TypeVar("S", bound=Sequence[Any])
 
+# A strict tuple would not take a list, which is what YAML has.
 Items = Annotated[tuple[T, ...], Field(strict=False)]
 """A list. Kept as a tuple: where it is left out, all models share the default, and pydantic copies none."""
 
@@ -197,6 +202,7 @@ def matching(pattern: str, expected: str) -> AfterValidator:
     """Text of a form that has a name and an example."""
 
     def check(value: str) -> str:
+        # Not `match` with a `$`, which lets a line break at the end pass.
         if re.fullmatch(pattern, value) is None:
             raise PydanticCustomError("form", "expected {expected}", {"expected": expected})
         return value
@@ -215,6 +221,7 @@ def _scaled(pattern: str, units: dict[str, float], *, expected: str, at_most: fl
         elif match is not None:
             amount = float(match[1]) * units[match[2]]
         else:
+            # Outside of every range, and so refused below.
             amount = -1
         if not 0 <= amount <= at_most:
             raise PydanticCustomError("scaled", "expected {expected}", {"expected": expected})

@@ -31,4 +31,5 @@ class Database(Model):
             return
         if written:
             yield written
+            # What the driver makes of it, and might quote in an error.
             yield unquote(written)

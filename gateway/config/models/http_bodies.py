@@ -82,6 +82,7 @@ def _form_value(value: Json, *, is_inner: bool = False) -> Json:
         return [_form_value(item, is_inner=True) for item in value]
     if isinstance(value, dict):
         for name in value:
+            # Nested fields go out as `a[b]`: a bracket in a name would say something else there.
             if "[" in name or "]" in name:
                 message = "the name of a nested field has no brackets; nest another mapping"
                 raise PydanticCustomError("brackets", message, {"culprit": name})

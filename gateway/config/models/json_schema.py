@@ -34,6 +34,7 @@ def interpolated_schema(schema: Json) -> Json:
 
 
 def _takes_text(of: Json) -> bool:
+    # Without a type text is allowed, too, and stays text.
     return of is None or of == "string" or (isinstance(of, list) and "string" in of)
 
 
@@ -46,6 +47,7 @@ def _typed(keyword: str, value: Json, *, takes_text: bool) -> Json:
         return [plain_text(typed_interpolation(item)) for item in value]
     if keyword in _NUMBERS_AND_FLAGS and isinstance(value, str):
         return plain_text(typed_interpolation(value))
+    # Values may look like schemas, and are left as they are.
     is_schema = keyword not in _VALUES and keyword not in _LISTS_OF_VALUES
     return interpolated_schema(value) if is_schema else plain_text(value)
 

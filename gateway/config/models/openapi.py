@@ -130,4 +130,5 @@ class OpenApi(Model):
 
     @property
     def is_remote(self) -> bool:
+        # RFC 3986 §3.1: schemes are case-insensitive.
         return self.document.lower().startswith(("https://", "http://"))

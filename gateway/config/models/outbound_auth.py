@@ -32,6 +32,7 @@ _NoControls = matching(r"[^\x00-\x1f\x7f]*", "text without control characters")
 class BasicAuth(Model):
     """A user name and a password (RFC 7617)."""
 
+    # RFC 7617 §2: the first colon ends the user name.
     username: Annotated[str, matching(r"[^:\x00-\x1f\x7f]*", "a user name without `:` and control characters")]
     """The user."""
     password: Annotated[str, _NoControls]
@@ -56,6 +57,7 @@ class ClientCredentials(Model):
     """The `kid` by which the authorization server knows the private key."""
     scopes: Annotated[list[ScopeToken], DISTINCT] = []
     """Scopes to ask for."""
+    # RFC 8707 §2: an absolute URI without a fragment.
     resource: (
         Annotated[str, matching(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s#]+", "a URL such as https://api.example.com")] | None
     ) = None

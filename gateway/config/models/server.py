@@ -91,6 +91,7 @@ def _no_reserved_path(value: str) -> str:
 
 
 def _is_below(paths: tuple[str, ...], value: str) -> bool:
+    # With a slash at the end of both: `/metrics2` is not below `/metrics`.
     return any(f"{value}/".startswith(f"{path}/") for path in paths)
 
 

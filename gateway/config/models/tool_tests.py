@@ -71,6 +71,7 @@ class Expectation(Model):
 class StandInAnswer(Model):
     """The answer of the backend's server in a test. Nothing is sent anywhere else."""
 
+    # RFC 9110 §15.2: a status below 200 is interim, and no answer.
     status: Annotated[int, Field(ge=200, le=599)] = 200
     """The HTTP status."""
     json_: Annotated[Json, AfterValidator(plain_text)] = Field(None, alias="json")

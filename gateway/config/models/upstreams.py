@@ -41,6 +41,7 @@ from gateway.json_types import Json
 Text = Annotated[str, PlainValidator(lambda value: str(keep_scalar(value))), WithJsonSchema(SCALAR_SCHEMA)]
 """Text without templates in it, or a bare number."""
 
+# MCP 2025-11-25 basic/authorization "Access Token Privilege Restriction": a server must not pass the client's token on.
 _BOUND_TO_ONE_HOP: Final = re.compile(r"(?i)authorization|cookie|host|mcp-.*|forwarded|x-forwarded-.*")
 
 
@@ -279,6 +280,7 @@ class Upstream(Model):
         if self.type is not None and self.transport is not None:
             context = {"culprit": "transport"}
             raise PydanticCustomError("not_together", "has `type` and `transport`; only one can be given", context)
+        # With a connection alone, its `base_url` is the server.
         if self.connection is None or self.command is not None:
             exactly_one(self, of=("command", "url"), what="a server")
         if self.connection is not None and self.command is not None:
@@ -297,6 +299,7 @@ def _below(auth: OutboundAuth, directory: Path) -> OutboundAuth:
     """The same with an absolute path to the private key, if it is in a file."""
     name = "client_credentials" if auth.client_credentials is not None else "token_exchange"
     client = getattr(auth, name)
+    # A key that is written here, or was filled in, is no path.
     if client is None or client.private_key is None or PEM in client.private_key:
         return auth
     return auth.model_copy(

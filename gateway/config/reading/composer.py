@@ -52,6 +52,7 @@ from gateway.json_types import DocumentPath
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 500_000
 
+# A PyYAML that was built without libyaml has only the slower one.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _NOT_PRINTABLE: Final = re.compile(
@@ -129,6 +130,7 @@ class _Composer:
         except yaml.MarkedYAMLError as error:
             message, mark = explain(error, self._text, first_line=self._first_line)
             self._give_up(f"YAML syntax: {message}", mark)
+        # Errors of the reader, which come before there are marks.
         except yaml.YAMLError as error:
             self._give_up(f"YAML syntax: {error}", None)
 
@@ -142,6 +144,7 @@ class _Composer:
         following = next_event()
         if not isinstance(following, yaml.StreamEndEvent):
             self._give_up("a second document begins here; a file holds one", following.start_mark)
+        # A file of comments alone, or of `null`, is as empty as one without a byte.
         return None if isinstance(root, Scalar) and root.value is None else root
 
     def _refuse_control_characters(self) -> None:
@@ -161,6 +164,7 @@ class _Composer:
         if tag is not None and tag != "!":
             self._report(f"the tag `{_short_tag(tag)}` is not allowed; values are plain YAML", event)
         if len(self._path) > MAX_DEPTH:
+            # Nothing is composed beyond: `_node` calls itself for each level.
             self._give_up(f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
@@ -207,6 +211,7 @@ class _Composer:
                 self._report(str(error), event)
                 return Invalid()
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            # From an escape in double quotes; libyaml refuses those itself, PyYAML's own scanner does not.
             self._report("half of a surrogate pair is not text", event)
             return Invalid()
         return text
@@ -261,6 +266,7 @@ class _Composer:
         if is_template:
             return self._invalid(start)
         mark = self._mark(start.start_mark)
+        # Own keys win over merged ones, wherever `<<` stands among them.
         return Mapping({**merged, **entries} if merged else entries, self._source, mark, bool(start.flow_style), size)
 
     def _key(self, event: yaml.Event) -> str | None:
@@ -297,6 +303,7 @@ class _Composer:
 
     def _grown(self, size: int, node: Node, event: yaml.Event) -> int:
         size += node.size
+        # Before anything walks the tree: a few hundred bytes of aliases can stand for hundreds of millions of values.
         if size > self.max_nodes:
             self._give_up(
                 f"more than {self.max_nodes:,} values once aliases are expanded; is an alias repeated inside its like?",

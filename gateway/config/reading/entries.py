@@ -154,8 +154,10 @@ class EntryReader:
             return None
         if self._of_files and _has_invalid(data):  # in an anchor, outside of the entry that uses it
             return None
+        # Not after a remark: that has lines, and would not be made again for an entry that is taken over.
         if key is not None and isinstance(item.node, Mapping) and interpolation.remarks == remarks:
             node, line = item.node, item.key_start.line
+            # The digest is of what is written: a new value of a variable does not change the lock.
             written = data if interpolation.changes == changes else plain(node)
             self.digests[path] = digest_of_written(written, directory)
             self.entries[key] = KnownEntry(
@@ -187,5 +189,6 @@ def digest_of_written(value: Json, directory: str) -> str:
 
 
 def digest_of_json(value: Json) -> str:
+    # Lock files keep the digest: another form, even of a space, would change all of them.
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()

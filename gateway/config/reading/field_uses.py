@@ -28,6 +28,7 @@ def section_uses(section: str) -> Uses:
     uses = _declared(section)
     if section not in LISTS:
         return uses
+    # Reversed: where kinds differ, what tools say of a key holds.
     known = {key: use for kind in reversed(LISTS) for key, use in _keys_of(step(_declared(kind), ANY)).items()}
     return {**_keys_of(uses), ANY: {**known, **_keys_of(step(uses, ANY))}}
 

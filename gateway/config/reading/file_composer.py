@@ -43,6 +43,7 @@ def _without_known(source: SourceFile, known: Sequence[tuple[Excerpt, KnownEntry
     root = found.root
     if found.diagnostics or not isinstance(root, Mapping):
         return None
+    # Each run stands there as one empty text; the limit is for the whole file.
     size = root.size - len(runs) + sum(entry.size for _, entry in known)
     if size > MAX_NODES or not all(_begins_at_key(run[0][0], root) for run in runs):
         return None
@@ -105,6 +106,7 @@ def _confirmed(excerpts: Sequence[Excerpt], known: AbstractSet[int], composition
     confirmed = set(known)
     for each in begun:
         is_last = each.end == len(root.source.text)
+        # An excerpt ends before `end_line`; the last one of a text without a line break at its end has that, too.
         is_by_itself = bisect_left(referring, each.line) == bisect_left(referring, each.end_line + is_last)
         if is_by_itself and (is_last or each.end_line in ends):
             confirmed.add(each.start)

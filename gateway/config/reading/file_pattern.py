@@ -49,6 +49,7 @@ class FilePattern(msgspec.Struct, frozen=True):
         Raises:
             TooManyEntriesError: more than `MOST_ENTRIES` would have to be looked at.
         """
+        # `**/**` means no more than `**`, and would be walked once for each.
         steps = [step for step, after in pairwise([*self.pattern.split("/"), ""]) if (step, after) != ("**", "**")]
         found = _Walk().paths(str(self.directory), tuple(steps))
         return list(dict.fromkeys(Path(os.path.normpath(path)) for path in found))
@@ -76,8 +77,10 @@ class _Walk:
             yield from self._below(directory, steps)
         elif glob.has_magic(steps[0]):
             for entry in self._entries(directory):
+                # As in a shell, hidden names fit only a pattern that begins with a dot of its own.
                 if fnmatch(entry.name, steps[0]) and entry.name.startswith(".") <= steps[0].startswith("."):
                     yield from self._on(entry, steps[1:])
+        # As `glob` has it: a link that leads nowhere is found, and reported when it is read.
         elif steps[1:] or os.path.lexists(f"{directory}/{steps[0]}"):
             yield from self.paths(f"{directory}/{steps[0]}", steps[1:])
 
@@ -108,12 +111,14 @@ class _Walk:
     def _entries(self, directory: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(directory) as scan:
+                # One more than is left tells that there are too many.
                 entries = list(islice(scan, self._left + 1))
         except OSError:
             return []
         self._left -= len(entries)
         if self._left < 0:
             raise TooManyEntriesError
+        # The order that a file system gives differs between machines.
         return sorted(entries, key=lambda entry: entry.name)
 
 

@@ -88,6 +88,7 @@ class Inclusion:
         except OSError as error:
             self._report(f"cannot be read: {error.strerror}", Place(SourceFile(directory, ""), 1, 1))
             return []
+        # Emacs marks a file that is being edited by a link `.#config.yaml` beside it.
         files = [directory / name for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
         if not files:
             self._report("no *.yaml or *.yml file in this directory", Place(SourceFile(directory, ""), 1, 1))
@@ -132,12 +133,14 @@ class Inclusion:
 
     def source(self, path: Path, blame: Request | None) -> SourceFile | None:
         """A file's text; None, reported where it was asked for, if there is none."""
+        # Noted before it is read: a reload watches for a file that is not there yet.
         self.digests[path] = ""
         try:
             data = read_bytes(path)
             self.digests[path] = digest(data)
         except UnreadableError as error:
             if blame is not None:
+                # A path that a secret is a part of is shown masked, as it was asked for.
                 is_quotable = blame.shown == blame.text
                 name = os.path.relpath(path, blame.place.source.directory) if is_quotable else blame.shown
                 self._refuse(blame, f"{name}: {error}")
@@ -152,6 +155,7 @@ class Inclusion:
 
     def _file(self, path: Path, *, chain: tuple[str, ...], blame: Request | None) -> None:
         identity = os.path.realpath(path)
+        # Before `_seen`, in which a file that includes itself is, too.
         if identity in chain and blame is not None:
             cycle = (*chain[chain.index(identity) :], identity)
             names = " → ".join(os.path.relpath(each, Path(chain[0]).parent) for each in cycle)
@@ -159,6 +163,7 @@ class Inclusion:
             return
         if identity in self._seen:
             return
+        # By the path without links: a file is read once, whatever it is called.
         self._seen.add(identity)
         source = self.source(path, blame)
         if source is None:
@@ -211,4 +216,5 @@ def _openapi_version(root: Mapping) -> Scalar | None:
     """The version of the specification that an OpenAPI document follows; None for a file of our own."""
     entry = root.entries.get("openapi") or root.entries.get("swagger")
     node = None if entry is None else entry.node
+    # Our own section `openapi` is a mapping.
     return node if isinstance(node, Scalar) and re.match(r"\d", str(node.value)) else None

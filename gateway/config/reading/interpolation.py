@@ -27,9 +27,11 @@ from gateway.config.secrets.literal_secrets import ADVICE, is_secret, is_secret_
 from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json
 
+# The escape `$${`; an expression, in whose default braces may stand one deep; or one that is never closed.
 _EXPRESSION: Final = re.compile(r"\$\$\{|\$\{((?:[^{}]|\{[^{}]*\})*)\}|\$\{")
 _ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
+# Drawn anew by each process: with the digest of a short secret alone, nobody can try out what it is.
 _KEY: Final = secrets.token_bytes(32)
 _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
 
@@ -90,6 +92,7 @@ class Interpolator:
 
     def repeat(self, references: tuple[Reference, ...]) -> bool:
         """Fill in what was filled in before; False, and nothing is, if any of it stands for something else now."""
+        # All are compared before one is filled in: the entry is read anew otherwise, and would note some twice.
         if not all(each.found == self._found(each) for each in references):
             return False
         for each in references:
@@ -101,6 +104,7 @@ class Interpolator:
     def _found(self, reference: Reference) -> str | None:
         if reference.file is None:
             return self._environ.get(reference.variable)
+        # Read for its digest, which goes to `files`.
         self._text_of(reference.file)
         return self.files[reference.file]
 
@@ -128,6 +132,7 @@ class Interpolator:
             path[-1] = name
             if "${" in name:
                 self.check_key(name, tuple(path), entry.place)
+            # What stands below `api_keys` or `token` is told by that key, however its own is called.
             result[name] = self._value(entry.node, step(uses, name), key=key if is_telling else name)
         path.pop()
         return result
@@ -140,6 +145,7 @@ class Interpolator:
                 self.literal_secrets.append(node)  # digits without quotes
             return value
         has_references = "${" in value
+        # A default is written in the file as well.
         if use is Use.SECRET and (not has_references or ":-" in value) and is_secret_key(key):
             self.literal_secrets.append(node)
         if is_secret(value, self._path, belongs_here=use is Use.SECRET):
@@ -183,6 +189,7 @@ class Interpolator:
             return None
         if content.startswith("file:"):
             return self._from_file(content.removeprefix("file:"), source, use)
+        # Clients write `${NAME}` and `${NAME:-default}`.
         if source.is_of_client and _NAME.fullmatch(content) is not None:
             content = f"env:{content}"
         if (variable := _ENVIRONMENT.fullmatch(content)) is not None:
@@ -196,6 +203,7 @@ class Interpolator:
             return None
         self._note(name, is_needed=default is None, is_secret=use is Use.SECRET)
         found = value = self._environ.get(name)
+        # As in a shell, `:-` is for a variable that is empty as well.
         if not value and default is not None:
             value = default
         if value is None:
@@ -241,6 +249,7 @@ class Interpolator:
             text = decode(data)
         except UnreadableError as error:
             return error
+        # One line break at the end is the editor's; more of them belong to the secret, such as a key in PEM.
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
     def _insert(self, reference: Reference) -> Interpolation:

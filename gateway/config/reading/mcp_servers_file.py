@@ -20,6 +20,7 @@ from gateway.errors import Severity
 _SECTIONS: Final = ("mcpServers", "servers")
 _URLS: Final = ("httpUrl", "serverUrl")
 """What Gemini CLI and Windsurf call `url`."""
+# YAML 1.2 §6.1 has no tabs in indentation. As many spaces keep the columns of errors.
 _TABS: Final = re.compile(r"(?m)^[ \t]*\t[ \t]*")
 
 

@@ -100,6 +100,7 @@ class Merger:
     def add(self, part: Part) -> None:
         """Merge one file."""
         for key, entry in sorted(part.root.entries.items(), key=_files_come_last):
+            # A place for anchors that entries refer to.
             if key.startswith("x-"):
                 continue
             if key not in Document.model_fields:
@@ -167,6 +168,7 @@ class Merger:
     def _prompt_files(self, request: Request, entry: MapItem) -> None:
         self._sections.setdefault("prompts", _Section(entry))
         for path in self._inclusion.matches(request, suffixes=(".md",)):
+            # Two globs may match one file.
             if path in self._inclusion.digests:
                 continue
             source = self._inclusion.source(path, request)
@@ -186,6 +188,7 @@ class Merger:
             head_entry = MapItem(source, prompt.head.start, prompt.head)
             head = self._entries.read(PromptHead, head_entry, path)
             if head is not None and not prompt.diagnostics:
+                # Without the defaults, which would otherwise count as written.
                 given = {key: getattr(head, key) for key in head.model_fields_set}
                 _, value = self._validated.validate(Prompt, {**given, "messages": [{"user": prompt.body.value}]})
         self._add("prompts", name, MapItem(source, prompt.node.start, prompt.node), value)
@@ -295,6 +298,7 @@ class _Section(msgspec.Struct):
 
 def _owner(path: DocumentPath) -> DocumentPath:
     """The definition or section that a path leads into; a misspelt section counts as the one that it resembles."""
+    # The document lacks what was misspelt: references to it would only repeat that error.
     written = str(path[0])
     section = written if written in Document.model_fields else nearest(written, keys_of(Document)) or written
     return (section, *path[1:2]) if section in DEFINITIONS else (section,)

@@ -21,6 +21,7 @@ def open_to_all(path: Path) -> str | None:
         mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib's raises where a name has a NUL
     except (OSError, ValueError):
         return None
+    # inode(7): where this bit is set, as on /tmp, others cannot remove or rename what is not theirs.
     is_shared = stat.S_ISDIR(mode) and bool(mode & stat.S_ISVTX)
     if not mode & stat.S_IWOTH or is_shared or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return None

@@ -41,6 +41,7 @@ def read_prompt(source: SourceFile) -> PromptFile:
 
 
 def _prompt(source: SourceFile, *, front: str, body_start: int) -> PromptFile:
+    # Line 0 is the fence.
     composed = compose(source, front, first_line=1)
     diagnostics = list(composed.diagnostics)
     body = _body(source, body_start)

@@ -59,6 +59,7 @@ def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:
         UnreadableError: it is missing, not a regular file, not permitted, or too large.
     """
     try:
+        # fifo(7): without O_NONBLOCK this would wait until somebody opens the FIFO for writing.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             data = _read_regular(descriptor, at_most)
@@ -72,10 +73,12 @@ def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:
 
 
 def _read_regular(descriptor: int, at_most: int) -> bytes:
+    # Of what is open: another file may have been put at the path since.
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         raise UnreadableError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
     with open(descriptor, "rb", closefd=False) as file:
+        # By reading, not by `st_size`: the file may grow meanwhile, and those of /proc say 0.
         return file.read(at_most + 1)
 
 
@@ -86,6 +89,7 @@ def decode(data: bytes) -> str:
         UnreadableError: they are something else; it knows where.
     """
     try:
+        # YAML 1.2 §5.2: a byte order mark may begin a text, and is no part of it.
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")

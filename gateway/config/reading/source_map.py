@@ -21,6 +21,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Location, Problem
 from gateway.json_types import DocumentPath, Json
 
+# `(?!\$\{)`: a reference is shown, as it is no secret, and says which variable is meant.
 _CREDENTIALS: Final = (
     TOKENS.pattern
     + r"|(?<=bearer )(?!\$\{)[\w.~+/=-]{8,}|(?<=basic )(?!\$\{)[\w.~+/=-]{8,}|(?<=://)[^/\s:@'\"]+:(?!\$\{)[^/\s@'\"]+(?=@)"
@@ -167,6 +168,7 @@ class WrittenSources:
             return message
         for scalar in self._secrets.get((place.source.path, place.line - 1), ()):
             if scalar.start.column == place.column - 1 and str(scalar.value):
+                # As a word of its own: a short secret may be a part of other words.
                 message = re.sub(rf"(?<!\w){re.escape(str(scalar.value))}(?!\w)", MASK, message)
         return message
 

@@ -62,10 +62,12 @@ def diagnostics_of(error: ValidationError, *, model: object, data: Json, written
     problems = error.errors(include_url=False)
     misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
     for details in problems:
+        # Follows from the misspelt key, which is reported.
         if details["type"] == "missing" and details["loc"] in misspelt:
             continue
         loc = details["loc"][:-1] if details["type"] == "missing" else details["loc"]
         steps = _written(loc, data)
+        # Reported where it was read.
         if isinstance(_at(data, steps), Invalid):
             continue
         culprit = details.get("ctx", {}).get("culprit")
@@ -190,6 +192,7 @@ def _message(details: ErrorDetails, model: object) -> str:
 
 
 def _literal_message(details: ErrorDetails) -> str:
+    # Pydantic has them in a sentence alone: `'a', 'b' or 'c'`.
     choices = re.findall(r"'([^']*)'", details["ctx"]["expected"]) or [details["ctx"]["expected"]]
     given = details["input"]
     meant = did_you_mean(given, choices) if isinstance(given, str) else ""

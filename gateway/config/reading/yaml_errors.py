@@ -33,11 +33,13 @@ def explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple
     before, character = _around(error.problem_mark, text)
     if "cannot start any token" in problem and character == "\t":
         return "a tab cannot indent; use spaces", error.problem_mark
+    # No other `: ` stands before it in this line: the text of the line above goes on here.
     if "mapping values are not allowed" in problem and ": " not in before:
         return _DEEPER, error.problem_mark
     advice = next((ours for theirs, ours in _ADVICE if theirs in problem), problem)
     if opened is not None and advice.endswith("is opened"):
         advice += f" at {opened.line + 1 + first_line}:{opened.column + 1}"
+    # The scanner notices the end of the file; the author looks for the quote.
     is_quote = "opened here" in advice
     return advice, opened if is_quote and opened is not None else error.problem_mark or opened
 

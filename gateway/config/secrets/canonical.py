@@ -72,6 +72,7 @@ def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
     """`data` with `mask` for all that has one of the needles, which are canonical, as its canonical form."""
     pieces = _pieces(data)
     forms = [canonical(piece) for piece in pieces]
+    # Pieces end where no escape goes on, so that their forms join to the form of the whole.
     whole = b"".join(forms)
     spans = _joined(_spans(whole, needles))
     if not spans:
@@ -81,6 +82,7 @@ def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
     end = 0
     for first, last in spans:
         start, stop = origins.start(first), origins.end(last - 1)
+        # Two spans within one escape, or in a piece too long to trace, have one place: it is masked once.
         if start >= end:
             shown += [data[end:start], mask]
         end = max(end, stop)
@@ -143,6 +145,7 @@ class _Origins:
 
 def _traced(data: bytes) -> "tuple[array[int], array[int]]":
     """The begin and end in `data` of each byte of the canonical form; nothing for a text that is too long."""
+    # Arrays, since lists of integers take several times the memory.
     starts, ends = array("L"), array("L")
     if len(data) > _LONGEST_PIECE:
         return starts, ends
@@ -214,6 +217,7 @@ def _referenced(match: re.Match[bytes]) -> bytes:
 
 
 def _utf8(code: int) -> bytes:
+    # A lone half of a pair is kept: the secret may have one, too.
     return chr(code).encode("utf-8", "surrogatepass") if code <= 0x10FFFF else b""
 
 

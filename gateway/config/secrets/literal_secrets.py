@@ -52,6 +52,7 @@ def is_secret(value: str, path: Sequence[str | int], *, belongs_here: bool) -> b
 
 def _is_meant_as_secret(value: str, path: Sequence[str | int]) -> bool:
     key = next((step for step in reversed(path) if isinstance(step, str)), "")
+    # A digest is written into the file in place of the secret; it is masked all the same, by its key.
     if not is_secret_key(key) or "sha256" in key:
         return False
     if key == "private_key" and "auth" in path:

@@ -52,6 +52,7 @@ def _scalar(value: object, path: DocumentPath) -> Json:
 
 
 def _text(text: str, path: DocumentPath) -> str:
+    # First what is known to be a secret, then what looks like one.
     masked = shown(text)
     if is_secret(masked, path, belongs_here=not _HOMES_OF_SECRETS.isdisjoint(path)):
         return MASK

@@ -42,8 +42,10 @@ class Redactor:
         self._canonical: Final = SubstringSearch(form for each in self._secrets for form in canonical_forms_of(each))
         self._are_canonical: Final = all(len(canonical(form)) >= MIN_SECRET_LENGTH for form in self._verbatim.all)
         self._longest_torn: Final = (
+            # One less than the longest form: a whole one is masked where it stands.
             max((len(form) for each in self._secrets for form in encodings_of(each)), default=1) - 1
         )
+        # The longest first, as a pattern takes the first alternative that fits.
         short = sorted((each for each in self._secrets if len(each) < MIN_SECRET_LENGTH), key=len, reverse=True)
         self._short: Final = re.compile("|".join(map(_as_word, short))) if short else None
 
@@ -141,6 +143,7 @@ class Redactor:
             return {self._masked_name(name): self._masked(member) for name, member in value.items()}
         if isinstance(value, list | tuple):
             return [self._masked(item) for item in value]
+        # A secret may be a number, and is compared as text.
         if isinstance(value, int | float) and not isinstance(value, bool):
             return MASK if self._is_secret(value) else value
         return value
@@ -175,6 +178,7 @@ class ObtainedSecrets:
             self._secrets.move_to_end(secret)
             while len(self._secrets) > _MAX_OBTAINED:
                 self._secrets.popitem(last=False)
+            # Made whole, then assigned: threads that mask read it without the lock.
             self.redactor = Redactor(self._secrets)
 
 
@@ -186,6 +190,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _in_json(form: str) -> bytes:
+    # As orjson writes texts, in which it is looked for.
     return json.dumps(form, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
 
 

@@ -75,6 +75,7 @@ def _lines(secret: str) -> Iterator[str]:
 
 def _encoded(text: str) -> Iterator[str]:
     for safe in _SAFE_IN_URLS:
+        # `replace`, as half of a surrogate pair has no UTF-8.
         in_url = quote(text, safe=safe, errors="replace")
         yield in_url
         yield _with_small_hex(in_url)
@@ -83,6 +84,7 @@ def _encoded(text: str) -> Iterator[str]:
     for ascii_only in (True, False):
         in_json = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
         yield from (in_json, json.dumps(in_json, ensure_ascii=ascii_only)[1:-1])
+    # `repr` is in Python's tracebacks, and in lists that were printed.
     yield from (repr(text)[1:-1], html.escape(text), html.escape(text, quote=False))
     # .NET and Go write characters of HTML in JSON so; and JSON within JSON.
     yield from (_SPECIAL.sub(escape, text) for escape in (_in_four_digits, _in_four_digits_twice, _as_reference))

@@ -38,6 +38,7 @@ class _Group:
         shortest = len(needles[-1]) if needles else _SAMPLE
         self._step: Final = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(needles))))
         is_sampled = len(needles) * self._step >= _FEWEST
+        # Of so many successive offsets in a text one is looked at, so each of them gives a sample.
         self._samples: Final = (
             {needle[at : at + _SAMPLE] for needle in needles for at in range(self._step)} if is_sampled else None
         )

@@ -25,9 +25,12 @@ class CallerParts:
 
     def of(self, catalog: Catalog, scopes: frozenset[str] | None, *, view: str | None = None) -> Catalog:
         """The part for a caller with these scopes, None being every scope, who came to a view that the catalog has."""
+        # Without scopes that decide nothing here, so that many callers share one part.
         scopes = None if scopes is None or catalog.scopes <= scopes else scopes & catalog.scopes
         if scopes is None and view is None:
             return catalog
+        # MCP 2026-07-28 server/tools "Capabilities": a list may vary by what a request is authorized for, but not by
+        # its connection. So nothing else of the caller is in the key.
         key = catalog.generation, view, scopes
         if (kept := self._kept.get(key)) is None:
             # Those of the generation before stay: right after a reload many requests still run with it.

@@ -65,6 +65,7 @@ class ListedBySearch(Protocol):
         """The part of the view, with tools that search in place of most of its list."""
 
 
+# `dict` is for `cached_property`, and `weakref` for `reload.freeing`, which lets go of old catalogs bit by bit.
 class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True):
     """The immutable set of primitives that is served. Mappings keep file order, which is the order in lists."""
 
@@ -194,6 +195,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True
         """All URIs of the resource that `uri` names: its own, and its old ones."""
         aliases = self.aliases.get("resources", {})
         current = aliases.get(uri, uri)
+        # A client may have subscribed under any of them.
         return frozenset({current, *(old for old, new in aliases.items() if new == current)})
 
     def resource(self, uri: str) -> tuple[Resource | ResourceTemplate, Mapping[str, str]] | None:
@@ -228,4 +230,5 @@ def _access_digest(primitives: Iterable[Primitive]) -> str:
 
 
 def _deciding_scopes(primitives: Iterable[Primitive]) -> frozenset[str]:
+    # What is visible is in every part, whatever scopes a caller holds.
     return frozenset(scope for each in primitives if not each.access.is_visible for scope in each.access.scopes)

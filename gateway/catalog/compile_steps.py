@@ -98,6 +98,7 @@ class Steps:
         return forgotten
 
     def _is_current(self, step: Step, objects: tuple[object, ...], values: tuple[object, ...]) -> bool:
+        # By identity: a load takes the models of unchanged entries over from the load before.
         are_same = all(now is before for now, before in zip(objects, step.objects, strict=True))
         return are_same and step.values == values and (step.facts is None or self._facts.still_hold(step.facts))
 

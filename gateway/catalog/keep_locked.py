@@ -24,6 +24,7 @@ def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionD
         return catalog
     primitives = [*catalog.primitives(), *(each for each in served.primitives() if (each.kind, each.name) in kept)]
     order = _order(document)
+    # Files of skills and pages of tools are in no section, and stay behind the others.
     primitives.sort(key=lambda each: order.get(_name(each), len(order)))
     return replace(
         catalog.with_primitives(primitives),

@@ -70,6 +70,7 @@ class CatalogStore:
         Its generation becomes the current one's successor, whatever else was swapped while it was compiled; then what
         was prepared is prepared anew.
         """
+        # It was prepared in a thread: meanwhile another swap, or a plugin that switched something off, may have come.
         if prepared is None or prepared.whole is not catalog or prepared.old is not self._current:
             prepared = self.prepare(catalog)
         self._whole, self._disabled = catalog, prepared.disabled
@@ -125,6 +126,7 @@ class CatalogStore:
             self.announce()
 
     def _serve(self, catalog: Catalog) -> None:
+        # Each swap has its own, and a greater one: `CallerParts` keeps parts by it.
         generation = self._current.generation + 1
         self._current = catalog if catalog.generation == generation else replace(catalog, generation=generation)
 

@@ -83,8 +83,10 @@ class Tombstones:
                 name,
                 Tombstone(
                     at=self._clock(),
+                    # Where only an alias is gone, its primitive is there as before.
                     now_called=key if key in after else successors.get(key),
                     matcher=primitive.matcher if isinstance(primitive, ResourceTemplate) else None,
+                    # A visible one was on everybody's list, so that it is no secret that it is gone.
                     scopes=frozenset() if primitive.access.is_visible else primitive.access.scopes,
                     tags=primitive.tags,
                 ),

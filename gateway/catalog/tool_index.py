@@ -49,6 +49,7 @@ class ToolIndex:
 
     def _rarity(self, term: str) -> float:
         holders = self._holders[term]
+        # The 1 keeps it above zero: a word that more than half of the tools have would otherwise count against them.
         return log(1 + (len(self._counts) - holders + 0.5) / (holders + 0.5))
 
 

@@ -55,6 +55,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         if not self.validates:
             return arguments
         prepared: JsonObject = self.defaults.fill(arguments)
+        # What fits is not coerced: the text "1" stays a text where one is wanted.
         if not self.validator.is_valid(prepared):
             prepared = self._coerced(prepared)
         if self.confinements:
@@ -243,6 +244,7 @@ def _inputs_of(schema: JsonObject, *, has_files: bool) -> Inputs:
         always_given=frozenset(
             name
             for name, member in schemas.items()
+            # A `required` that is no list is reported already, and nothing should follow from it.
             if "default" in member or (name in required if isinstance(required, list) else required is not None)
         ),
         is_open=schema.get("additionalProperties") is not False or bool(schema.get("patternProperties")),

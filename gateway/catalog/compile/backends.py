@@ -42,6 +42,7 @@ def signature_of(config: PythonCall | None, *, problems: Problems, context: Comp
     """Find the function that `python:` names; None without one, or where it cannot be had, which is then reported."""
     if config is None:
         return None
+    # The module may be in the directory that is missing, which has been reported.
     if not context.has_all_plugins and not context.plugins.contains(config.call):
         return None
     return context.plugins.signature(config.call, problems.at("call"))
@@ -170,6 +171,7 @@ def _sql(given: _Definition) -> Executor:
 def _python(given: _Definition) -> Executor:
     assert given.config.python is not None  # noqa: S101
     assert given.signature is not None  # noqa: S101 - a definition without its function is not compiled
+    # Imported while compiling: later the import of the HTTP client would hold up the event loop.
     if given.signature.is_async and given.signature.context_parameter is not None:  # it may use `Context.http`
         given.context.services.http.prepare()
     return compile_python(
@@ -239,6 +241,7 @@ class _WrittenBytes(msgspec.Struct, frozen=True):
 def _upstream(given: _Definition) -> Executor:
     relayed = relayed_of(given.config)
     assert relayed is not None  # noqa: S101
+    # What the other server does with each of them is not known.
     given.scope.use_all()
     return relayed.executor
 

@@ -47,6 +47,7 @@ def common_fields(
         timeout=_timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
         concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
         ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or ASK_TIMEOUT,
+        # Not by `or`: a queue of 0 is one, too.
         queue=next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
         rate_limit=defaults.rate_limit if config.rate_limit is None else config.rate_limit,
     )

@@ -72,6 +72,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     Raises:
         ConfigError: there are errors; it has every problem, the loader's too, in the order of the files.
     """
+    # Tokens that the daemon has obtained from other services stand in no file, and are secrets all the same.
     loaded = replace(loaded, redactor=loaded.redactor.with_obtained(services.outbound_tokens.secrets))
     problems = loaded.start_problems()
     dependencies = dependencies or FileDependencies()
@@ -114,6 +115,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         check(loaded, problems)
     for name, connection in document.connections.items():
         place = problems.at("connections", name)
+        # A certificate or key that is renewed is a reason to reload.
         context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
         context.dependencies.files.update(import_lean(_OUTBOUND_AUTH).key_file_of(connection.auth, place.at("auth")))
     compiled = compiling.compile(environ=environ, excluded=excluded, skills=skills)
@@ -130,6 +132,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
             refused.pop()
         raise ConfigError(_in_file_order(problems, loaded))
     compiled = compiled.without(compiling.unsound())
+    # What a reference means may be among those left out.
     if compiled.has_all_resources:
         warn_of_dangling_references(document, served=compiled.uris, problems=problems)
     lint(
@@ -256,6 +259,7 @@ def _untaken(
     templates: Sequence[ResourceTemplate], loaded: LoadedConfig, *, problems: Problems
 ) -> Sequence[ResourceTemplate]:
     """The templates without those of other servers that the file has, too, which are reported."""
+    # Reversed, so that the first of several alike stays.
     paths = {each.uri_template: ("resources", each.name) for each in reversed(templates)}
     own = {template: path for template, path in paths.items() if path not in loaded.origins}
     untaken: list[ResourceTemplate] = []

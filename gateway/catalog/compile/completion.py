@@ -142,6 +142,7 @@ async def _queried(query: "SqlExecutor", invocation: Invocation) -> Iterable[str
 async def _listed(globs: Globs, threads: DaemonThreadPool, invocation: Invocation) -> Iterable[str]:
     look = partial(globs.listing, at_most=_MAX_FILES)
     listing = await run_in_thread(look, what="Listing the directory", call=invocation, threads=threads)
+    # A name with bytes that are no UTF-8 has no text that would lead to it again.
     return (found.path for found in listing.files if displayed(found.path) == found.path)
 
 

@@ -73,7 +73,9 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
             url = _for_asyncpg(url)
             backend = "postgresql"
         dialect = url.get_dialect()
+        # Now rather than at the first connection: a driver that is missing is a mistake of the file.
         dialect.import_dbapi()
+    # SQLAlchemy lets a port that is no number out as a plain ValueError.
     except (ArgumentError, ValueError):
         place.error("is not a URL of a database; expected one such as postgresql://app@db/shop")
         return None
@@ -90,6 +92,7 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
         if url.password is not None:
             problems.at("password").error("the URL has a password too; only one can be given")
         url = url.set(password=config.password)
+    # By default SQLAlchemy writes *** for the password, and this URL is what connects.
     return DatabaseProfile(name=name, dialect=backend, url=url.render_as_string(hide_password=False), size=config.pool)
 
 

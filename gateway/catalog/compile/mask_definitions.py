@@ -42,4 +42,5 @@ def _masked(primitive: P, *, redactor: Redactor, problems: Problems) -> P:
         problems.error("its name or URI holds what is a secret elsewhere in the file, and clients see these")
     else:
         problems.warning(_ADVICE)
+    # The digest was of what clients no longer see.
     return replace(primitive, definition=masked, digest=b"")

@@ -45,6 +45,7 @@ from gateway.language.uris.matcher import compile_matcher
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
 """Lower case throughout: clients write a scheme in lower case, whatever was listed (RFC 3986 §6.2.2.1)."""
 
+# MCP 2026-07-28 server/resources "Common URI Schemes": a client may fetch https:// without asking the server.
 _WEB_SCHEMES: Final = frozenset(
     {"about", "blob", "data", "file", "filesystem", "ftp", "http", "https", "javascript", "mailto", "urn", "ws", "wss"}
 )
@@ -187,6 +188,7 @@ def _compile_files(
             problems.at("files").warning(f"`{name_of}` is not served: its name has a backslash, a separator elsewhere")
     common = resource_fields(name, config, context=context)
     scope = Scope(inputs=Inputs(schemas={prefix.variable: _TEXT}), problems=problems)
+    # A name with bytes that are no UTF-8 has no text that would lead to it again.
     paths = FixedValues(tuple(found.path for found in listed if wire_definitions.displayed(found.path) == found.path))
     requested = RequestedFile(files, prefix.variable)
     template = ResourceTemplate(

@@ -61,6 +61,7 @@ def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext
             executor=ListedFile(served, file.path, file.digest if is_pinned else None),
             version=file.digest,
             definition=definitions[file.path],
+            # With the content: SEP-2640 has no notification of skills, so that each save is a change of the list.
             digest=content_digest(definitions[file.path], file.digest),
             skill=skill if file.path == SKILL_FILE else None,
             **common,

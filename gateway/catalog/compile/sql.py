@@ -48,6 +48,7 @@ def check_bound(executor: SqlExecutor, scope: Scope, *, at: Callable[[str], tupl
         return
     for name in scope.inputs.schemas:
         if name not in names:
+            # So that it is not reported as unused, too.
             scope.used.add(name)
             scope.problems.at(*at(name)).error(f"no query uses `{name}`; bind it as `:{name}`, or take it out")
 

@@ -127,6 +127,7 @@ def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> No
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
     """Merge the tool's own `output`, then its function's return annotation, then the file's defaults."""
     if config.content is not None:
+        # The file's defaults are meant for what backends return: shaping fixed content has no effect, or fails.
         defaults = Output().model_copy(update={name: getattr(defaults, name) for name in OF_FIXED_CONTENT})
     said = (
         {} if config.output is None else {name: getattr(config.output, name) for name in config.output.model_fields_set}
@@ -176,6 +177,7 @@ def _task_rules(config: models.Tool, *, defaults: TaskDefaults, problems: Proble
     return TaskRules(
         is_required=task.mode == "required",
         asks_before=task.ask == "before",
+        # A required one cannot be answered in any other way, so that there is nothing to wait for.
         after=task.after.total_seconds() if task.mode == "optional" else 0,
         ttl_ms=(task.ttl or defaults.ttl) // _MILLISECOND,
         poll_ms=task.poll // _MILLISECOND,

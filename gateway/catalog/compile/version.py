@@ -52,6 +52,7 @@ def _plain(value: object) -> Json:
     """The values that a model was given; the `repr` of what JSON has not, such as text with half a surrogate pair."""
     if not isinstance(value, Model):
         return repr(value)
+    # A set of texts has another order in each process, which a digest must not have.
     names = sorted(value.model_fields_set & _deciding_fields(type(value)))
     return type(value).__name__, [(name, getattr(value, name)) for name in names]
 

@@ -208,4 +208,5 @@ def _compiled(
     config = definitions.Tool.model_validate(definition)
     tool = compile_tool(name, config, problems=problems, context=context)
     assert tool is not None  # noqa: S101 - only a function can be missing
+    # Whoever calls it has been let into the view, and it finds only what that caller may see.
     return replace(tool, executor=executor, access=EVERYBODY)

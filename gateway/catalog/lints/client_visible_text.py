@@ -69,6 +69,7 @@ def _derived(definition: Mapping[str, Json], path: DocumentPath, *, said: Iterab
     for key in ("description", "inputSchema", "outputSchema", "arguments"):
         if key not in said:
             _add(texts, definition.get(key), path, Use.DESCRIPTION)
+    # All at `python`: where they stand in the plugin's code is not known.
     return [(path, text, use) for _, text, use in texts]
 
 

@@ -47,6 +47,7 @@ def mixed_scripts(name: str) -> str | None:
     """Name the letter that is not of the script in which a name begins, if they look alike; None if there is none."""
     if name.isascii():
         return None
+    # Each word by itself: a name may have words of several scripts.
     for word in re.findall(r"\w+", name):
         scripts = [(letter, _script(letter)) for letter in word]
         known = [(letter, script) for letter, script in scripts if script in _OVERLAP]

@@ -44,6 +44,7 @@ def _is_at_home(text: str, index: int) -> bool:
         return bool(before) and _has_variants(before)
     if character in {_JOINER, _NON_JOINER}:
         return _joins(before) and _joins(after)
+    # Marks of direction are of use beside text that runs from right to left, and only there.
     if character in {_LEFT_TO_RIGHT, _RIGHT_TO_LEFT, _ARABIC}:
         return any(each.isalpha() and unicodedata.bidirectional(each) in {"R", "AL"} for each in text)
     return False

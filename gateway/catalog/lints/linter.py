@@ -231,6 +231,7 @@ def _own_files(shell: Shell) -> Iterator[str]:
         *(item for item in shell.command or () if isinstance(item, str)),
         *(shell.interpreter if shell.script else ()),
     ]
+    # What a template becomes is known at a call only.
     yield from (word for word in words if ("/" in word or "." in word) and not word.startswith("-") and "{" not in word)
 
 

@@ -76,6 +76,7 @@ def _pin(
     parts = {"definition": loaded.sources.digest(name)}
     for section, entry in dict.fromkeys(entries_named_by(config)):
         part, written = section.removesuffix("s"), entry_digest(section, entry)
+        # A definition may name several entries of a section, which are one part of it.
         parts[part] = written if part not in parts else digest_of_json([parts[part], written])
     queries = [query.query_file for query in models_in(config, SqlCompletion) if query.query_file is not None]
     if queries:

@@ -45,6 +45,7 @@ async def run_hook(
 
 
 async def _run_on_loop(hook: Callable[[], Any], *, threads: DaemonThreadPool, deadline: float) -> BaseException | None:
+    # SystemExit, too: let out of a task it would end the event loop.
     async def error_of() -> BaseException | None:
         try:
             await hook()
@@ -54,6 +55,7 @@ async def _run_on_loop(hook: Callable[[], Any], *, threads: DaemonThreadPool, de
 
     task = asyncio.create_task(error_of(), name="plugin hook")
     try:
+        # `wait`, which does not wait for a cancellation: a hook that swallows it must not hold up a reload.
         await asyncio.wait({task}, timeout=deadline - asyncio.get_running_loop().time())
         if not task.done():
             raise TimeoutError

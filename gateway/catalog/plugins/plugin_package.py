@@ -49,6 +49,7 @@ class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def imported(self) -> list[ModuleType]:
         """The modules imported so far, in the order in which that was begun."""
+        # A copy: other threads may import meanwhile.
         return [module for name, module in tuple(sys.modules.items()) if _belongs(name, self.name)]
 
     def forget(self, *, but: Sequence[str] = ()) -> None:
@@ -147,5 +148,6 @@ def _below(directory: Path, *, depth: int) -> Iterator[Path]:
     for path in sorted(directory.iterdir()):
         if path.suffix == ".py" and path.stem.isidentifier() and path.is_file():
             yield path
+        # Links are followed, so that the depth ends one that leads back.
         elif path.name.isidentifier() and path.name != "__pycache__" and depth > 0 and path.is_dir():
             yield from _below(path, depth=depth - 1)

@@ -48,6 +48,7 @@ class Plugins:
         `problems` is the view of `plugins:`.
         """
         if self._finder not in sys.meta_path:
+            # Asked first for every import of the process, and it finds only names that begin with `PREFIX`.
             sys.meta_path.insert(0, self._finder)
         places = [problems.at(index) for index in range(len(directories))]
         paths = [Path(place.directory, each).absolute() for place, each in zip(places, directories, strict=True)]
@@ -60,6 +61,7 @@ class Plugins:
             except OSError as error:
                 place.error(f"cannot be read: {error.strerror or error}")
         for package in packages:
+            # The same content has the same name, and what was imported of it stays.
             self._finder.packages.setdefault(package.name, package)
         self._opened = _Generation(packages=tuple(packages), import_seconds=self._import_seconds)
         return paths
@@ -191,6 +193,7 @@ def _file_digest(module: str) -> str:
     """The digest of a module's file, as far as it can be found without importing anything."""
     top, _, rest = module.partition(".")
     try:
+        # For a dotted name it would import the packages around that.
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return ""
@@ -225,6 +228,7 @@ class _Generation(msgspec.Struct, kw_only=True):
             try:
                 self._holders[module] = self._find(module)
             except NoSuchModuleError:
+                # Not remembered: each reference to it is a mistake of its own.
                 problems.error(f"there is no plugin {module}{self._meant(module, problems.directory)}")
                 return None
             except ImportFailedError as error:
@@ -252,6 +256,7 @@ class _Generation(msgspec.Struct, kw_only=True):
         return import_bounded(module, seconds=self.import_seconds)
 
     def _import_from(self, package: PluginPackage, module: str) -> ModuleType:
+        # Of a failed import nothing may be found half done; what other references imported before stays.
         before = tuple(sys.modules)
         try:
             return import_bounded(package.qualified(module), seconds=self.import_seconds, beneath=package.directory)

@@ -108,4 +108,5 @@ def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Pat
 def _skill_at(match: Path) -> Path | None:
     """The directory of a skill that a match stands for: itself, or that of the SKILL.md that it is."""
     directory = match.parent if match.name == SKILL_FILE and not is_directory(match) else match
+    # A link that leads nowhere counts: reading it says what is wrong with it.
     return directory if os.path.lexists(directory / SKILL_FILE) else None

@@ -57,6 +57,7 @@ def read_skill_file(source: SourceFile, *, directory: str) -> SkillFile:
         return SkillFile(diagnostics=(Diagnostic(message=message, place=start),))
     if not front.is_closed:
         return SkillFile(diagnostics=(Diagnostic(message=UNCLOSED, place=start),))
+    # YAML 1.2 has no merge keys: hosts read `<<` as a key like others.
     composed = compose(source, front.text, first_line=1, has_merge_keys=False)
     found = [*composed.diagnostics]
     head = composed.root
@@ -121,10 +122,12 @@ def _outward_links(source: SourceFile, *, start: int) -> Iterator[Diagnostic]:
     first = source.text.count("\n", 0, start)
     fence = ""
     for number, line in enumerate(source.text[start:].split("\n"), first + 1):
+        # CommonMark §4.5: as many of the same character, at least, close a block of code.
         if (mark := _FENCE.match(line)) and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
         if fence or mark:
             continue
+        # As many spaces, so that columns stay right.
         text = _CODE.sub(lambda code: " " * len(code[0]), line)
         for pattern in (_INLINE, _DEFINITION):
             for link in pattern.finditer(text):

@@ -63,6 +63,7 @@ def read_skill(directory: str, *, holds_secret: Callable[[bytes], bool]) -> Skil
     """Read the skill in a directory, which has a SKILL.md."""
     globs = compile_globs(directory, ["**"])
     snapshot = _read_once(globs, holds_secret)
+    # Bounded, since a file may be written without end: the watch sees the next write, and reads again.
     for _ in range(_ATTEMPTS - 1):
         if snapshot.has_errors or _is_current(snapshot):
             break
@@ -71,6 +72,7 @@ def read_skill(directory: str, *, holds_secret: Callable[[bytes], bool]) -> Skil
 
 
 def _is_current(snapshot: SkillSnapshot) -> bool:
+    # One more than may be there, so that one which came meanwhile shows.
     listing = snapshot.globs.listing(at_most=MAX_FILES + 1)
     return [(each.path, each.facts) for each in _served(listing)] == [
         (each.path, each.facts) for each in snapshot.files

@@ -198,6 +198,12 @@ def test_errors_of_a_huge_value_cost_little(bad: list[Json]) -> None:
     assert time.process_time() - begun < 10
 
 
+def test_a_member_of_a_huge_value_that_is_given_is_not_called_missing() -> None:
+    schema = {"required": ["late", "absent"], "properties": {"bad": {"type": "integer"}}}
+    huge = {"bad": "x", **{f"m{index}": list(range(60)) for index in range(20)}, "late": 1}
+    assert sorted(said(schema, huge)) == ["/absent is required, and missing", '/bad must be an integer, was "x"']
+
+
 KEYWORDS = st.fixed_dictionaries(
     {},
     optional={

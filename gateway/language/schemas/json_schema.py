@@ -99,9 +99,14 @@ class Validator:
     def _errors_of_large(self, instance: Json, *, noun: str) -> list[SchemaError]:
         cut: set[Path] = set()
         depth = min(_KEPT_DEPTH, self._cost.worded_depth or _KEPT_DEPTH)
-        described = self._described(_cut_down(instance, (), cut, depth), noun=noun)
-        # Errors at a place that was cut may come from the cut: a list too short, a member that is missing.
-        errors = list(islice((error for error in described if error.path not in cut), MAX_ERRORS))
+        kept = _cut_down(instance, (), cut, depth)
+
+        def is_of_the_cut(path: Path) -> bool:
+            # A list that is too short now, or a member that is missing now.
+            return path in cut or (_has(instance, path) and not _has(kept, path))
+
+        described = self._described(kept, noun=noun)
+        errors = list(islice((error for error in described if not is_of_the_cut(error.path)), MAX_ERRORS))
         return errors or [SchemaError(path=(), message="does not fit the schema, and is too large to say where")]
 
 
@@ -222,3 +227,12 @@ def _cut_down(value: Json, path: Path, cut: set[Path], depth: int) -> Json:
     if isinstance(value, dict):
         return {name: _cut_down(value[name], (*path, name), cut, depth) for name in islice(value, kept)}
     return [_cut_down(item, (*path, index), cut, depth) for index, item in enumerate(value[:kept])]
+
+
+def _has(value: Json, path: Path) -> bool:
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return False
+    return True

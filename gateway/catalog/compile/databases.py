@@ -73,7 +73,7 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
             url = _for_asyncpg(url)
             backend = "postgresql"
         dialect = url.get_dialect()
-        # Now rather than at the first connection: a driver that is missing is a mistake of the file.
+        # Now rather than at the first connection: a driver that is missing is an error in the file.
         dialect.import_dbapi()
     # SQLAlchemy lets a port that is no number out as a plain ValueError.
     except (ArgumentError, ValueError):

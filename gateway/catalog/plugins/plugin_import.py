@@ -41,7 +41,7 @@ def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) ->
     if not outcome:
         raise ImportFailedError(f"was not done after {seconds:g} s")
     match outcome[0]:
-        # Another module that is missing is a mistake within the plugin.
+        # Another module that is missing is an error within the plugin.
         case ModuleNotFoundError(name=missing) if missing and (name == missing or name.startswith(f"{missing}.")):
             raise NoSuchModuleError
         case BaseException() as error:

@@ -228,7 +228,7 @@ class _Generation(msgspec.Struct, kw_only=True):
             try:
                 self._holders[module] = self._find(module)
             except NoSuchModuleError:
-                # Not remembered: each reference to it is a mistake of its own.
+                # Not remembered: each reference to it is a problem of its own.
                 problems.error(f"there is no plugin {module}{self._meant(module, problems.directory)}")
                 return None
             except ImportFailedError as error:

@@ -16,6 +16,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models.definition_keys import Access, Definition
 from gateway.config.models.definitions import Resource, Tool, ToolAnnotations
 from gateway.config.models.document import Document
+from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.config.models.openapi import OpenApi, OperationOverride
 from gateway.config.reading.entries import content_key
 from gateway.config.reading.source_map import LeftOutOperation
@@ -243,7 +244,8 @@ class _Making:
             overrides = self._written.get("override")
             override = overrides.get(made.override) if isinstance(overrides, Mapping) else None
         shared = {key: self._written[key] for key in ("access", "tags", *_SHARED_KEYS) if key in self._written}
-        return path, [orjson.loads(orjson.dumps(made.data)), override, shared]
+        data = orjson.dumps(made.data, default=_uninterpolated, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
+        return path, [orjson.loads(data), override, shared]
 
     def _left_out(self, left_out: Iterable[SkippedOperation]) -> Iterable[LeftOutOperation]:
         located = 0
@@ -257,6 +259,11 @@ class _Making:
 
 
 _NO_OVERRIDE: Final = OperationOverride()
+
+
+def _uninterpolated(text: str) -> str:
+    """A text of the override without what was filled in: a lock holds no secret, and is the same for a rotated one."""
+    return "".join("${}" if isinstance(part, Interpolation) else part for part in parts_of(text))
 
 
 def _shown(location: Location) -> str:

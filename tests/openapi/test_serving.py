@@ -305,3 +305,20 @@ async def test_the_lock_pins_what_a_document_yields(tmp_path: Path) -> None:
     changed["paths"]["/a"]["get"]["summary"] = "Something else."
     path.write_bytes(orjson.dumps(changed))
     assert [str(each) for each in compare_lock(settings).differences]
+
+
+def test_a_rotated_secret_of_an_override_is_no_other_definition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters = [{"name": "key", "in": "query", "schema": TEXT}]
+    given = document({"/a": {"get": operation(operationId="a", parameters=parameters)}})
+    (tmp_path / "shop.openapi.json").write_bytes(orjson.dumps(given))
+    config = written_config(tmp_path, override={"a": {"set": {"key": "${env:SHOP_KEY}"}}})
+    digests = []
+    for secret in ("first-secret-of-the-shop", "second-secret-of-the-shop"):
+        monkeypatch.setenv("SHOP_KEY", secret)
+        loaded = load_definitions(config, [OpenApiSource()])
+        assert loaded.document.tools["shop_a"].http is not None
+        assert secret not in str(loaded.sources.written(("tools", "shop_a")))
+        digests.append(loaded.sources.digest(("tools", "shop_a")))
+    assert digests[0] == digests[1]

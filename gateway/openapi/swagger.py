@@ -121,7 +121,7 @@ def _parameter(parameter: Json) -> dict[str, Json]:
     made["schema"] = {key: given[key] for key in _SCHEMA_KEYS if key in given}
     if given.get("type") == "array":
         made |= _collection(given)
-        # In a path or a header field, OpenAPI 3 has no other style for lists than commas.
+        # OpenAPI 3 puts no spaces and no pipes between the items of a path or header parameter.
         if given.get("in") != "query":
             made.pop("style", None)
             made["explode"] = False

@@ -46,7 +46,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "executors": LEAVES | {"config", "language", "telemetry", "access"},
     "openapi": LEAVES | {"config", "language", "executors", "access"},
     "catalog": LEAVES | {"config", "language", "executors", "wire"},
-    "upstreams": LEAVES | {"config", "language", "executors", "catalog", "access", "telemetry", "wire"},
+    "upstreams": LEAVES | {"config", "language", "executors", "catalog", "access", "state", "telemetry", "wire"},
     "tasks": LEAVES | {"config", "access", "state"},
     "audit": LEAVES | {"config", "access", "tasks", "telemetry", "wire"},
     "protocol": LEAVES

@@ -93,6 +93,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
         documents=state.documents,
         updated=lambda uri: _resource_updated(components, uri),
         waits_for_first_lists=serves_one_request,
+        mailbox=None if state.replica is None else state.replica.mailbox,
     )
     stack.push_async_callback(upstreams.close)
     documents = openapi_documents(services=services, documents=state.documents)

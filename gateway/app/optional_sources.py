@@ -18,6 +18,7 @@ from gateway.lean_imports import import_lean
 
 if TYPE_CHECKING:
     from gateway.openapi.source import OpenApiSource
+    from gateway.state.mailbox import Mailbox
     from gateway.upstreams.server import UpstreamServer
     from gateway.upstreams.source import UpstreamSource
 
@@ -84,6 +85,7 @@ class Upstreams(OptionalSource["UpstreamSource"]):
         documents: DocumentStore | None,
         updated: Callable[[str], None],
         waits_for_first_lists: bool,
+        mailbox: "Mailbox | None",
     ) -> None:
         """Make nothing yet; `waits_for_first_lists`: see `UpstreamSource`, where it is a time."""
 
@@ -96,6 +98,7 @@ class Upstreams(OptionalSource["UpstreamSource"]):
                 updated=updated,
                 first_lists_seconds=seconds,
                 is_at_start=is_at_start,
+                mailbox=mailbox,
             )
             return made
 

@@ -29,3 +29,7 @@ class NoCredentialsError(UpstreamError):
 
 class RefusedCredentialsError(UnreachableError):
     """The upstream wants other credentials (HTTP 401 or 403)."""
+
+
+class CallGoneError(UpstreamError):
+    """A call that waited for its client's answer has ended, or is being answered already."""

@@ -16,10 +16,11 @@ from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome, Relayed
 from gateway.json_types import ABSENT, Json, JsonObject
-from gateway.upstreams.bridge import ParkedCalls, Send, bridged
+from gateway.upstreams.bridge import Send, bridged
 from gateway.upstreams.client.caller import Caller
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.invocation_caller import InvocationCaller
+from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.uris import PrefixedUris
 from gateway.wire import meta

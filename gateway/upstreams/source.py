@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
@@ -20,14 +20,17 @@ from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.upstreams.bridge import ParkedCalls
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of
+from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.relay import Relay, origin_of
 from gateway.upstreams.server import UpstreamServer, server_digest
 from gateway.upstreams.server_lists import RememberedLists, ServerLists
 from gateway.upstreams.spec import compile_spec
 from gateway.upstreams.uris import PrefixedUris
+
+if TYPE_CHECKING:
+    from gateway.state.mailbox import Mailbox
 
 log: Final = structlog.get_logger(__name__)
 
@@ -38,7 +41,7 @@ FIRST_LISTS_SECONDS: Final = 5.0
 class UpstreamSource:
     """All upstreams of the file. Implements `DefinitionSource`, and the `Servers` of relays."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of
         self,
         *,
         services: Services,
@@ -46,6 +49,7 @@ class UpstreamSource:
         updated: Callable[[str], None] = lambda _: None,
         first_lists_seconds: float | None = FIRST_LISTS_SECONDS,
         is_at_start: bool = True,
+        mailbox: "Mailbox | None" = None,
     ) -> None:
         """Follow nothing yet.
 
@@ -55,6 +59,7 @@ class UpstreamSource:
             updated: called with the URI, as it is here, of a resource that an upstream says was updated.
             first_lists_seconds: the longest wait for first lists; None: the `connect_timeout` of each upstream.
             is_at_start: whether the first lists are waited for: those that come after a start are announced.
+            mailbox: the way to other replicas, if there are any.
         """
         self._services: Final = services
         self._documents: Final = documents
@@ -65,7 +70,7 @@ class UpstreamSource:
         """What was made last of the lists of each, used by the thread that loads."""
         self._is_at_start = is_at_start
         self._closing: Final = BackgroundTasks()
-        self.parked: Final = ParkedCalls()
+        self.parked: Final = ParkedCalls(mailbox)
 
     def pool(self, name: str) -> SessionPool | None:
         server = self._servers.get(name)

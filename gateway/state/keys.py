@@ -31,7 +31,8 @@ class SigningKeys:
         """Hold keys, of which there is one at least, and look for newer ones in the file that they came from."""
         self._keys = tuple(keys)
         self._file: Final = file
-        self._stamp = None if file is None else _stamp(file)
+        # Of none yet, so that the first look reads the file: it may have changed since it was read.
+        self._stamp: tuple[int, ...] | None = None
         self._looked_at = time.monotonic()
 
     def __call__(self) -> tuple[bytes, ...]:

@@ -56,6 +56,15 @@ def test_a_file_that_is_swapped_is_read_again(tmp_path: Path, monkeypatch: pytes
     assert keys() == (NEW, OLD)
 
 
+def test_a_file_that_was_swapped_right_after_it_was_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
+    file = tmp_path / "keys"
+    file.write_bytes(NEW)
+    assert SigningKeys([OLD], file=file)() == (NEW,)
+
+
 def test_a_key_that_can_be_guessed_is_said_when_it_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,7 +91,6 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     upstreams = Upstreams(
         services=services,
         documents=state.documents,
-        updated=lambda uri: _resource_updated(components, uri),
         waits_for_first_lists=serves_one_request,
         mailbox=None if state.replica is None else state.replica.mailbox,
     )
@@ -148,6 +147,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     if isinstance(task_store, RedisTaskStore):
         told = dispatcher.task_notifications.task_changed
         await stack.enter_async_context(Leases(dispatcher.tasks.runner, task_store, told=told))
+    upstreams.updated = lambda uri: _resource_updated(components, uri)
     dispatcher.notifier.watch_changed = lambda: _watch_upstreams(components)
     dispatcher.notifier.roots_changed = upstreams.roots_changed
     dispatcher.notifier.session_ended = upstreams.session_ended

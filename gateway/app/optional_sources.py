@@ -83,11 +83,12 @@ class Upstreams(OptionalSource["UpstreamSource"]):
         *,
         services: Services,
         documents: DocumentStore | None,
-        updated: Callable[[str], None],
         waits_for_first_lists: bool,
         mailbox: "Mailbox | None",
     ) -> None:
         """Make nothing yet; `waits_for_first_lists`: see `UpstreamSource`, where it is a time."""
+        self.updated: Callable[[str], None] = lambda _: None
+        """Called with the URI of a resource that was updated; set once there is somebody to be told."""
 
         def make(*, is_at_start: bool) -> "UpstreamSource":
             room = import_lean(_UPSTREAMS)
@@ -95,7 +96,7 @@ class Upstreams(OptionalSource["UpstreamSource"]):
             made: UpstreamSource = room.UpstreamSource(
                 services=services,
                 documents=documents,
-                updated=updated,
+                updated=self._resource_updated,
                 first_lists_seconds=seconds,
                 is_at_start=is_at_start,
                 mailbox=mailbox,
@@ -111,6 +112,9 @@ class Upstreams(OptionalSource["UpstreamSource"]):
     @property
     def unready(self) -> list[str]:
         return [] if self.made is None else self.made.unready
+
+    def _resource_updated(self, uri: str) -> None:
+        self.updated(uri)
 
     def origin_of(self, catalog: Catalog, uri: str) -> tuple[str, str] | None:
         return None if self.made is None else self.made.origin_of(catalog, uri)

@@ -11,11 +11,13 @@ from typing import Final
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.json_types import Json, JsonObject
 from gateway.transports.memory import MemoryClient
+from tests import local_server
 from tests.e2e.daemon import serving
 
 ODD: Final = Path(__file__).parent / "testdata" / "odd_server.py"
@@ -172,6 +174,38 @@ async def test_ids_of_other_types_in_notifications_cost_neither_the_call_nor_the
             assert first.startswith("did mutter")
             assert await said(client, "odd_mutter") == first
         assert running.status()["upstreams"]["odd"]["restarts"] == 0
+
+
+async def test_an_update_that_comes_before_anybody_can_be_told_costs_nothing(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("hasty"))) as running:
+        await until_listed(running, "odd_work")
+        assert (await said(running.memory_client(), "odd_work")).startswith("did work")
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "reason"),
+    [
+        ("http", {"status": 307, "headers": {"Location": "http://["}}, "redirects to what is no URL"),
+        (
+            "sse",
+            {"text": "event: endpoint\ndata: http://[\n\n", "content_type": "text/event-stream"},
+            "names an endpoint that is no URL",
+        ),
+    ],
+)
+async def test_an_address_that_is_no_url_is_named(
+    tmp_path: Path, kind: str, answer: dict[str, Json], reason: str
+) -> None:
+    async def answered(_request: web.Request) -> web.Response:
+        return web.Response(**answer)
+
+    application = web.Application()
+    application.router.add_route("*", "/mcp", answered)
+    async with local_server.listening(application) as port:
+        entry = f"url: 'http://127.0.0.1:{port}/mcp', allow_private: true, type: {kind}"
+        settings = {"config": config(tmp_path, web=entry), "log_level": "error", "no_watch": True}
+        async with Gateway(read_settings(settings), serves_one_request=True) as running:
+            assert reason in running.status()["upstreams"]["web"]["reason"]
 
 
 async def test_a_first_connect_that_fails_is_tried_again_and_what_comes_of_it_is_announced(tmp_path: Path) -> None:

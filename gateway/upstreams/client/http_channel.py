@@ -94,9 +94,12 @@ class HttpChannel:
         """The place where a redirect leads; what leads there once does so from now on.
 
         Raises:
-            NotMcpError: it is at another origin.
+            NotMcpError: it is no URL, or at another origin.
         """
-        target = url.join(URL(location))
+        try:
+            target = url.join(URL(location))
+        except ValueError as error:
+            raise NotMcpError(f"{url.raw_host} redirects to what is no URL") from error
         # The credentials of this server would go along.
         if origin_of(target) != origin_of(url):
             raise NotMcpError(f"{url.raw_host} redirects to another origin, {target.origin()}: write that as `url`")

@@ -93,7 +93,10 @@ class SseLink:
 
     def _endpoint(self, event: Event) -> None:
         """Note where to post: within the origin of the stream, lest credentials go elsewhere."""
-        url = self._channel.url.join(URL(event.data.decode(errors="replace")))
+        try:
+            url = self._channel.url.join(URL(event.data.decode(errors="replace")))
+        except ValueError as error:
+            raise NotMcpError("names an endpoint that is no URL") from error
         # Credentials are sent with each POST.
         if origin_of(url) != origin_of(self._channel.url):
             raise NotMcpError("names an endpoint at another origin")

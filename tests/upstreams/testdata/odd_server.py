@@ -76,6 +76,8 @@ def serve() -> None:
             ROOTS.append(message["method"])
         if message.get("method") == "notifications/initialized" and MODE == "choosy":
             say({"method": "notifications/tools/list_changed"})
+        if message.get("method") == "notifications/initialized" and MODE == "hasty":
+            say({"method": "notifications/resources/updated", "params": {"uri": "odd://any"}})
         if "id" not in message or "method" not in message:
             continue
         if message["method"] == "server/discover" and MODE == "mute":

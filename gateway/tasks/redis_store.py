@@ -117,6 +117,8 @@ end
 return found
 """
 )
+# HSET alone would make a key of a task that is over, and nothing would ever remove it.
+_WATCH: Final = Script.of("if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], ARGV[1], '') end")
 _EXPIRE: Final = Script.of(
     _COMMON
     + """
@@ -207,10 +209,7 @@ class RedisTaskStore:
         self._count(await self._store.run(_REMOVE, self._of(task_id), task_id))
 
     async def watch(self, task_id: str) -> None:
-        key = f"{self._task}{task_id}"
-        # HSET alone would make a key of a task that is over, and nothing would ever remove it.
-        if await self._store.command("EXISTS", key):
-            await self._store.command("HSET", key, self._own, "")
+        await self._store.run(_WATCH, [f"{self._task}{task_id}"], self._own)
 
     async def unfinished(self) -> Sequence[Task]:
         """None: those that no living replica runs are claimed, one after the other."""

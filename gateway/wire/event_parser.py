@@ -3,6 +3,7 @@
 Bounded: an event of more than `MAX_EVENT` bytes is an error, whoever sends it.
 """
 
+import codecs
 from collections.abc import Iterator
 from typing import Final
 
@@ -37,6 +38,7 @@ class EventParser:
         self._id: str | None = None
         self._retry: int | None = None
         self._after_cr = False
+        self._is_at_start = True
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """Yield the events that this piece completes.
@@ -45,6 +47,10 @@ class EventParser:
             EventTooLargeError: one is too large.
         """
         self._buffer += chunk
+        if self._is_at_start and not _is_cut_mark(self._buffer):
+            # WHATWG HTML, "Parsing an event stream": one byte order mark at the beginning is no part of the stream.
+            self._buffer = self._buffer.removeprefix(codecs.BOM_UTF8)
+            self._is_at_start = False
         while (line := self._next_line()) is not None:
             if line:
                 self._field(line)
@@ -91,6 +97,11 @@ class EventParser:
         is_empty = not self._data and id_ is None and retry is None
         self._data, self._size, self._name, self._id, self._retry = [], 0, "", None, None
         return None if is_empty else Event(data=data, name=name, id=id_, retry_ms=retry)
+
+
+def _is_cut_mark(beginning: bytearray) -> bool:
+    """Whether a byte order mark may go on in the next piece."""
+    return len(beginning) < len(codecs.BOM_UTF8) and codecs.BOM_UTF8.startswith(bytes(beginning))
 
 
 _LF: Final = 0x0A

@@ -1,0 +1,20 @@
+"""An event stream is read alike in whatever pieces it comes (WHATWG HTML, "Parsing an event stream")."""
+
+import pytest
+
+from gateway.wire.event_parser import Event, EventParser
+
+STREAM = b"\xef\xbb\xbfdata: one\r\n\r\nid: 2\ndata: \xef\xbb\xbftwo\n\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, len(STREAM)])
+def test_a_byte_order_mark_is_left_out_at_the_beginning_alone(size: int) -> None:
+    parser = EventParser()
+    pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
+    events = [event for piece in pieces for event in parser.feed(piece)]
+    assert events == [Event(data=b"one"), Event(data=b"\xef\xbb\xbftwo", id="2")]
+
+
+def test_a_stream_of_few_bytes_waits_for_no_byte_order_mark() -> None:
+    assert list(EventParser().feed(b"\xef\n\n")) == []
+    assert [event.retry_ms for event in EventParser().feed(b"retry:1\n\n")] == [1]

@@ -155,7 +155,7 @@ class Descendants:
         if os.getpid() == 1:
             return UNKNOWN
         candidates = self._candidates.setdefault(orphan, set(self._leaders))
-        candidates &= self._leaders.keys()
+        candidates.intersection_update(self._leaders)
         if len(candidates) > 1:
             return UNKNOWN
         return next(iter(candidates), ORPHAN)

@@ -20,7 +20,7 @@ from gateway.json_types import JsonObject
 from gateway.upstreams.failures import CallGoneError, UpstreamError
 from gateway.upstreams.invocation_caller import InvocationCaller
 from gateway.upstreams.parked_call import Asked, ParkedCall
-from gateway.upstreams.remote_call import KIND, RemoteCall, Retry, read_error, replica_of, written
+from gateway.upstreams.remote_call import KIND, RemoteCall, Retry, decode_error, encode_error, replica_of
 
 if TYPE_CHECKING:
     from gateway.state.mailbox import Mailbox
@@ -123,13 +123,13 @@ class ParkedCalls:
         is_parked = False
         try:
             async with asyncio.timeout(retry.seconds):
-                stage = await call.go_on(retry.answers if retry.error is None else read_error(retry.error))
+                stage = await call.go_on(retry.answers if retry.error is None else decode_error(retry.error))
             is_parked = isinstance(stage, Asked)
             said: JsonObject = {"asked": stage.questions} if isinstance(stage, Asked) else {"result": stage}
         except CallGoneError:
             return b""
         except RpcError as error:
-            said = {"error": written(error)}
+            said = {"error": encode_error(error)}
         except (ExecutionError, TimeoutError) as error:
             said = {"failure": str(error)}
         finally:

@@ -75,7 +75,7 @@ class RemoteCall:
         retry = Retry(
             call=self._id,
             answers={} if isinstance(answers, RpcError) else dict(answers),
-            error=written(answers) if isinstance(answers, RpcError) else None,
+            error=encode_error(answers) if isinstance(answers, RpcError) else None,
             seconds=seconds,
             park_seconds=self._park_seconds,
         )
@@ -87,7 +87,7 @@ class RemoteCall:
         if said is None:
             raise CallGoneError
         if "error" in said:
-            raise read_error(said["error"])
+            raise decode_error(said["error"])
         if "failure" in said:
             raise ExecutionError(said["failure"])
         result: JsonObject = said["result"]
@@ -119,9 +119,9 @@ def replica_of(call_id: str) -> str:
     return call_id.rpartition(".")[0]
 
 
-def written(error: RpcError) -> dict[str, Json]:
+def encode_error(error: RpcError) -> dict[str, Json]:
     return {"code": error.code, "message": error.message, "data": error.data}
 
 
-def read_error(written: Mapping[str, Json]) -> RpcError:
-    return RpcError(written["code"], written["message"], written["data"])
+def decode_error(fields: Mapping[str, Json]) -> RpcError:
+    return RpcError(fields["code"], fields["message"], fields["data"])

@@ -25,7 +25,7 @@ from gateway.executors.shell.file_paths import FilePaths
 from gateway.executors.shell.launcher import Launcher, compile_launcher
 from gateway.executors.shell.progress_lines import ProgressLines
 from gateway.executors.shell.scratch import Scratch, output_without_scratch, remove_folder, without_scratch
-from gateway.executors.shell.script import Script
+from gateway.executors.shell.script import ShellScript
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
@@ -43,7 +43,7 @@ _SHOWN: Final = 4000
 class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `shell:`."""
 
-    program: Argv | Script
+    program: Argv | ShellScript
     launcher: Launcher
     environment: Environment
     directory: str
@@ -88,7 +88,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             command = self._prepare(arguments, None, folder)
         finally:
             remove_folder(folder)
-        script = self.program.text if isinstance(self.program, Script) else None
+        script = self.program.text if isinstance(self.program, ShellScript) else None
         facts: dict[str, Json] = {
             "argv": [without_scratch(argument) for argument in command.argv],
             "script": script,
@@ -135,7 +135,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     def _new_folder(self) -> Path | None:
         """Make the directory of a call; None for one that needs none."""
-        if not self.has_files and not isinstance(self.program, Script):
+        if not self.has_files and not isinstance(self.program, ShellScript):
             return None
         try:
             return self.scratch.new_folder()
@@ -267,7 +267,7 @@ def _compile_command(config: Shell, stdin: TextTemplate, scope: Scope) -> Argv:
     return argv
 
 
-def _compile_script(config: Shell, scope: Scope) -> Script:
+def _compile_script(config: Shell, scope: Scope) -> ShellScript:
     script, place = config.script or "", scope.at("script")
     if "{{" in script:
         place.problems.warning("a script is not a template: `{{` stays as it is, and inputs are variables: $INPUT_NAME")
@@ -275,4 +275,4 @@ def _compile_script(config: Shell, scope: Scope) -> Script:
         what = filled_in_elsewhere[0]
         place.problems.warning(f"`{what}` is the shell's own in a script; set a variable under `env` and use that")
     scope.use_all()
-    return Script(text=script, interpreter=config.interpreter, variables=compile_input_variables(script, place))
+    return ShellScript(text=script, interpreter=config.interpreter, variables=compile_input_variables(script, place))

@@ -15,7 +15,7 @@ from gateway.json_types import JsonObject
 from gateway.language.templates.render_state import json_of
 
 
-class Script(msgspec.Struct, frozen=True, kw_only=True):
+class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     interpreter: Sequence[str]
     variables: InputVariables

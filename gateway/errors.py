@@ -4,8 +4,8 @@ Why three: each has a different reader. A `ConfigError` speaks to the operator w
 peer that sent the message, an `ExecutionError` to the model that called a tool. Anything else is our bug: it is logged
 with its traceback, and the peer learns a correlation id and nothing more.
 
-What a call is told of a limit of time, number or rate is worded here for all rooms: `DeadlineExceededError`,
-`OverLimitError`.
+What a call is told of a limit of number or rate is worded here for all rooms (`OverLimitError`); of a limit of time, in
+`gateway/executors/deadline.py`.
 """
 
 from collections.abc import Sequence
@@ -198,15 +198,6 @@ class ArgumentsError(ExecutionError):
         """`text` says what `faults` says: each place, as a JSON Pointer, and why its value does not fit."""
         super().__init__(text)
         self.faults = tuple(faults)
-
-
-class DeadlineExceededError(ExecutionError):
-    """A call, or a part of it, took longer than it may. The same words for every backend and every place."""
-
-    def __init__(self, what: str, seconds: float, *, setting: str = "") -> None:
-        """`what` took longer than `seconds`, which `setting` says where it is not the call's `timeout`."""
-        super().__init__(f"{what} timed out after {max(seconds, 0.0):.1f} s" + (f" ({setting})" if setting else ""))
-        self.what = what
 
 
 class OverLimitError(ExecutionError):

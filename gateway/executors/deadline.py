@@ -1,4 +1,4 @@
-"""The deadline of a call, which is moved back while an input request to the caller's client is open."""
+"""The deadline of a call, which is moved back while an input request to the caller's client is open; its error."""
 
 import asyncio
 from contextlib import suppress
@@ -7,10 +7,19 @@ from typing import Final
 
 import msgspec
 
-from gateway.errors import DeadlineExceededError
+from gateway.errors import ExecutionError
 
 _RESOLUTION: Final = 0.001
 """Seconds by which a timer may be early."""
+
+
+class DeadlineExceededError(ExecutionError):
+    """A call, or a part of it, took longer than it may. The same words for every backend and every place."""
+
+    def __init__(self, what: str, seconds: float, *, setting: str = "") -> None:
+        """`what` took longer than `seconds`, which `setting` says where it is not the call's `timeout`."""
+        super().__init__(f"{what} timed out after {max(seconds, 0.0):.1f} s" + (f" ({setting})" if setting else ""))
+        self.what = what
 
 
 class Deadline(msgspec.Struct, eq=False):

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol, Self, TypeVar
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.errors import DeadlineExceededError, ExecutionError
-from gateway.executors.deadline import Deadline
+from gateway.errors import ExecutionError
+from gateway.executors.deadline import Deadline, DeadlineExceededError
 from gateway.executors.invocation import Permit
 
 T = TypeVar("T")

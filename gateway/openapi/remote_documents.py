@@ -20,7 +20,8 @@ from gateway.config.definition_source import DocumentStore
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
 from gateway.config.reading.entries import content_key
-from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.errors import ExecutionError
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.http.sender import origin_of
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject

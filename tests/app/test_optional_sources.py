@@ -25,7 +25,7 @@ DOCUMENT: Final = {
 PROGRAM: Final = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
-from gateway.cli.commands import COMMANDS, load
+from gateway.cli.commands.table import COMMANDS, load
 
 def imported():
     names = ("gateway.upstreams", "gateway.openapi", "gateway.app.workers.supervisor", "rich", "referencing")
@@ -70,7 +70,7 @@ def test_a_room_is_imported_once_the_file_uses_it(tmp_path: Path) -> None:
 STDIO: Final = """
 import asyncio, sys
 from pathlib import Path
-from gateway.cli.commands import COMMANDS, load
+from gateway.cli.commands.table import COMMANDS, load
 
 load(COMMANDS["serve"])
 from gateway.app.gateway import Gateway
@@ -112,7 +112,7 @@ def test_stdio_starts_without_the_libraries_of_http_but_those_of_its_tools(
 
 CLIENT: Final = """
 import asyncio, ssl, sys
-from gateway.cli.commands import COMMANDS, load
+from gateway.cli.commands.table import COMMANDS, load
 
 _, run = load(COMMANDS["serve"])
 from gateway.lean_imports import import_lean

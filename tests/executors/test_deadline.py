@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.errors import DeadlineExceededError
-from gateway.executors.deadline import Deadline
+from gateway.executors.deadline import Deadline, DeadlineExceededError
 
 SOON = 0.05
 

@@ -17,7 +17,8 @@ from uuid import uuid4
 import pytest
 import uvloop
 
-from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.errors import ExecutionError
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.processes.bounded_buffer import BoundedBuffer
 from gateway.executors.processes.process_table import MARKER, own_identity
 from gateway.executors.processes.process_tree import NOWHERE, Command, Sinks
@@ -650,7 +651,8 @@ asyncio.run(main(sys.argv[1] == "True"))
 NO_PROCESS_LEFT = """
 import asyncio, os, resource, signal, sys, time
 from pathlib import Path
-from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.errors import ExecutionError
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.processes.processes import Processes
 from gateway.executors.processes.started_children import StartedChildren

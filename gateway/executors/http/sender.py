@@ -19,7 +19,8 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.errors import ExecutionError
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.http.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http.clients import ClientProfile, HttpClients
 from gateway.executors.http.exchange import Answer, BodyTooLargeError

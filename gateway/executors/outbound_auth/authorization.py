@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from gateway.access.identity.credentials import Credential
-from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.errors import ExecutionError
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.outbound_auth.metadata import ServerMetadata
 from gateway.executors.outbound_auth.outbound_tokens import OutboundTokens
 from gateway.executors.outbound_auth.token_client import AccessToken, TokenClient

@@ -21,7 +21,8 @@ from typing import Final, Self
 
 import structlog
 
-from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.errors import ExecutionError
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import Permit
 from gateway.executors.processes.cgroups import Cgroup, Cgroups
 from gateway.executors.processes.descendants import ORPHAN, Descendants, Families

@@ -17,13 +17,13 @@ import structlog
 
 from gateway.config.models.backends import PythonCall
 from gateway.errors import (
-    DeadlineExceededError,
     ExecutionError,
     InsufficientScopeError,
     MalformedAnswerError,
     MissingCapabilityError,
     ResourceError,
 )
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import AwaitingInput, Explanation, Invocation, Outcome
 from gateway.executors.python.blocking_context import BlockingContext
 from gateway.executors.python.results import outcome_of, plain_json, valid_text

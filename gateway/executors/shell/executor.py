@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
-from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.errors import ExecutionError
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.processes.bounded_buffer import BoundedBuffer

@@ -5,7 +5,8 @@ from functools import partial
 from typing import Final
 
 from gateway.catalog.primitives import Tool
-from gateway.errors import DeadlineExceededError, ExecutionError
+from gateway.errors import ExecutionError
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import ToolResult
 from gateway.executors.threads import MAX_ON_LOOP, NoThreadFreeError, shaped
 from gateway.json_types import JsonObject

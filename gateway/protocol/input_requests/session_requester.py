@@ -6,7 +6,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from gateway.errors import DeadlineExceededError, ExecutionError, MalformedAnswerError
+from gateway.errors import ExecutionError, MalformedAnswerError
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.input_requests.budget import CallBudget

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from gateway.reload.interpreter import tune_interpreter
+from gateway.reload.interpreter_tuning import tune_interpreter
 from gateway.reload.pipeline import ReloadPipeline
 from tests.reload.pipelines import opened, reload
 

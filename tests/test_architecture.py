@@ -38,7 +38,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "__init__": set(),
     "wire": LEAVES,
     "config": LEAVES,
-    "clients": LEAVES | {"config"},
+    "client_configs": LEAVES | {"config"},
     "language": LEAVES | {"config", "wire"},
     "telemetry": LEAVES | {"config", "wire"},
     "state": LEAVES | {"config", "telemetry"},
@@ -55,14 +55,14 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "reload": LEAVES | {"config", "executors", "catalog", "access", "audit", "transports"},
     "console": LEAVES
     | {"config", "language", "executors", "catalog", "access", "telemetry", "state", "wire"}
-    | {"protocol", "transports", "tasks", "upstreams", "reload", "clients"},
+    | {"protocol", "transports", "tasks", "upstreams", "reload", "client_configs"},
     "held_signals": set(),
     "app": LEAVES
     | {"config", "language", "executors", "catalog", "access", "audit", "telemetry", "protocol", "transports", "reload"}
     | {"tasks", "upstreams", "openapi", "wire", "held_signals", "state", "console"},
     "cli": LEAVES
     | {"config", "language", "executors", "catalog", "audit", "telemetry", "protocol", "transports", "reload", "app"}
-    | {"upstreams", "openapi", "state", "wire", "clients"},
+    | {"upstreams", "openapi", "state", "wire", "client_configs"},
     "__main__": {"held_signals", "cli"},
 }
 
@@ -137,7 +137,7 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "app/optional_sources.py": {
         *("gateway.upstreams.source", "gateway.openapi.source", "gateway.openapi.remote_documents"),
     },
-    "app/reports/metrics.py": {"gateway.app.reports.metric_sources"},
+    "app/monitoring/metrics.py": {"gateway.app.monitoring.metric_sources"},
     "catalog/compile/backends.py": {"gateway.catalog.compile.sql", "gateway.executors.http.executor"},
     "catalog/compile/compiler.py": {"gateway.executors.outbound_auth.compiler"},
     "cli/commands/table.py": {
@@ -218,7 +218,7 @@ def test_the_parts_of_a_room_form_no_cycle() -> None:
         modules = {module for module, _ in imports_of(path) if module.startswith("gateway.")} - SHARED
         if name not in SHARED:
             below.setdefault(own, set()).update({part_of(module) for module in modules} - {own})
-    assert {"app.components"} <= below["app.reports"]
+    assert {"app.components"} <= below["app.monitoring"]
     for part, beneath in below.items():
         seen, waiting = set(beneath), list(beneath)
         while waiting:

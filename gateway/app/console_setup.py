@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gateway.app.components import Components
-from gateway.app.reports.daemon_info import endpoint_url
+from gateway.app.monitoring.daemon_info import endpoint_url
 from gateway.config.models.server import ConsolePage
 from gateway.console.api.activity import ActivityApi
 from gateway.console.api.catalog import CatalogApi

@@ -19,8 +19,8 @@ import structlog
 from gateway.app.assembly import assembled, given_keys
 from gateway.app.components import Components
 from gateway.app.listeners import HTTP_SERVING, Listeners, check_view, take_sockets
-from gateway.app.reports.metrics import DaemonMetrics
-from gateway.app.reports.status import sources
+from gateway.app.monitoring.metrics import DaemonMetrics
+from gateway.app.monitoring.status import sources
 from gateway.app.signals import ExitWatchdog, on_sighup, on_stop_signals
 from gateway.app.systemd_notify import ServiceManager
 from gateway.app.workers.worker import Worker
@@ -35,7 +35,7 @@ from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile
 from gateway.json_types import JsonObject
 from gateway.lean_imports import import_lean
-from gateway.reload.interpreter import gc_paused, tune_interpreter
+from gateway.reload.interpreter_tuning import gc_paused, tune_interpreter
 from gateway.reload.reloader import Trigger
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs

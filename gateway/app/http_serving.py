@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from gateway.app.components import Components
-from gateway.app.reports.daemon_info import daemon_info
-from gateway.app.reports.metrics import DaemonMetrics
-from gateway.app.reports.tasks import TaskReport
+from gateway.app.monitoring.daemon_info import daemon_info
+from gateway.app.monitoring.metrics import DaemonMetrics
+from gateway.app.monitoring.tasks import TaskReport
 from gateway.config.models.address import Address
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem

@@ -28,7 +28,7 @@ from gateway.json_types import JsonObject
 from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.reload.interpreter import gc_paused
+from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.listener_identity import with_identity
 from gateway.reload.pipeline import CHECKS
 from gateway.state.keys import random_keys

@@ -26,7 +26,7 @@ from gateway.console.session_cookie import ConsoleSession, SessionCookies, cooki
 from gateway.state.keys import SigningKeys
 from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import ClientEndpoint
-from gateway.transports.http.guard import origin_of
+from gateway.transports.http.host_and_origin import origin_of
 from gateway.transports.http.request import HttpRequest
 
 HEADER: Final = "X-MCP-Gateway-Console"

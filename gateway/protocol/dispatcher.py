@@ -35,7 +35,7 @@ from gateway.protocol.served_views import ServedViews
 from gateway.protocol.session import Session
 from gateway.protocol.tasks.task_calls import TaskCalls
 from gateway.state.keys import SigningKeys
-from gateway.state.used_states import UsedStates
+from gateway.state.used_request_states import UsedStates
 from gateway.tasks.store import MemoryTaskStore, TaskStore
 from gateway.telemetry.observer import InteractionObserver, Observer
 from gateway.telemetry.trace import Trace, TraceContext, untraced

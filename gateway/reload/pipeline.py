@@ -44,10 +44,10 @@ from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.executors.threads import DaemonThreadPool
 from gateway.reload.candidate import Candidate
+from gateway.reload.deallocation import Parts, free, parts_of_compiled, parts_of_loaded, parts_of_served, when_unused
 from gateway.reload.definition_places import NO_PLACES, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
-from gateway.reload.freeing import Parts, free, parts_of_compiled, parts_of_loaded, parts_of_served, when_unused
-from gateway.reload.interpreter import gc_paused
+from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.listener_identity import with_identity
 from gateway.reload.watch_plan import WatchPlan, watch_dependencies, watch_loaded
 from gateway.transports.listener.server_tls import ServerTls

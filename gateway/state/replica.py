@@ -17,7 +17,7 @@ from gateway.state.redis_rates import RedisRates
 from gateway.state.redis_session_count import RedisSessionCount
 from gateway.state.redis_sessions import RedisSessionStore
 from gateway.state.shared_store import SharedStore
-from gateway.state.used_states import RedisUsedStates
+from gateway.state.used_request_states import RedisUsedStates
 
 INSTALL: Final = "pip install 'mcp-gateway-daemon[redis]'"
 _CONNECTION: Final = "gateway.state.redis_connection"

@@ -22,7 +22,7 @@ from gateway.state.sqlite_documents import DOCUMENTS, SqliteDocumentStore
 from gateway.state.sqlite_file import Schema
 from gateway.state.sqlite_outputs import OUTPUTS, SqliteOutputs
 from gateway.state.sqlite_sessions import SESSIONS, SqliteSessionStore
-from gateway.state.used_states import USED_STATES, UsedStates
+from gateway.state.used_request_states import USED_STATES, UsedStates
 
 log: Final = structlog.get_logger()
 

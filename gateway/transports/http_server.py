@@ -27,7 +27,7 @@ from gateway.protocol.session import Session
 from gateway.transports.http.active_requests import ActiveRequests, Renewed
 from gateway.transports.http.admin_api import AdminApi
 from gateway.transports.http.forwarded import TrustedProxies
-from gateway.transports.http.guard import Guard
+from gateway.transports.http.host_and_origin import Guard
 from gateway.transports.http.middleware import Middleware
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request_limits import RequestLimits, StreamTimeouts

@@ -17,7 +17,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Caller
 from gateway.protocol.session import Session
 from gateway.state.replica import Replica
-from gateway.transports.duplex import DuplexSession
+from gateway.transports.duplex_session import DuplexSession
 from gateway.transports.errors import BUSY, DRAINING, MAX_IN_FLIGHT, NO_STREAM_ACCEPTED, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body

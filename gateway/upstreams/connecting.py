@@ -22,7 +22,7 @@ from gateway.upstreams.failures import (
     UnreachableError,
     UpstreamError,
 )
-from gateway.upstreams.spec import ServerSpec
+from gateway.upstreams.server_spec import ServerSpec
 from gateway.wire.revisions import Era
 
 PROBE_SECONDS: Final = 10.0

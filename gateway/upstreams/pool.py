@@ -34,7 +34,7 @@ from gateway.upstreams.failures import (
     UnreachableError,
     UpstreamError,
 )
-from gateway.upstreams.spec import ServerSpec
+from gateway.upstreams.server_spec import ServerSpec
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era
 

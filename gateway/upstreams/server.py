@@ -17,7 +17,7 @@ from gateway.json_types import Json
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.server_lists import RememberedLists, ServerLists, discover
-from gateway.upstreams.spec import ServerSpec
+from gateway.upstreams.server_spec import ServerSpec
 
 log: Final = structlog.get_logger(__name__)
 

@@ -26,7 +26,7 @@ from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.relay import Relay, origin_of
 from gateway.upstreams.server import UpstreamServer, server_digest
 from gateway.upstreams.server_lists import RememberedLists, ServerLists
-from gateway.upstreams.spec import compile_spec
+from gateway.upstreams.server_spec import compile_spec
 from gateway.upstreams.uris import PrefixedUris
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from gateway.cli.commands.client_config import _variable_for
-from gateway.clients.clients import CLIENTS
+from gateway.client_configs.clients import CLIENTS
 from tests.cli.typed import Run, started
 from tests.fork_server import FORKED
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.clients.json_notation import JsonNotation
-from gateway.clients.notation import Notation, NotEditableError
-from gateway.clients.toml_notation import TomlNotation
-from gateway.clients.yaml_notation import YamlNotation
+from gateway.client_configs.json_notation import JsonNotation
+from gateway.client_configs.notation import Notation, NotEditableError
+from gateway.client_configs.toml_notation import TomlNotation
+from gateway.client_configs.yaml_notation import YamlNotation
 
 JSON, TOML, YAML = JsonNotation(), TomlNotation(), YamlNotation()
 ENTRY: dict[str, Any] = {"command": "/bin/x", "args": ["a b", "c"]}

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json
 from gateway.protocol.input_requests.request_state import LIFETIME, MAX_BYTES, RequestStateSigner, State, StateScope
-from gateway.state import used_states
+from gateway.state import used_request_states
 from gateway.state.keys import SigningKeys
 
 KEY: Final = SigningKeys([b"k" * 32])
@@ -122,7 +122,7 @@ def test_every_state_is_another() -> None:
 
 def test_memory_of_used_states_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(used_states, "MAX_USED", 10)
+    monkeypatch.setattr(used_request_states, "MAX_USED", 10)
     state_signer = RequestStateSigner(KEY, clock=clock)
     states = [state_signer.sign(STATE, BINDING, only_once=True) for _ in range(30)]
     for state in states:

@@ -12,7 +12,7 @@ from gateway.config.loader import load
 from gateway.errors import ConfigError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import JsonObject
-from gateway.reload.interpreter import gc_paused
+from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.pipeline import ReloadPipeline
 
 

@@ -21,7 +21,7 @@ from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run
 from gateway.protocol.envelope import Envelope
 from gateway.protocol.exchange import Caller
-from gateway.transports.duplex import _ChannelExchange
+from gateway.transports.duplex_session import _ChannelExchange
 from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.sse.deferred_response import DeferredResponse

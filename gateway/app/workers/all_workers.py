@@ -10,7 +10,7 @@ from typing import Final
 import orjson
 from aiohttp import web
 
-from gateway.app.reports.metrics import DaemonMetrics
+from gateway.app.monitoring.metrics import DaemonMetrics
 from gateway.app.workers.combined_reports import joined, metrics_of_all, readiness_of_all, status_of_all
 from gateway.app.workers.siblings import RELOAD_SECONDS, Siblings
 from gateway.app.workers.worker import Worker

@@ -15,9 +15,9 @@ from gateway.cli.console import Console, protect_stdout
 from gateway.cli.options import VIEW, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import Prerequisites, prerequisites_of
-from gateway.clients.clients import CLIENTS, Client, Definition, HttpServer, StdioServer
-from gateway.clients.file_change import Change, change_of
-from gateway.clients.notation import NotEditableError
+from gateway.client_configs.clients import CLIENTS, Client, Definition, HttpServer, StdioServer
+from gateway.client_configs.file_change import Change, change_of
+from gateway.client_configs.notation import NotEditableError
 from gateway.config.settings import flag_of
 from gateway.errors import ConfigError
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.clients.clients import CLIENTS, HttpServer
+from gateway.client_configs.clients import CLIENTS, HttpServer
 from gateway.config.settings import PREFIX
 from gateway.console.console import Route
 from gateway.console.json_forms import problem_json

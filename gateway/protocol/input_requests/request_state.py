@@ -24,7 +24,7 @@ from gateway import exact_json
 from gateway.errors import ExecutionError, InvalidRetryError
 from gateway.json_types import Json, JsonObject, empty
 from gateway.state.keys import FromKeys, SigningKeys
-from gateway.state.used_states import UsedStates
+from gateway.state.used_request_states import UsedStates
 from gateway.wire import jsonrpc
 
 MAX_BYTES: Final = 64 * 1024

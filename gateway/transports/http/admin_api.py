@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 
 from gateway.json_types import JsonObject
-from gateway.transports.http.guard import is_loopback_address, is_loopback_host
+from gateway.transports.http.host_and_origin import is_loopback_address, is_loopback_host
 from gateway.transports.http.middleware import Endpoint, Handler, Middleware
 from gateway.transports.http.request import HttpRequest
 from gateway.wire import jsonrpc

@@ -19,7 +19,7 @@ from gateway.access.identity.identity import network_of
 from gateway.config.models.server import Quota
 from gateway.transports.errors import HttpError
 from gateway.transports.http.body import FramingTooLargeError
-from gateway.transports.http.guard import is_loopback_address
+from gateway.transports.http.host_and_origin import is_loopback_address
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.response import SERVER, OneWriteResponse, refuse
 

@@ -13,7 +13,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.session import Session
-from gateway.transports.duplex import SHUTDOWN_GRACE_SECONDS, DuplexSession
+from gateway.transports.duplex_session import SHUTDOWN_GRACE_SECONDS, DuplexSession
 from gateway.transports.errors import DRAINING, OPENERS
 from gateway.transports.stdio.line_reader import LineReader, Mark
 from gateway.transports.stdio.line_writer import LineWriter

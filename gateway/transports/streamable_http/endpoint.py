@@ -14,7 +14,7 @@ from gateway.protocol.envelope import is_modern
 from gateway.transports.errors import DRAINING, NO_STREAM_ACCEPTED, NOT_ACCEPTABLE, OPENERS, HttpError
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.body import read_body
-from gateway.transports.http.guard import ALLOWED_METHODS
+from gateway.transports.http.host_and_origin import ALLOWED_METHODS
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import HttpRequest, Task, current_task
 from gateway.transports.http.request_limits import RequestLimits

@@ -6,7 +6,7 @@ from typing import Final
 
 import yaml
 
-from gateway.clients.notation import NotEditableError, nested
+from gateway.client_configs.notation import NotEditableError, nested
 from gateway.json_types import Json
 
 

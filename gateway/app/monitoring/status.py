@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.app.client_counts import listed, with_sessions
 from gateway.app.components import Components
-from gateway.app.reports.tasks import task_counts
+from gateway.app.monitoring.tasks import task_counts
 from gateway.catalog.catalog import Catalog, Unavailable
 from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.models.definitions import Prompt, Resource, Tool

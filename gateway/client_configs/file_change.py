@@ -4,8 +4,8 @@ import difflib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gateway.clients.clients import Client, Definition
-from gateway.clients.notation import NotEditableError, nested
+from gateway.client_configs.clients import Client, Definition
+from gateway.client_configs.notation import NotEditableError, nested
 from gateway.json_types import Json
 from gateway.whole_file import whole_file
 

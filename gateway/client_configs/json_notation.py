@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gateway.clients.notation import NotEditableError, nested
+from gateway.client_configs.notation import NotEditableError, nested
 from gateway.json_types import Json
 
 _TOKEN: Final = re.compile(

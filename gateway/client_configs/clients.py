@@ -8,10 +8,10 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from gateway.clients.json_notation import JsonNotation
-from gateway.clients.notation import Notation
-from gateway.clients.toml_notation import TomlNotation
-from gateway.clients.yaml_notation import YamlNotation
+from gateway.client_configs.json_notation import JsonNotation
+from gateway.client_configs.notation import Notation
+from gateway.client_configs.toml_notation import TomlNotation
+from gateway.client_configs.yaml_notation import YamlNotation
 from gateway.config.reading.interpolation import Variable
 from gateway.json_types import Json
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from gateway.clients.notation import NotEditableError
+from gateway.client_configs.notation import NotEditableError
 from gateway.json_types import Json
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")

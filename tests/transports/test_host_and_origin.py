@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.models.address import Address
-from gateway.transports.http.guard import Guard, is_loopback_address, is_loopback_host
+from gateway.transports.http.host_and_origin import Guard, is_loopback_address, is_loopback_host
 
 LOOPBACK = Address("127.0.0.1", 8000)
 EVERYWHERE = Address("0.0.0.0", 8000)

@@ -10,7 +10,7 @@ from gateway.telemetry.health import Health
 if TYPE_CHECKING:
     from gateway.telemetry.metrics_exposition import MetricsExposition
 
-_SOURCES: Final = "gateway.app.reports.metric_sources"
+_SOURCES: Final = "gateway.app.monitoring.metric_sources"
 """Imported by the first scrape, with Prometheus' library and the HTTP server that this has: many daemons see none."""
 
 

@@ -1,6 +1,6 @@
 """The sources of metrics that are read at each scrape, rather than counted, and the durations at upstreams.
 
-Imported by the first scrape: see `gateway.app.reports.metrics`.
+Imported by the first scrape: see `gateway.app.monitoring.metrics`.
 """
 
 from collections import Counter

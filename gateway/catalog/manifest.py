@@ -130,6 +130,7 @@ def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audi
         yield f"key {name}", _audience(scoped(catalog, frozenset(key.scopes)))
     if auth.oauth is not None:
         yield "token without scopes", _audience(scoped(catalog, frozenset()))
+        # One scope at a time: of n scopes there are 2^n sets.
         for scope in sorted(catalog.scopes):
             yield f"token with {scope}", _audience(scoped(catalog, frozenset({scope})))
 

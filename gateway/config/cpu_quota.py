@@ -54,5 +54,6 @@ def _quota(words: list[str]) -> Iterator[float]:
 def _text(path: Path) -> str:
     try:
         return path.read_text()
+    # There is no such file where cgroups have another version, or the system has none.
     except (OSError, ValueError):
         return ""

@@ -228,6 +228,7 @@ class FailedSignIns:
 
 
 def _derived(key: bytes) -> str:
+    # Derived and labelled: the token is printed, and must tell nothing about the key that session ids are signed with.
     return hmac.new(key, b"console token", hashlib.sha256).hexdigest()
 
 

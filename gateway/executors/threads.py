@@ -241,6 +241,7 @@ class _Worker:
     def __init__(self, finish: Callable[["_Worker", _Job], None]) -> None:
         self._finish = finish
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        # A daemon thread: one that never returns must not hold up the end of the process, which joins all others.
         threading.Thread(target=self._work, name="plugin", daemon=True).start()
 
     def take(self, job: _Job) -> None:

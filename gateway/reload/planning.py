@@ -19,6 +19,7 @@ from gateway.reload.pipeline import FIXED_SECTIONS, LOOKED_UP
 
 _CONTEXT: Final = 1
 """Unchanged lines that are shown around a change."""
+# An audience that only one of the two files has is compared with one that sees nothing.
 _NO_AUDIENCE: Final = Audience(names={}, fingerprints={})
 
 

@@ -37,6 +37,7 @@ _NOISE: Final = frozenset({"__pycache__", ".git", ".hg", "node_modules"})
 """Written beside what matters, by interpreters and version control."""
 
 
+# A dataclass: a `msgspec.Struct` compares all its fields, and `present` is no part of the plan.
 @dataclass(frozen=True, kw_only=True)
 class WatchPlan:
     """Single files, directories that may come and go, patterns of new files, and directories with everything below."""
@@ -111,6 +112,7 @@ class WatchPlan:
 
     def snapshot(self) -> "Snapshot":
         """The state of everything that matters. Blocking; what cannot be read counts as missing."""
+        # Before the first look: what changes while the others are looked at counts as changed after it.
         taken_at = time.time_ns()
         found: dict[str, State] = {}
         for path in self._paths():

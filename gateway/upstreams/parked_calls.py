@@ -57,6 +57,7 @@ class ParkedCalls:
         own = "" if self._mailbox is None else f"{self._mailbox.replica}."
         call_id = f"{own}{secrets.token_urlsafe(16)}"
         call = ParkedCall(first, call_id, forget=partial(self._calls.pop, call_id, None))
+        # A task of its own: the call goes on after the request that began it has ended with a question.
         call.task = asyncio.create_task(call.run(lambda: work(call)), name="call to an upstream")
         self._calls[call.id] = call
         return call

@@ -77,6 +77,7 @@ class RateLimiter:
                 cost=cost,
                 resolution=RESOLUTION,
             )
+        # Each replica counts by itself meanwhile: no call is refused because Redis is away.
         except StoreAwayError:
             return self._acquire_here(name, rates, cost=cost, saying=saying)
         if refused is not None:

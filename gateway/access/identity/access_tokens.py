@@ -161,6 +161,7 @@ def normal_audience(text: str) -> str:
     try:
         parts = urlsplit(text)
         port = parts.port
+    # No URL that can be read: compared to the letter.
     except ValueError:
         return text
     name = host_of(parts.netloc).lower()

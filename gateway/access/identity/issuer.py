@@ -72,6 +72,7 @@ def _keys_url(metadata: Json, *, issuer: str, url: str) -> str:
         raise FetchError(f"{url}: names no jwks_uri; name it with auth.oauth.jwks_url")
     try:
         parts = urlsplit(keys_url)
+    # Taken for a URL without a scheme, which is refused like every other that is no https.
     except ValueError:
         parts = urlsplit("")
     # Whoever can change the keys on their way can sign tokens.

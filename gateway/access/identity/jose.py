@@ -145,6 +145,7 @@ def public_key(entry: Json) -> "AllowedPublicKeys | None":
         return None
     try:
         key: AllowedPublicKeys = PyJWK(entry, algorithm).key
+    # RFC 7517 §5: a key that is not understood is ignored, and does not cost the others of its set.
     except (PyJWTError, ValueError, TypeError):
         return None
     return None if isinstance(key, RSAPublicKey) and key.key_size < _MIN_RSA_KEY_BITS else key

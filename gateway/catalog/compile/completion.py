@@ -120,6 +120,7 @@ def _compile_source(
         if signature is None:
             return None
         threads = context.services.threads
+        # A function may take `value` alone: the other arguments are offered to it.
         function = compile_python(config.python, signature, scope=place, threads=threads, every_input=False)
         return partial(function.call, convert=_texts)
     if config.sql is not None:

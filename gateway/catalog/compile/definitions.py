@@ -72,6 +72,7 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
             return self
         return replace(
             self,
+            # Skills stay: only what other sources brought is left out, and these bring none.
             tools={name: each for name, each in self.tools.items() if ("tools", name) not in names},
             resources=tuple(each for each in self.resources if ("resources", each.name) not in names),
             apps=tuple(each for each in self.apps if ("tools", each[0]) not in names),

@@ -222,6 +222,7 @@ class _Prefix(msgspec.Struct, frozen=True):
 
     @property
     def template(self) -> str:
+        # RFC 6570 §3.2.3: `+` leaves the slashes of a path as they are.
         return f"{self.text}{{+{self.variable}}}"
 
 

@@ -67,6 +67,7 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
         )
         if config.search:
             _check_own_names(views[name], primitives, problems=place.at("search"))
+        # With an error some primitives are not compiled, and a glob that means them would seem to fit nothing.
         if not problems.root.has_errors and not loaded.document.upstreams:  # whose lists are not known yet
             _warn_of_misfits(config, primitives, place)
     return views

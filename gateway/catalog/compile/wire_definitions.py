@@ -31,6 +31,7 @@ def server_info(server: Server) -> JsonObject:
     return _given(
         name=server.name,
         title=server.title,
+        # MCP 2026-07-28 schema, Implementation: `name` and `version` are required.
         version=server.version or gateway.__version__,
         description=server.description,
         icons=_icons(server.icons),

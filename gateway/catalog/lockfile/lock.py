@@ -36,6 +36,7 @@ class Change(StrEnum):
 
 _EFFECTS: Final = {
     Change.ADDED: "is not served",
+    # `catalog.keep_locked` goes on with the locked version where the process has it still.
     Change.CHANGED: "is served as it was, or not at all",
     Change.REMOVED: "is not served",
 }

@@ -75,6 +75,7 @@ def read_package(directory: Path) -> PluginPackage:
         for parent in _parents(module):
             sources.setdefault(parent, Source(Path(directory, *parent.split("."), "__init__.py"), b""))
     content = _content_of(sources)
+    # Of the directory, too: equal code in two directories is two packages, each with globals of its own.
     name = hashlib.sha256(f"{directory} {content}".encode()).hexdigest()[:16]
     return PluginPackage(name=PREFIX + name, directory=directory, sources=sources, content=content)
 

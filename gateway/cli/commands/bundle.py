@@ -128,6 +128,7 @@ def _pack(output: Path, made: Mapping[str, bytes], contents: _Contents) -> None:
         for member, content in made.items():
             _add(archive, member, content, mode=0o644)
         for member, path in contents.files.items():
+            # Whether it may be run is kept; write access for others is a matter of the machine that it was packed on.
             _add(archive, f"{_DIRECTORY}/{member}", path.read_bytes(), mode=path.stat().st_mode & 0o755)
 
 
@@ -135,6 +136,7 @@ def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) ->
     info = zipfile.ZipInfo(member, _TIME)
     # The Unix mode stands in the upper half.
     info.external_attr = mode << 16
+    # The archive's own compression holds for names alone, not for a `ZipInfo`.
     info.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(info, content)
 

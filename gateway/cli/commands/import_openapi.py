@@ -126,6 +126,7 @@ def imported_from(
     return Imported(
         sections=_sections(found, root, uri, name, connection),
         left_out=found.left_out,
+        # Without the way out, `ignore_security`, which is a key of `openapi:` and not of what is written here.
         credentials=[message.partition(" (or ")[0] for _, message in found.errors],
     )
 
@@ -144,6 +145,7 @@ def _sections(
 ) -> dict[str, Json]:
     sections: dict[str, Json] = {}
     if connection is None:
+        # Neither it nor its path names a server, so that the base URL is the document's own.
         operation = Operation(method="get", path="/", node=Node({}, uri), item=Node({}, uri))
         sections["connections"] = {name: {"base_url": base_url(operation, Node(root, uri))}}
     for kind in ("tools", "resources"):

@@ -29,6 +29,7 @@ from gateway.protocol.server_card import MAX_TEXT, PublicEndpoint, introduction,
 from gateway.transports.http_sse import SSE_PATH
 
 _SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+# The registry's "Versioning": one version; what looks like a range is refused, and so is `latest`.
 _RANGE: Final = re.compile(r"[\^~<>=*|]|(^|\.)[xX](\.|$)|^latest$")
 # Bounds that `_SCHEMA` sets.
 _MAX_VERSION: Final = 255
@@ -101,6 +102,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 def _published(options: Namespace, prerequisites: Prerequisites, *, view: str | None) -> tuple[str, dict[str, Json]]:
     """The name under which all is published, and the document; or a refusal of what a registry would not take."""
     loaded = prerequisites.loaded
+    # Masked, for it is written to be published.
     info = loaded.redactor.json(server_info(loaded.document.server))
     version = str(info["version"])
     if not _is_version(version):
@@ -161,6 +163,7 @@ def _bundles(options: Namespace, version: str) -> Iterator[JsonObject]:
         return
     try:
         with zipfile.ZipFile(options.bundle) as archive:
+            # Any ZIP file opens; one without a manifest is no bundle.
             archive.getinfo(_MANIFEST)
         digest = hashlib.sha256(options.bundle.read_bytes()).hexdigest()
     except OSError as error:

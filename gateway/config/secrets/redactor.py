@@ -76,6 +76,7 @@ class Redactor:
             return text
         data = _bytes(text)
         masked = self._covered(data)
+        # The same object: nothing was found, as in most texts, and nothing need be decoded.
         return text if masked is data else masked.decode(errors="surrogatepass")
 
     def _covered(self, data: bytes) -> bytes:

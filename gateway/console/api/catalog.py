@@ -68,6 +68,7 @@ class CatalogApi:
         """Answer with one entry and its definitions, by `?name=`: a name or a URI."""
         kind, name = request.raw.match_info["kind"], request.raw.query.get("name", "")
         snapshot = self._snapshot(request)
+        # In a thread: facts are made of every entry until one fits, and there may be ten thousand.
         found = await asyncio.to_thread(_found, snapshot, kind, name) if kind in KINDS else None
         if found is None:
             return error_response(_NO_ENTRY, request.response_headers)

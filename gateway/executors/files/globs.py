@@ -216,6 +216,7 @@ class _Walk:
             return facts_beneath(self._globs.place, entry.name, directory=directory)
         try:
             return facts_in(entry.stat(follow_symlinks=False))
+        # It was removed since its directory was read.
         except OSError:
             return None
 

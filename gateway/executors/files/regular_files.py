@@ -126,6 +126,7 @@ def is_shown(place: str, *, root: str) -> bool:
 
 @contextmanager
 def opened_directory(path: str) -> Iterator[int]:
+    # O_DIRECTORY refuses a FIFO that has taken its place; to open that would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor

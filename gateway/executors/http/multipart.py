@@ -55,6 +55,7 @@ class PartContent(msgspec.Struct, frozen=True, kw_only=True):
 
 def multipart_body(parts: Iterable[PartContent]) -> tuple[StreamedBody, str]:
     """Write parts; return the body and its media type."""
+    # RFC 2046 §5.1.1: 70 characters at the most.
     boundary = f"mcp-gateway-{secrets.token_hex(16)}"
     pieces: list[bytes | DiskFile] = []
     described: list[Json] = []
@@ -69,7 +70,9 @@ def multipart_body(parts: Iterable[PartContent]) -> tuple[StreamedBody, str]:
 def _head(part: PartContent, boundary: str) -> bytes:
     disposition = f'form-data; name="{_quoted(part.field)}"'
     if part.file_name is not None:
+        # RFC 7578 §4.2: never `filename*`; names are UTF-8 as they are.
         disposition += f'; filename="{_quoted(base_name(part.file_name))}"'
+    # RFC 7578 §4.7: no Content-Transfer-Encoding.
     lines = [f"--{boundary}", f"Content-Disposition: {disposition}"]
     if part.media_type is not None:
         lines.append(f"Content-Type: {part.media_type}")

@@ -52,6 +52,7 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
         if not output.is_blob:
             try:
                 return self._text(output.data.decode(), named or PLAIN_TEXT, uri)
+            # Its media type may say text; what is no UTF-8 can only be sent as a blob.
             except UnicodeDecodeError:
                 pass
         self.sanitizer.check_bytes(output.data)

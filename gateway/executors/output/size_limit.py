@@ -127,6 +127,7 @@ def _size(contents: str | bytes) -> int:
 
 def _head(text: str, max_size: int, uri: str, *, seconds: float) -> str:
     data = text.encode(errors="replace")
+    # The cut may go through a character, whose first bytes are dropped.
     head = data[:max_size].decode(errors="ignore")
     minutes = max(1, round(seconds / 60))
     return (

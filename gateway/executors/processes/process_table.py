@@ -111,6 +111,7 @@ def is_gone(identity: str) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
+    # kill(2), EPERM: it is there, and belongs to another user.
     except OSError:
         return False
     fields = _stat(pid)

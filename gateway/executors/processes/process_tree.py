@@ -134,6 +134,7 @@ class ProcessTree:
         """
         if self._is_kept and number is signal.SIGTERM:
             return
+        # kill(2), EPERM: every one of them has become another user's, by a set-user-ID program.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 

@@ -89,6 +89,7 @@ def _remedy() -> str:
         try:
             if Path(path).read_text(encoding="ascii").strip() == forbidding:
                 return f"user namespaces are forbidden: allow them with `sysctl -w {setting}`"
+        # This kernel has no such setting.
         except OSError:
             continue
     return "in a container, its runtime must allow user namespaces and mounts (seccomp, AppArmor)"

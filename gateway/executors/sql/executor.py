@@ -142,6 +142,7 @@ class _Transaction:
                     raise
         except ExecutionError:
             raise
+        # Each driver raises classes of its own, which have nothing but Exception in common.
         except Exception as error:
             raise failure_of(error, executor.database.name) from error
 

@@ -195,6 +195,7 @@ def _slice(owner: nodes.Node, bounds: nodes.Slice, names: Bindings) -> Evaluate:
         value = find(frame)
         if not isinstance(value, str | list):
             return UNDEFINED
+        # A slice copies no more than the whole has.
         frame.charge(len(value))
         return value[
             slice(*(None if bound is UNDEFINED else bound for bound in (start(frame), stop(frame), step(frame))))

@@ -79,6 +79,7 @@ class RenderState:
     def write(self, text: str, *, is_value: bool) -> None:
         if not text:
             return
+        # Python knows of each text whether it is ASCII: most are counted and not encoded.
         self._room -= len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if self._room < 0:
             raise ExecutionError(f"the text would be over {MAX_TEXT_BYTES // 2**20} MiB")

@@ -235,5 +235,6 @@ def _decode_all(found: dict[str, str]) -> dict[str, str] | None:
         return None
     try:
         return {name: unquote_to_bytes(value).decode() for name, value in found.items()}
+    # RFC 6570 §1.6: values are encoded as UTF-8, so that no expansion makes other bytes.
     except UnicodeError:
         return None

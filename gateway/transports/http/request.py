@@ -46,6 +46,7 @@ class HeaderFields(msgspec.Struct, frozen=True):
 
 def read_fields(raw: web.BaseRequest) -> HeaderFields:
     fields = {name.lower(): value for name, value in raw.headers.items()}
+    # `items` has every line, so that the later of two with one name has taken the place of the earlier.
     if len(fields) < len(raw.headers):
         for name in fields:
             fields[name] = ", ".join(dict.fromkeys(raw.headers.getall(name)))
@@ -110,6 +111,7 @@ class HttpRequest:
 
     def _access_token(self) -> Credential | None:
         if self.identity.principal is None:
+            # Nobody has checked what such a request brought, and nothing unchecked is passed on to other servers.
             return None
         return access_token_of(self.identity, self.raw.headers.getall("Authorization", ()))
 

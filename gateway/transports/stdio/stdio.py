@@ -75,6 +75,7 @@ class Stdio:
             if not self._has_room:
                 await self._wait_for_room()
             taken += 1
+            # `next` does not suspend while lines are here, and `_take` need not: nobody else would have a turn.
             if taken % _LINES_OF_A_TURN == 0:
                 await asyncio.sleep(0)
         await self._channel.drain(self._write_timeout)

@@ -67,6 +67,7 @@ class EventLines:
 
     def _ended(self, ending: CallEnded) -> Iterator[Line]:
         began, _ = self.running.pop(ending.id, (None, None))
+        # It began before this view listened.
         if began is None:
             return
         mark = ("✓ ", "green") if ending.is_good else ("✗ ", "red")
@@ -138,6 +139,7 @@ def log_line(line: str) -> Line | None:
 def _reloaded(reloaded: Reloaded) -> Iterator[Line]:
     note = "" if reloaded.changes else ": the same is offered"
     yield [clock(), ("↻ ", "cyan"), (f"generation {reloaded.generation}{note}", "bold")]
+    # Below the text of the line above: the spaces are as wide as `clock`.
     for change in reloaded.changes:
         yield [("           ", ""), (f"{change.sign} {change.place}", _SIGNS[change.sign]), (f"  {change.what}", "dim")]
 

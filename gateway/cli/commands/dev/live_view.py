@@ -101,6 +101,7 @@ class LiveView:
             yield Panel(text, title=title_of_problems(snapshot), border_style="red", title_align="left")
         else:
             yield Rule(style="dim")
+        # A copy: calls begin and end on the event loop's thread while this one draws.
         running = list(self.lines.running.values())
         for began, at in running[:_MAX_CALLS]:
             seconds = (datetime.now(UTC) - at).total_seconds()

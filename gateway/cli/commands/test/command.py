@@ -102,6 +102,7 @@ def _summary(verdicts: Sequence[Verdict], hints: Console) -> str:
 def _write_junit(verdicts: Sequence[Verdict], path: Path) -> None:
     """Write JUnit XML, which build servers read."""
     counts = Counter(verdict.grade for verdict in verdicts)
+    # The format has no standard; these are the elements and attributes of Apache Ant, where it comes from.
     suite = ET.Element(
         "testsuite",
         name="mcp-gateway",

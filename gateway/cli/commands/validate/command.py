@@ -68,6 +68,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             with waiting(hints, f"Checking {settings.config}{asking}"):
                 problems = await _checked(settings, connects=options.connect, on_left_out=left_out.append)
             _show_left_out(left_out, lists_all=options.list, hints=hints)
+    # Its problems, warnings among them, are what this command was asked for.
     except ConfigError as error:
         problems = error.problems
     errors = sum(problem.severity is Severity.ERROR for problem in problems)

@@ -23,14 +23,13 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings, variable_of
-from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json
 from gateway.lean_imports import import_lean
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
-from gateway.state.keys import SigningKeys, warn_of_short
+from gateway.state.keys import SigningKeys, warn_of_short, warn_of_unshared
 from gateway.state.state import State, directory_of
 from gateway.tasks.leases import Leases
 from gateway.tasks.redis_store import RedisTaskStore
@@ -68,7 +67,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
         loaded: the file.
         logs: told what is secret as soon as the file says so.
         loaded_at: the time before it was read, in nanoseconds: changes since then are a reason to reload.
-        keys: the signing keys of the settings.
+        keys: the signing keys of the settings, or of the supervisor.
         observers: called for each call.
         recorders: called for each request, as the console's records are.
         worker: the part of this process, if it is one of several workers.
@@ -179,9 +178,11 @@ async def _fetch_json(services: Services, url: str) -> Json:
     return await fetch(url)
 
 
-def given_keys(settings: Settings) -> SigningKeys | None:
-    """Return the signing keys of the settings, if there are any; warn of one that can be guessed."""
+def given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None:
+    """Return the signing keys of the settings or the supervisor, if there are any; warn of one that can be guessed."""
     keys = settings.signing_keys()
+    if worker is not None and not keys:
+        return worker.signing_keys()
     warn_of_short(keys, variable=variable_of("secret_key"))
     return SigningKeys(keys, file=settings.secret_key_file) if keys else None
 
@@ -190,8 +191,7 @@ def _state(settings: Settings, keys: SigningKeys | None, worker: Worker | None) 
     directory = directory_of(settings.state_dir, config=settings.config, environ=os.environ)
     store = settings.store_url()
     if store is not None and keys is None:  # what one replica signs must be good at the others
-        problem = f"replicas must share their signing keys: set {variable_of('secret_key')} or …_FILE for all of them"
-        raise ConfigError([Problem(message=problem, path=variable_of("store"))])
+        warn_of_unshared(variable=variable_of("secret_key"))
     return State(directory if worker is None else worker.state_dir(directory), keys=keys, schemas=[TASKS], store=store)
 
 

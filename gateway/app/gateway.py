@@ -260,7 +260,7 @@ class Gateway:
         logs = Logs(level=self._settings.log_level, style=self._settings.log_format, mask=str)
         logs.worker = None if self._worker is None else self._worker.number
         self._logs = stack.enter_context(logs)
-        keys = given_keys(self._settings)
+        keys = given_keys(self._settings, self._worker)
         # Before the file is read: what changes while it is being read is a reason to reload.
         loaded_at = time.time_ns()
         with gc_paused():

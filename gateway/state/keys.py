@@ -19,6 +19,8 @@ log: Final = structlog.get_logger()
 
 T = TypeVar("T")
 
+KEYS: Final = "signing-keys"
+"""The file of the state directory."""
 _BYTES: Final = 32
 _LOOK_SECONDS: Final = 1.0
 """How often a file is looked at, at the most."""
@@ -30,15 +32,15 @@ class SigningKeys:
     def __init__(self, keys: Sequence[bytes], *, file: Path | None = None) -> None:
         """Hold keys, of which there is one at least, and look for newer ones in the file that they came from."""
         self._keys = tuple(keys)
-        self._file: Final = file
+        self.file: Final = file
         # Of none yet, so that the first look reads the file: it may have changed since it was read.
         self._stamp: tuple[int, ...] | None = None
         self._looked_at = time.monotonic()
 
     def __call__(self) -> tuple[bytes, ...]:
-        if self._file is not None and time.monotonic() - self._looked_at >= _LOOK_SECONDS:
+        if self.file is not None and time.monotonic() - self._looked_at >= _LOOK_SECONDS:
             self._looked_at = time.monotonic()
-            self._look(self._file)
+            self._look(self.file)
         return self._keys
 
     def _look(self, file: Path) -> None:
@@ -81,9 +83,26 @@ def warn_of_short(keys: Sequence[bytes], **place: str) -> None:
         log.warning("the signing key can be guessed", **place, shortest=MIN_KEY_LENGTH)
 
 
+def warn_of_unshared(**place: str) -> None:
+    """Warn of a key that replicas elsewhere cannot have; `place` says where one is given that all have."""
+    # No reason to refuse: one machine needs no more, and what another key signed is unknown here, never trusted.
+    log.warning("replicas on other machines need the same signing key", **place)
+
+
 def random_keys() -> SigningKeys:
     """A key that nobody else has, and that ends with the process."""
     return SigningKeys([_new_key()])
+
+
+def own_keys(directory: Path | None) -> SigningKeys:
+    """Return the keys of a state directory; without one, or where it cannot keep them, one of this process."""
+    if directory is None:
+        return random_keys()
+    try:
+        return kept_keys(directory / KEYS)
+    except OSError as error:
+        log.warning("signing keys not kept; what they sign ends with this process", reason=str(error))
+        return random_keys()
 
 
 def kept_keys(file: Path) -> SigningKeys:

@@ -15,7 +15,7 @@ from gateway.config.settings import NO_STATE
 from gateway.json_types import Json
 from gateway.state.clock import SteadyClock
 from gateway.state.database import Database
-from gateway.state.keys import SigningKeys, kept_keys, random_keys
+from gateway.state.keys import SigningKeys, own_keys
 from gateway.state.replica import Replica
 from gateway.state.session_store import SessionStore
 from gateway.state.sqlite_documents import DOCUMENTS, SqliteDocumentStore
@@ -27,7 +27,6 @@ from gateway.state.used_request_states import USED_STATES, UsedStates
 log: Final = structlog.get_logger()
 
 DATABASE: Final = "state.sqlite"
-KEYS: Final = "signing-keys"
 _LOCK: Final = "lock"
 _MODE: Final = 0o700
 
@@ -137,7 +136,7 @@ class State:
             directory = stack.enter_context(self._directory)
             if directory.problem:
                 log.warning("state is not written; it is kept in memory", problem=directory.problem)
-            self.keys = self._given_keys or _own_keys(directory.path)
+            self.keys = self._given_keys or own_keys(directory.path)
             path = None if directory.path is None else directory.path / DATABASE
             self.database = await stack.enter_async_context(Database(path, self._schemas, why_memory=directory.problem))
             self.documents = SqliteDocumentStore(self.database, clock=self.clock)
@@ -168,13 +167,3 @@ class State:
         directory = self._directory.path
         shared = {} if self.replica is None else {"shared": self.replica.status()}
         return {"directory": None if directory is None else str(directory), **self.database.status(), **shared}
-
-
-def _own_keys(directory: Path | None) -> SigningKeys:
-    if directory is None:
-        return random_keys()
-    try:
-        return kept_keys(directory / KEYS)
-    except OSError as error:
-        log.warning("signing keys not kept; what they sign ends with this process", reason=str(error))
-        return random_keys()

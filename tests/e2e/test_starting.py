@@ -95,3 +95,11 @@ async def test_a_signing_key_that_can_be_guessed_is_said_and_not_shown(config: P
         assert (warning["level"], warning["variable"]) == ("warning", "MCP_GATEWAY_SECRET_KEY")
         await daemon.url()
     assert "hunter2" not in "".join(daemon.errors)
+
+
+async def test_a_replica_with_a_key_of_its_own_warns_and_serves(config: Path) -> None:
+    environment = {"MCP_GATEWAY_STORE": "redis://127.0.0.1:1", "MCP_GATEWAY_STATE_DIR": "none"}
+    async with serving(config, environment=environment) as daemon:
+        warning = await daemon.event("replicas on other machines need the same signing key")
+        assert (warning["level"], warning["variable"]) == ("warning", "MCP_GATEWAY_SECRET_KEY")
+        assert await daemon.url()

@@ -38,11 +38,11 @@ def config(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def workers(config: Path, tmp_path: Path, count: str = "2") -> AsyncIterator[tuple[Daemon, str]]:
+async def workers(config: Path, tmp_path: Path, *, state: str = "state") -> AsyncIterator[tuple[Daemon, str]]:
     """A daemon with workers that are ready, and its URL."""
     async with redis_server(tmp_path / "redis") as store:
-        environment = {"MCP_GATEWAY_STORE": store.url, "MCP_GATEWAY_SECRET_KEY": KEY}
-        flags = ("--workers", count, "--state-dir", str(tmp_path / "state"))
+        environment = {"MCP_GATEWAY_STORE": store.url}
+        flags = ("--workers", "2", "--state-dir", state if state == "none" else str(tmp_path / state))
         async with serving(config, *flags, environment=environment, is_forked=False) as daemon:
             await said(daemon, "workers ready")
             yield daemon, await daemon.url()
@@ -122,7 +122,8 @@ async def test_whichever_worker_is_asked_speaks_for_all_and_all_reload_and_end(c
         logged = [orjson.loads(line) for line in daemon.errors]
         assert {entry["worker"] for entry in logged if entry["event"] == "reloaded"} == {0, 1}
         assert are_gone(processes)
-        assert sorted(os.listdir(tmp_path / "state")) == ["worker-0", "worker-1"]  # noqa: PTH208 - the names alone
+        kept = sorted(os.listdir(tmp_path / "state"))  # noqa: PTH208 - the names alone
+        assert kept == ["lock", "signing-keys", "worker-0", "worker-1"]
 
 
 @pytest.mark.build
@@ -144,17 +145,23 @@ async def test_a_killed_worker_comes_back_and_calls_need_one_more_connection_at_
 
 
 @pytest.mark.build
-async def test_workers_are_replaced_under_load_and_nobody_is_refused(config: Path, tmp_path: Path) -> None:
-    async with workers(config, tmp_path) as (daemon, url), aiohttp.ClientSession() as http, fresh() as other:
+@pytest.mark.parametrize("state", ["state", "none"])
+async def test_workers_are_replaced_under_load_and_nobody_is_refused(config: Path, tmp_path: Path, state: str) -> None:
+    async with workers(config, tmp_path, state=state) as (daemon, url), fresh() as http, fresh() as other:
+        assert (await said(daemon, "replicas on other machines need the same signing key"))["level"] == "warning"
         before = pids(await status(other, url))
+        load = Load(url=url, http=http)
+        running = asyncio.create_task(load.run(rate=20, seconds=8, clients=8, legacy=4))
         replaced = asyncio.create_task(said(daemon, "workers replaced"))
         daemon.signal(signal.SIGUSR2)
         calls = 0
         while not replaced.done():
-            for client in (http, other):
-                assert text_of(await post_call(client, url, "echo", text=str(calls))) == str(calls)
-                calls += 1
+            assert text_of(await post_call(other, url, "echo", text=str(calls))) == str(calls)
+            calls += 1
         assert calls > 0
+        await running
+        assert (load.account.failures, load.account.answered) == ([], 160)
+        assert set(load.account.initialized.values()) == {1}, "what one process signed is good at its successors"
         after = await until(other, url, lambda now: len(pids(now)) == 2)
         assert not before & pids(after)
         assert are_gone(before)
@@ -253,7 +260,6 @@ def _event(line: str) -> Json:
         (["--workers", "2", "--stdio"], {}, "--workers: cannot share standard input"),
         (["--workers", "0"], {}, "--workers: expected a number from 1 to 512, or auto"),
         ([], {"MCP_GATEWAY_WORKERS": "2"}, "MCP_GATEWAY_WORKERS: more than one worker needs a store"),
-        (["--workers", "2"], {"MCP_GATEWAY_STORE": "redis://x"}, "--workers: more than one worker needs the same"),
     ],
 )
 async def test_workers_that_could_not_work_as_one_are_refused(

@@ -17,6 +17,8 @@ from typing import Final
 import msgspec
 import structlog
 
+from gateway.config.settings import keys_in
+from gateway.state.keys import SigningKeys
 from gateway.transports.listener.socket_activation import Inherited
 
 log: Final = structlog.get_logger()
@@ -42,6 +44,10 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """One end of a pair: it says there that it is ready, and the other end closes when the supervisor ends."""
     is_activated: bool
     """Whether the service manager holds the sockets, too, so that connections may wait in them."""
+    key_bytes: int = 0
+    """The length of the signing keys that wait in `control`; 0: the settings have them."""
+    key_file: str | None = None
+    """The file that these keys are in, and are read again from."""
 
     @property
     def sockets(self) -> Inherited:
@@ -49,6 +55,13 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
             name: tuple(socket.socket(fileno=descriptor) for descriptor in descriptors)
             for name, descriptors in self.listening.items()
         }
+
+    def signing_keys(self) -> SigningKeys | None:
+        """Take the signing keys that the supervisor has for all workers; None where it has none. To be called once."""
+        # Not in the environment, which children and other processes of the user may read (proc_pid_environ(5)).
+        # One read has all: they were written in one piece, before this process began, and nothing follows them.
+        keys = keys_in(os.read(self.control, self.key_bytes)) if self.key_bytes else ()
+        return SigningKeys(keys, file=None if self.key_file is None else Path(self.key_file)) if keys else None
 
     def state_dir(self, base: Path | None) -> Path | None:
         """A directory of its own below the daemon's: one process at a time may use a state directory."""

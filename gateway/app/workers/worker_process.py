@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from gateway.app.workers.worker import READY, VARIABLE, Worker, socket_path
+from gateway.state.keys import SigningKeys
 from gateway.transports.listener.socket_activation import Inherited
 
 log: Final = structlog.get_logger()
@@ -27,12 +28,15 @@ _START_SECONDS: Final = 300.0
 class WorkerProcess:
     """One child. It runs the same command as its parent, so that a later one may be of a newer installation."""
 
-    def __init__(self, number: int, *, directory: Path, listening: Inherited, is_activated: bool) -> None:
-        """Start nothing yet."""
+    def __init__(
+        self, number: int, *, directory: Path, listening: Inherited, is_activated: bool, keys: SigningKeys | None
+    ) -> None:
+        """Start nothing yet; `keys` are those of all workers, unless the settings have them."""
         self.number: Final = number
         self._directory: Final = directory
         self._listening: Final = {name: [each.fileno() for each in sockets] for name, sockets in listening.items()}
         self._is_activated: Final = is_activated
+        self._keys: Final = keys
         self._process: asyncio.subprocess.Process
         self._control: socket.socket | None = None
         self._ready_at: float | None = None
@@ -47,6 +51,8 @@ class WorkerProcess:
             OSError: no process can be started.
         """
         ours, theirs = socket.socketpair()
+        keys = b"" if self._keys is None else b"\n".join(self._keys())
+        ours.sendall(keys)
         # loop.sock_recv() needs a socket that does not block.
         ours.settimeout(0)
         worker = Worker(
@@ -56,6 +62,8 @@ class WorkerProcess:
             listening=self._listening,
             control=theirs.fileno(),
             is_activated=self._is_activated,
+            key_bytes=len(keys),
+            key_file=None if self._keys is None or self._keys.file is None else str(self._keys.file),
         )
         # Closed here once the child has it: then reading at our end finds the child's end.
         with theirs:

@@ -128,6 +128,3 @@ def _require_what_workers_need(settings: Settings, *, where: str) -> None:
     if settings.store_url() is None:
         message = f"more than one worker needs a store that they share: set {variable_of('store')}=redis://HOST:PORT"
         raise ConfigError.at(where, message)
-    if not settings.signing_keys():
-        message = f"more than one worker needs the same signing keys: set {variable_of('secret_key')} or …_FILE"
-        raise ConfigError.at(where, message)

@@ -91,6 +91,12 @@ async def test_prompts_are_listed_and_got(client: Client) -> None:
     ]
 
 
+async def test_messages_of_an_upstream_do_not_speak_to_a_terminal(client: Client) -> None:
+    assert await client.prompt("shelf_review", text="x\x1b[2J\x9b31my\0") == [
+        {"role": "user", "content": {"type": "text", "text": "Review xy"}}
+    ]
+
+
 @pytest.mark.parametrize(
     ("reference", "name", "value", "expected"),
     [

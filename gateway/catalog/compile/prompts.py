@@ -60,7 +60,8 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
         arguments=tuple(_argument(key, argument) for key, argument in arguments.items()),
         messages=_MaskedMessages(
             messages,
-            sanitizer=Sanitizer(redactor=context.redactor, keeps_controls=config.python is None),
+            # What the file says is the operator's own; a function or an upstream may repeat what anybody wrote.
+            sanitizer=Sanitizer(redactor=context.redactor, keeps_controls=config.backend == "messages"),
             threads=context.services.worker_threads,
         ),
         completers=completers,

@@ -89,6 +89,20 @@ async def test_the_catalog_says_where_each_definition_stands_and_why_it_is_not_o
         assert [each["name"] for each in narrowed["entries"]] == ["greet"]
 
 
+async def test_what_the_lock_keeps_out_is_listed_as_what_it_is(folder: Path) -> None:
+    skill = folder / "skills" / "greeting"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: greeting\ndescription: Greets.\n---\nGreet.\n")
+    (folder / "mcp-gateway.lock").write_text('{"version": 1}')
+    locked = "server: {lock: enforce, instructions: Be kind.}\nskills: [{dir: skills/greeting}]\n"
+    async with watched(folder, CONSOLE + locked + MORE) as daemon:
+        entries = (await daemon.get("/catalog"))["entries"]
+        assert sorted((each["kind"], each["name"], each["backend"]) for each in entries) == [
+            ("skill", "greeting", "files"),
+            ("tool", "deploy", "content"),
+        ]
+
+
 async def test_a_call_is_explained_at_the_view_that_is_asked_for(folder: Path) -> None:
     closed = "  closed: {include: {tags: [fast]}, access: {scopes: [ops]}}\n"
     views = FILE.replace(

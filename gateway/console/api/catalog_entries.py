@@ -16,7 +16,14 @@ from gateway.reload.definition_places import DefinitionPlaces
 
 KINDS: Final = ("tool", "resource", "template", "prompt", "skill")
 _SECTIONS: Final = {"tool": "tools", "resource": "resources", "template": "resources", "prompt": "prompts"}
-_KIND_OF_SECTION: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}
+_KIND_OF_SECTION: Final = {
+    "tools": "tool",
+    "resources": "resource",
+    "prompts": "prompt",
+    "skills": "skill",
+    "openapi": "tool",
+}
+"""The kind of what is left out, which the server's instructions may be, too: they are no entry."""
 _FILES: Final = "files"
 
 
@@ -58,7 +65,7 @@ def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
             continue
         yield _entry(primitive, snapshot, is_enabled=_identifier(primitive) in served)
     yield from (_skill(skill, uri, snapshot) for uri, skill in snapshot.current.skills.items())
-    yield from (_unavailable(each, snapshot) for each in snapshot.current.left_out)
+    yield from (_unavailable(each, snapshot) for each in snapshot.current.left_out if each.kind in _KIND_OF_SECTION)
 
 
 def kind_of(primitive: Primitive) -> str:
@@ -131,8 +138,10 @@ def _skill(skill: Skill, uri: str, snapshot: CatalogSnapshot) -> CatalogEntry:
 
 
 def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry:
-    kind = _KIND_OF_SECTION.get(absent.kind, "tool")
-    backend = _backend((absent.kind, absent.name), snapshot.document, upstream=None) or "http"
+    kind = _KIND_OF_SECTION[absent.kind]
+    # An operation and a skill are no definitions of the document: the one would be a request, the other is files.
+    backend = _backend((absent.kind, absent.name), snapshot.document, upstream=None)
+    backend = backend or ("http" if absent.kind == "openapi" else _FILES)
     source = snapshot.places.source_of((absent.kind, absent.name))
     facts = {**_bare(kind, absent.name, backend=backend), "source": source, "reason": absent.reason}
     return CatalogEntry(kind=kind, key=absent.name, facts=facts)

@@ -246,10 +246,8 @@ def _common(entry: UpstreamEntry, override: Definition, wire: JsonObject) -> dic
         name: getattr(override, name) for name in Definition.model_fields if name in override.model_fields_set
     }
     for key in _SHARED_KEYS:
-        if fields.get(key) is None and key != "queue":
+        if fields.get(key) is None:
             fields[key] = getattr(config, key)
-    if fields.get("queue") is None:
-        fields["queue"] = config.queue
     fields["title"] = override.title or _text(wire.get("title"))
     fields["description"] = override.description or _text(wire.get("description"))
     fields["tags"] = tuple(dict.fromkeys([*config.tags, *override.tags]))

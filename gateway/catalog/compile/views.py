@@ -50,7 +50,7 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
     views: dict[str, View] = {}
     for name, config in loaded.document.views.items():
         place = problems.at(name)
-        if _NAME.fullmatch(name) is None or set(name) == {"."}:
+        if _NAME.fullmatch(name) is None:
             place.error("a view's name is part of a path: 1 to 64 of the characters A-Z a-z 0-9 _ . -, no `.` first")
         elif is_at_root and name in _RESERVED:
             place.error(f"`/{name}` is the daemon's own path; choose another name, or another `listen.path`")

@@ -314,8 +314,11 @@ class _Facts(Protocol):
 class Context(_Facts, Protocol):
     """The context of one call, for async functions. To be used on the event loop, not from other threads.
 
-    Once the call has ended, `progress`, `log` and `close_stream` do nothing, and what asks the client raises
-    `ToolError`.
+    `progress`, `log` and `close_stream` send when they are called, in the order of the calls. Whoever awaits what they
+    return waits until it is sent; that is for much that is said quickly, because of a client that does not keep up no
+    more than 1000 messages are kept, and the next are dropped. Awaited or not, all comes before the call's result.
+
+    Once the call has ended, these three do nothing, and what asks the client raises `ToolError`.
     """
 
     @property
@@ -325,7 +328,7 @@ class Context(_Facts, Protocol):
         Private, loopback and link-local addresses are refused.
         """
 
-    async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
+    def progress(self, value: float, total: float | None = None, message: str | None = None) -> Awaitable[None]:
         """Report progress, if the client sent a progress token.
 
         Every 15 seconds without a report the client is told that the call still runs.
@@ -337,7 +340,7 @@ class Context(_Facts, Protocol):
             message: A line for people (since 2025-03-26). Secrets are masked.
         """
 
-    async def log(self, level: LogLevel, data: Json, logger: str | None = None) -> None:
+    def log(self, level: LogLevel, data: Json, logger: str | None = None) -> Awaitable[None]:
         """Send a log message to the client, if it asked for messages of this level.
 
         Until 2025-11-25 it does so with `logging/setLevel`, since 2026-07-28 with each request. The gateway's own log
@@ -349,7 +352,7 @@ class Context(_Facts, Protocol):
             logger: The name of the part of the program that the message comes from.
 
         Raises:
-            ToolError: there is no such level.
+            ToolError: there is no such level, or the data is not JSON.
         """
 
     async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
@@ -484,7 +487,7 @@ class Context(_Facts, Protocol):
             ToolError: nothing can be asked here, or the call has ended.
         """
 
-    async def close_stream(self, retry_ms: int | None = None) -> None:
+    def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
         """Close the call's event stream, and let the client come back for what follows (since 2025-11-25).
 
         For long calls: no connection is held open meanwhile, and progress and result wait for the client. Does nothing

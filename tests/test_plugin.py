@@ -2,7 +2,7 @@
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final, get_args
 
@@ -46,7 +46,10 @@ def test_a_method_takes_the_same_parameters_in_each_context(implementation: type
 
 @pytest.mark.parametrize("method", [name for name in methods() if name != "once"])
 def test_a_method_returns_the_same_and_takes_the_same_types_in_both_contexts(method: str) -> None:
-    assert inspect.get_annotations(getattr(SyncContext, method)) == inspect.get_annotations(getattr(Context, method))
+    types = inspect.get_annotations(getattr(Context, method))
+    if types["return"] == Awaitable[None]:  # a blocking method has no use for it
+        types["return"] = None
+    assert inspect.get_annotations(getattr(SyncContext, method)) == types
 
 
 def test_the_contexts_of_calls_have_every_member() -> None:

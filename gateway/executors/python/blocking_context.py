@@ -20,15 +20,18 @@ T = TypeVar("T")
 
 
 def _blocking(
-    method: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]],
+    method: Callable[Concatenate[Context, P], Awaitable[T]],
 ) -> Callable[Concatenate["BlockingContext", P], T]:
-    """The blocking form of a coroutine method of `Context`, with the same parameters."""
+    """The blocking form of a method of `Context` that returns an awaitable, with the same parameters."""
 
     @wraps(method)
     def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        # By its name: `Context` is a Protocol, and has no code of its own.
-        doing: Coroutine[Any, Any, T] = getattr(self._context, method.__name__)(*args, **kwargs)
-        return self._wait(doing)
+        async def on_loop() -> T:
+            # By its name: `Context` is a Protocol, and has no code of its own.
+            doing: Awaitable[T] = getattr(self._context, method.__name__)(*args, **kwargs)
+            return await doing
+
+        return self._wait(on_loop())
 
     return call
 

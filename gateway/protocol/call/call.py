@@ -22,6 +22,7 @@ from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject, empty
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol.call.progress import ProgressReporter
+from gateway.protocol.call.send_queue import SendQueue
 from gateway.protocol.call_tool import unwrapped
 from gateway.protocol.exchange import Binding, Caller, Exchange
 from gateway.protocol.input_requests.request_state import RequestStateSigner
@@ -94,6 +95,8 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     """Reports to a sender that sent a progress token, or to the task that the call is."""
     task: "CallTask | None" = None
     """Of a call that is a task, or may become one."""
+    send_queue: SendQueue | None = None
+    """The queue of what it sends before its answer, once there was something: inner runs share it."""
     waits: tuple[Wait, ...] = ()
     reported: tuple[ProgressReport, ...] = ()
     # A boolean until somebody asks: None is an answer, too.

@@ -6,10 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 from urllib.parse import unquote
 
-from gateway.executors.invocation import text_size
-from gateway.executors.threads import MAX_ON_LOOP, shaped
+from gateway import exact_json
+from gateway.executors.python.results import valid_text
+from gateway.executors.threads import shaped
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Answer, ListKind, LogLevel, Sample, Task, ToolError
+from gateway.protocol.call.send_queue import SendQueue
 from gateway.protocol.input_requests import requests as questions
 from gateway.protocol.input_requests import responses as answers
 from gateway.protocol.input_requests.requester import InputRequester, Where
@@ -71,35 +73,34 @@ class CallContext:
     def http(self) -> "HttpClient":
         return self._call.server.services.http.shared
 
-    async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:
+    def progress(self, value: float, total: float | None = None, message: str | None = None) -> Awaitable[None]:
         """Tell how far the call is. Values must grow (basic/utilities/progress), so one that does not is left out."""
         if self._run.is_over:
-            return
-        masked = None if message is None else self._call.catalog.sanitizer.text(message)
+            return _nothing()
+        masked = None if message is None else self._call.catalog.sanitizer.text(valid_text(message))
         self._call.note_progress(value, total, masked)
-        if self._call.progress is not None:
-            await self._call.progress.report(value, total, masked)
+        if self._call.progress is None:
+            return _nothing()
+        if self._queue.is_full:  # before the report is taken: signs of life wait for all that was
+            return self._dropped("notifications/progress")
+        send = self._call.progress.report(value, total, masked)
+        return _nothing() if send is None else self._queue.put(send)
 
-    async def log(self, level: LogLevel, data: Json, logger: str | None = None) -> None:
+    def log(self, level: LogLevel, data: Json, logger: str | None = None) -> Awaitable[None]:
         """Send a log message, if the client asked for its level."""
         if level not in meta.LOG_LEVELS:
             raise ToolError(f"Unknown log level {level!r}: one of {', '.join(meta.LOG_LEVELS)}")
         wanted = self._call.log_level
         # 2026-07-28 server/utilities/logging, "Per-request log level": without a level nothing is sent.
         if wanted is None or meta.LOG_LEVELS.index(level) < meta.LOG_LEVELS.index(wanted):
-            return
-        # To mask large data would hold the event loop for too long: that is done in a thread.
-        masked = await shaped(
-            partial(self._call.catalog.sanitizer.json, data),
-            size=text_size(data, enough=MAX_ON_LOOP),
-            call=self._run,
-            threads=self._call.server.services.worker_threads,
-        )
-        params: dict[str, Json] = {"level": level, "data": masked}
-        if logger is not None:
-            params["logger"] = self._call.catalog.sanitizer.text(logger)
-        self._call.server.notifier.counters.sent["notifications/message"] += 1
-        await self._send("notifications/message", params)
+            return _nothing()
+        written = _written(data)  # now: the function may change it before it is sent
+        if self._run.is_over:
+            return _nothing()
+        if self._queue.is_full:
+            return self._dropped("notifications/message")
+        name = None if logger is None else self._call.catalog.sanitizer.text(valid_text(logger))
+        return self._queue.put(partial(self._send_log, level, written, name))
 
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:
         return await self._run.read_resource(uri)
@@ -170,12 +171,11 @@ class CallContext:
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         return await self._requester.once(key, function)
 
-    async def close_stream(self, retry_ms: int | None = None) -> None:
+    def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
         """Close the connection; the client comes back for the rest. Does nothing where it could not come back."""
         if retry_ms is not None and retry_ms < 0:
             raise ToolError(f"retry_ms is a number of milliseconds, not {retry_ms}")
-        if not self._run.is_over:
-            await self._call.exchange.close_stream(retry_ms)
+        return _nothing() if self._run.is_over else self._queue.put(partial(self._call.exchange.close_stream, retry_ms))
 
     async def _answer(self, key: str, question: InputRequest) -> JsonObject:
         return (await self._answers({key: question}))[key]
@@ -189,6 +189,8 @@ class CallContext:
         if CONFIRMATION_KEY in asked:
             raise ToolError(f"The key {CONFIRMATION_KEY} is the gateway's own")
         put = {key: self._shown(questions.checked(key, question)) for key, question in asked.items()}
+        if self._call.send_queue is not None:
+            await self._call.send_queue.drain()  # what was said before the question comes before it
         return await self._requester.request(put, pause=self._run.suspension, where=where)
 
     def _shown(self, question: InputRequest) -> InputRequest:
@@ -203,9 +205,50 @@ class CallContext:
             raise ToolError("Nothing can be asked here: only calls of tools, prompts and resources may ask")
         return requester
 
-    async def _send(self, method: str, params: JsonObject) -> None:
-        if not self._run.is_over:
-            await self._call.exchange.send({"jsonrpc": jsonrpc.VERSION, "method": method, "params": params})
+    @property
+    def _queue(self) -> SendQueue:
+        if self._call.send_queue is None:
+            self._call.send_queue = SendQueue()
+        return self._call.send_queue
+
+    def _dropped(self, method: str) -> Awaitable[None]:
+        """Count a message that is dropped; whoever awaits it waits for room all the same."""
+        self._call.server.notifier.counters.dropped[method] += 1
+        return self._queue.last
+
+    async def _send_log(self, level: LogLevel, written: bytes, logger: str | None) -> None:
+        # To mask large data would hold the event loop for too long: that is done in a thread.
+        masked = await shaped(
+            lambda: self._call.catalog.sanitizer.json(exact_json.loads(written)),
+            size=len(written),
+            call=self._run,
+            threads=self._call.server.services.worker_threads,
+        )
+        params: dict[str, Json] = {"level": level, "data": masked}
+        if logger is not None:
+            params["logger"] = logger
+        self._call.server.notifier.counters.sent["notifications/message"] += 1
+        notification = {"jsonrpc": jsonrpc.VERSION, "method": "notifications/message", "params": params}
+        await self._call.exchange.send(notification)
+
+
+def _nothing() -> asyncio.Future[None]:
+    """The awaitable of a message that is not sent."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
+
+
+def _written(data: Json) -> bytes:
+    """Write the data of a log message as JSON.
+
+    Raises:
+        ToolError: it is not JSON.
+    """
+    try:
+        return exact_json.dumps(data, default=jsonrpc.plain)
+    except TypeError as error:
+        raise ToolError(f"The data of a log message is not JSON: {error}") from error
 
 
 def _has_breaks(value: Json) -> bool:

@@ -7,10 +7,13 @@ reports next: it is the next larger number above the last value, by the least th
 
 import asyncio
 import math
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.call.send_queue import Send
 from gateway.protocol.exchange import Exchange
 from gateway.protocol.outbox import NotificationCounters
 from gateway.wire import downgrade, jsonrpc
@@ -23,8 +26,8 @@ _METHOD: Final = "notifications/progress"
 class ProgressReporter(Protocol):
     """Takes what a call reports of its progress."""
 
-    async def report(self, value: float, total: float | None, message: str | None) -> None:
-        """Tell how far the call is."""
+    def report(self, value: float, total: float | None, message: str | None) -> Send | None:
+        """Take how far the call is, and return what tells its sender; None if that has nothing to hear."""
 
 
 class Progress:
@@ -39,6 +42,7 @@ class Progress:
         "_is_over",
         "_own",
         "_revision",
+        "_sent",
         "_shown",
         "_timer",
         "_token",
@@ -62,7 +66,8 @@ class Progress:
         self._own = -math.inf
         """The last value that the call reported."""
         self._shown = -math.inf
-        """The last value that was sent."""
+        """The last value that was made known, or waits for that."""
+        self._sent = -math.inf
         self._total: float | None = None
         self._heard_at = asyncio.get_running_loop().time()
         self._timer: asyncio.TimerHandle | None = None
@@ -82,24 +87,30 @@ class Progress:
                 self._beating.cancel()
                 raise
 
-    async def report(self, value: float, total: float | None, message: str | None) -> None:
-        """Tell how far the call is; a value that does not grow, or that JSON has no number for, is left out."""
+    def report(self, value: float, total: float | None, message: str | None) -> Send | None:
+        """Take how far the call is; a value that does not grow, or that JSON has no number for, is left out."""
         if self._is_over or not math.isfinite(value) or value <= self._own:
-            return
+            return None
         self._own = value
         self._total = total if total is not None and math.isfinite(total) else None
-        await self._show(value if value > self._shown else _just_above(self._shown), message)
+        return self._show(value if value > self._shown else _just_above(self._shown), message)
 
-    async def _show(self, value: float, message: str | None) -> None:
-        # Before anything is awaited: what is reported meanwhile must be larger (basic/utilities/progress).
+    def _show(self, value: float, message: str | None) -> Callable[[], Coroutine[Any, Any, None]]:
+        # Before it is sent: what is reported meanwhile must be larger (basic/utilities/progress).
         self._shown = value
-        self._heard_at = asyncio.get_running_loop().time()
         params: dict[str, Json] = {"progressToken": self._token, "progress": value}
         if self._total is not None:
             params["total"] = self._total
         if message is not None:
             params["message"] = message
         params = downgrade.strip("ProgressParams", params, self._revision)
+        return partial(self._send, value, params)
+
+    async def _send(self, value: float, params: JsonObject) -> None:
+        if self._is_over:
+            return
+        self._sent = value
+        self._heard_at = asyncio.get_running_loop().time()
         self._counters.sent[_METHOD] += 1
         await self._exchange.send({"jsonrpc": jsonrpc.VERSION, "method": _METHOD, "params": params})
 
@@ -110,10 +121,11 @@ class Progress:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         due = self._heard_at + self._every
-        # One at a time: a client that does not read must not collect them.
-        if loop.time() >= due and (self._beating is None or self._beating.done()):
+        # One at a time: a client that does not read must not collect them. Nor may one overtake a report that waits.
+        is_idle = (self._beating is None or self._beating.done()) and self._sent == self._shown
+        if loop.time() >= due and is_idle:
             value = 0 if math.isinf(self._shown) else _just_above(self._shown)
-            self._beating = loop.create_task(self._show(value, None), name="sign of life")
+            self._beating = loop.create_task(self._show(value, None)(), name="sign of life")
             due = loop.time() + self._every
         self._look_at(max(due, loop.time()))
 

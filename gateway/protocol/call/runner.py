@@ -163,6 +163,11 @@ class Run(msgspec.Struct, eq=False):
         if self._permit is not None:
             # Before whatever waits below: the next call need not wait for it, too.
             self._permit.release()
+        if (queue := self.call.send_queue) is not None and not self.is_inner:
+            # What was said before the end is sent before the answer, unless nobody waits for that.
+            if kind is not None and issubclass(kind, asyncio.CancelledError):
+                queue.cancel()
+            await queue.drain()
         if self.has_switched:  # its caller's next request may come to another replica
             await self.call.server.notifier.others_follow()
         try:

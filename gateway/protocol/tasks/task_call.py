@@ -15,6 +15,7 @@ from gateway.plugin import Task as TaskFacts
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.progress import ProgressReporter
+from gateway.protocol.call.send_queue import Send
 from gateway.protocol.call.tool_run import run_tool
 from gateway.protocol.exchange import Caller, Exchange
 from gateway.protocol.input_requests.requester import Where
@@ -101,17 +102,17 @@ class TaskCall:
         if self.exchange is not None:
             await self.exchange.close_stream(retry_ms)
 
-    async def report(self, value: float, total: float | None, message: str | None) -> None:
-        """Tell the sender of an open request, and whoever asks for the task, how far it is."""
-        if self.progress is not None:
-            await self.progress.report(value, total, message)
+    def report(self, value: float, total: float | None, message: str | None) -> Send | None:
+        """Take how far it is, for whoever asks for the task, and for the sender of a request that is open."""
+        send = None if self.progress is None else self.progress.report(value, total, message)
         if not math.isfinite(value) or value <= self._reported:
-            return
+            return send
         self._reported = value
         of = "" if total is None or not math.isfinite(total) else f" of {total:g}"
         self.message = (message or f"{value:g}{of}")[:_MAX_MESSAGE_LENGTH]
         if self.run is not None:
             self.run.say(self.message, at=self._clock())
+        return send
 
 
 async def run_work(task_call: TaskCall, call: Call, tool: Tool, arguments: JsonObject) -> Ending:

@@ -100,7 +100,7 @@ async def count(values: list[float], context: Context) -> str:
 async def talk(context: Context) -> str:
     """Logs once at each level."""
     for level in LEVELS:
-        await context.log(level, {"said": level}, "talker")
+        context.log(level, {"said": level}, "talker")
     return "said"
 
 
@@ -175,5 +175,5 @@ async def mine(context: Context) -> str:
 async def count_oddly(context: Context) -> str:
     """Reports what JSON has no number for."""
     for value in (1, float("nan"), 2, float("inf"), 3):
-        await context.progress(value, float("inf"))
+        context.progress(value, float("inf"))
     return "counted"

@@ -1,0 +1,174 @@
+"""What a function says to its client is sent in its order, whether or not it waits for that."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.json_types import Json, JsonObject
+from gateway.protocol.outbox import MAX_MESSAGES
+from tests.protocol.peers import ERAS, SECONDS, House, LegacyPeer, ModernPeer, house
+
+PLUGIN: Final = '''
+import asyncio
+from gateway.plugin import Context, SyncContext, ToolError
+
+async def says(context: Context, waits: bool) -> str:
+    """Say this and that, and ask, and end at once."""
+    data = ["said"]
+    said = context.progress(1, 9, "first")
+    if waits: await said
+    for value in (2, 3):
+        for said in (context.log("info", data), context.progress(value), context.log("warning", "x" * 600_000)):
+            if waits: await said
+        data.append("more")
+    await context.elicit("name", "Who?", {"type": "object", "properties": {"name": {"type": "string"}}})
+    data.append("last")
+    said = context.log("error", data)
+    if waits: await said
+    data.append("changed")
+    context.progress(4)
+    raise ToolError("over")
+
+def says_in_a_thread(context: SyncContext) -> str:
+    """Say this and that."""
+    context.progress(1)
+    context.log("info", ["said"])
+    context.close_stream(5)
+    context.progress(2, None, "half a character \\udcff")
+    return "over"
+
+async def errs(context: Context) -> list[str]:
+    """Say what cannot be."""
+    errors = []
+    for wrong in (
+        lambda: context.log("loud", 1),
+        lambda: context.log("info", {"at": object()}),
+        lambda: context.log("info", "\\ud800"),
+        lambda: context.close_stream(-1),
+        lambda: context.progress("half"),
+        lambda: context.notify_changed("files"),
+    ):
+        try:
+            wrong()
+        except (ToolError, TypeError) as error:
+            errors.append(f"{type(error).__name__}: {error}")
+    return errors
+
+async def floods(context: Context, waits: bool) -> str:
+    """Say more than a client reads."""
+    for value in range(3000):
+        said = context.progress(value)
+        if waits: await asyncio.wait_for(said, 0.05)
+    return "over"
+'''
+
+FILE: Final = """
+plugins: [.]
+tools:
+  says: {python: "saying:says"}
+  says_in_a_thread: {python: "saying:says_in_a_thread"}
+  errs: {python: "saying:errs"}
+  floods: {python: "saying:floods"}
+"""
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[House]:
+    (tmp_path / "saying.py").write_text(PLUGIN)
+    (tmp_path / "config.yaml").write_text(FILE)
+    async with house(tmp_path) as served:
+        yield served
+
+
+async def listening(served: House, era: str) -> ModernPeer | LegacyPeer:
+    """A peer who wants to hear all."""
+    if era == "modern":
+        return served.modern()
+    peer = await served.legacy()
+    await peer.request("logging/setLevel", {"level": "debug"})
+    return peer
+
+
+def params_of(tool: str, **arguments: Json) -> JsonObject:
+    level = "io.modelcontextprotocol/logLevel"
+    return {"name": tool, "arguments": arguments, "_meta": {"progressToken": 1, level: "debug"}}
+
+
+def said(peer: ModernPeer | LegacyPeer) -> list[Json]:
+    """What was heard: the value of progress, the data of log messages."""
+    heard = [message["params"] for message in peer.sent]
+    return [params["data"] if "data" in params else params["progress"] for params in heard]
+
+
+@ERAS
+@pytest.mark.parametrize("waits", [False, True])
+async def test_all_is_heard_in_its_order_and_before_what_follows(served: House, era: str, waits: bool) -> None:  # noqa: FBT001
+    peer = await listening(served, era)
+    large = "x" * 600_000
+    before = [1, ["said"], 2, large, ["said", "more"], 3, large]
+    asked_after: list[int] = []
+
+    def ada(_method: str, _params: JsonObject) -> Json:
+        asked_after.append(len(peer.sent))
+        return {"action": "accept", "content": {"name": "Ada"}}
+
+    peer.says = ada
+    answer = await peer.request("tools/call", params_of("says", waits=waits))
+    assert answer["result"]["content"][0]["text"] == "over"
+    assert asked_after == [len(before)]
+    again = before if era == "modern" else []  # the function runs again with the answer
+    assert said(peer) == [*before, *again, ["said", "more", "more", "last"], 4]
+
+
+async def test_a_function_in_a_thread_says_all_in_its_order(served: House) -> None:
+    peer = await listening(served, "modern")
+    await peer.request("tools/call", params_of("says_in_a_thread"))
+    assert said(peer) == [1, ["said"], 2]
+
+
+async def test_what_cannot_be_said_is_an_error_where_it_is_said(served: House) -> None:
+    peer = await listening(served, "modern")
+    answer = await peer.request("tools/call", params_of("errs"))
+    errors = answer["result"]["structuredContent"]
+    assert [error.partition(":")[0] for error in errors] == [*["ToolError"] * 4, "TypeError", "ToolError"]
+    assert errors[1] == "ToolError: The data of a log message is not JSON: Type is not JSON serializable: object"
+    assert peer.sent == []
+
+
+class SlowPeer(ModernPeer):
+    """Reads nothing until it is let."""
+
+    def __init__(self, *given: Any, **others: Any) -> None:
+        super().__init__(*given, **others)
+        self.may_read = asyncio.Event()
+
+    async def send(self, message: JsonObject) -> bool:
+        await self.may_read.wait()
+        return await super().send(message)
+
+
+async def test_what_a_slow_client_is_sent_is_bounded_and_dropped_messages_are_counted(served: House) -> None:
+    peer = SlowPeer(served.dispatcher)
+    calling = asyncio.create_task(peer.request("tools/call", params_of("floods", waits=False)))
+    dropped = served.dispatcher.notifier.counters.dropped
+    async with asyncio.timeout(SECONDS):
+        while dropped["notifications/progress"] < 3000 - MAX_MESSAGES:
+            await asyncio.sleep(0.01)
+    peer.may_read.set()
+    assert (await calling)["result"]["content"][0]["text"] == "over"
+    assert said(peer) == list(range(MAX_MESSAGES))
+
+
+async def test_a_function_that_waits_does_so_for_a_slow_client_and_is_cancelled_at_once(served: House) -> None:
+    peer = SlowPeer(served.dispatcher)
+    result = asyncio.create_task(peer.request("tools/call", params_of("floods", waits=True)))
+    while not (waiting := [task for task in asyncio.all_tasks() if task.get_name() == "messages of a call"]):
+        await asyncio.sleep(0.01)
+    result.cancel()
+    async with asyncio.timeout(SECONDS):
+        await asyncio.wait([result, *waiting])
+    assert result.cancelled()
+    assert said(peer) == []

@@ -240,6 +240,15 @@ CODE: dict[str, list[ArgvItem]] = {
     "tini": ["tini", "-g", "--", "sed", "{{ a }}"],
     "bwrap": ["bwrap", "--ro-bind", "/", "/", "--", "awk", "{{ a }}"],
     "proxychains": ["proxychains4", "-q", "ssh", "host", "{{ a }}"],
+    "a short form of a long option": ["sed", "--expr=s/{{ a }}/b/", "file"],
+    "its value apart": ["sed", "-n", "--e", "s/{{ a }}/b/", "file"],
+    "a long option that the caller writes": ["sed", "--{{ a }}", "-e", "p", "file"],
+    "the rest of one": ["psql", "--com{{ a }}", "db"],
+    "a short form before an operand": ["awk", "--field", ",", "/{{ a }}/", "file"],
+    "a wrapper's short form": ["sudo", "--us", "root", "timeout", "--sig=KILL", "--kill", "1", "5", "awk", "{{ a }}"],
+    "a container in the background": ["docker", "exec", "--detach", "app", "awk", "{{ a }}"],
+    "powershell": ["pwsh", "-NoProfile", "-Comm", "{{ a }}"],
+    "powershell's base64": ["powershell", "-EncodedCommand", "{{ a }}"],
 }
 
 
@@ -284,6 +293,8 @@ NO_CODE: dict[str, list[ArgvItem]] = {
     "a device of ip's": ["ip", "link", "show", "{{ a }}"],
     "the time of at": ["at", "-f", "job.sh", "{{ a }}"],
     "sshpass's secret": ["sshpass", "-p", "{{ a }}", "ssh", "host", "uptime"],
+    "short forms of harmless options": ["awk", "--assi", "x={{ a }}", "--fil=x.awk", "{{ b }}"],
+    "a whole option that begins another": ["tar", "--checkpoint={{ n }}", "-xf", "{{ b }}"],
 }
 
 

@@ -24,6 +24,8 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """Letters of options whose value can only follow in the same word."""
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
+    whole: tuple[str, ...] = ()
+    """Long options that take no further word, and are not short for one of the others that begins so."""
     operand: int | None = None
     """The number of the operand that is code, counted from 0 …"""
     is_rest: bool = False
@@ -42,6 +44,12 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """Whether none of its arguments names a file of code, so that its standard input is code all the same."""
     takes_choices: bool = False
     """Whether a value that the file lists is harmless as an argument: it is the caller's own words that are code."""
+
+    @property
+    def long_options(self) -> tuple[str, ...]:
+        """The names that are written out here: more than a letter."""
+        named = (*self.code, *self.long_valued, *self.operand_unless)
+        return tuple(name for name in named if len(name) > len("-c"))
 
 
 def _language(name: str, *code: str, valued: str = "", attached: str = "", is_telling: bool = False) -> Interpreter:
@@ -107,6 +115,8 @@ _MYSQL: Final = Interpreter(
     reads_stdin=True,
     has_no_script=True,
 )
+# Its options are read in any case (about_Pwsh).
+_POWERSHELL: Final = _language("pwsh", "-c", "-C", "-command", "-e", "-E", "-ec", "-encodedcommand")
 _SED: Final = Interpreter(
     why="`sed`, whose scripts can run commands and write files",
     code=("e", "--expression"),
@@ -178,7 +188,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     # -m and -M become a `use` statement, which may be followed by more code (perlrun(1)).
     "perl": _language("perl", "e", "E", "m", "M", valued="I", attached="xCDiF", is_telling=True),
     "php": _language("php", "r", "B", "R", "E", "--run", "--process-begin", "--process-code", valued="cdfFSt"),
-    "powershell": _language("powershell", "-c", "-C", "-Command", "-command"),
+    "powershell": _POWERSHELL,
     "psql": Interpreter(
         why="`psql -c`, whose commands can start a shell",
         code=("c", "--command"),
@@ -186,7 +196,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
         reads_stdin=True,
         has_no_script=True,
     ),
-    "pwsh": _language("pwsh", "-c", "-C", "-Command", "-command"),
+    "pwsh": _POWERSHELL,
     "pypy": _language("pypy", "c", valued="mWX"),
     "python": _language("python", "c", valued="mWX", is_telling=True),
     "red": _ED,
@@ -203,6 +213,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "tar": Interpreter(
         why="`tar`, which runs it",
         code=("I", "--to-command", "--checkpoint-action", "--use-compress-program", "--rsh-command"),
+        whole=("--checkpoint",),
         valued="CfbTXgHLKNV",
     ),
     "tmux": Interpreter(why="`tmux`, which gives it to a shell", operand=1, is_rest=True, valued="cefFLnSstxy"),
@@ -226,6 +237,8 @@ class CommandWrapper(msgspec.Struct, frozen=True, kw_only=True):
     """Letters of its options that take a value."""
     long_valued: tuple[str, ...] = ()
     """Its long options whose value is the next word."""
+    whole: tuple[str, ...] = ()
+    """Its long options that take no further word, and are not short for one of those that begins so."""
     operands: int = 0
     """The number of its own operands before the command."""
     at: tuple[str, ...] = ()
@@ -237,6 +250,7 @@ class CommandWrapper(msgspec.Struct, frozen=True, kw_only=True):
 _CONTAINERS: Final = CommandWrapper(
     after=("exec",),
     valued="ewu",
+    whole=("--detach",),
     long_valued=("--detach-keys", "--env", "--env-file", "--index", "--preserve-fds", "--user", "--workdir"),
     operands=1,
 )

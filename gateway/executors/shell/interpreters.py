@@ -142,7 +142,7 @@ def _started(starter: CommandWrapper, words: Sequence[Word], index: int) -> Iter
         if _ASSIGNMENT.match(shape):
             index += 1
         elif shape.startswith("-") and len(shape) > 1:
-            index += 1 + _takes_next(shape, starter.valued, starter.long_valued)
+            index += 1 + _takes_next(shape, starter)
         elif operands:
             operands -= 1
             index += 1
@@ -154,13 +154,24 @@ def _started(starter: CommandWrapper, words: Sequence[Word], index: int) -> Iter
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 
 
-def _takes_next(option: str, valued: str, long_valued: Sequence[str]) -> bool:
+def _takes_next(option: str, starter: CommandWrapper) -> bool:
     """Whether the value of an option is the next word."""
     if option.startswith("--"):
-        return option in long_valued
+        return bool(_meant(option, starter.long_valued, whole=starter.whole))
     # In `-abc` the first letter with a value takes the rest of the word; the next word, if it is the last.
-    at = next((at for at, letter in enumerate(option) if at and letter in valued), None)
+    at = next((at for at, letter in enumerate(option) if at and letter in starter.valued), None)
     return at == len(option) - 1
+
+
+def _meant(name: str, listed: Sequence[str], *, whole: Sequence[str]) -> frozenset[str]:
+    """Return the long options of a table that `name` may be."""
+    if name in listed:
+        return frozenset({name})
+    if name in whole:
+        return frozenset()
+    # getopt_long(3): a long option may be cut short. What a value stands in may become any that begins so.
+    start = name.partition(EXPRESSION)[0].lower()
+    return frozenset(option for option in listed if option.startswith(start))
 
 
 def _telling_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
@@ -218,10 +229,12 @@ class _Option(msgspec.Struct, frozen=True, kw_only=True):
 
 def _option(interpreter: Interpreter, shape: str) -> _Option:
     name, equals, _ = shape.partition("=")
-    if name in interpreter.code or shape.startswith("--"):
-        is_code = name in interpreter.code
-        takes_next = not equals and (is_code or name in interpreter.long_valued)
-        return _Option(names=frozenset({name}), is_code=is_code, takes_next=takes_next)
+    meant = _meant(name, interpreter.long_options, whole=interpreter.whole) if len(name) > len("-c") else frozenset()
+    if name in interpreter.code or meant or shape.startswith("--"):
+        is_code = name in interpreter.code or not meant.isdisjoint(interpreter.code)
+        is_whole = bool(equals) or EXPRESSION in name
+        takes_next = not is_whole and (is_code or not meant.isdisjoint(interpreter.long_valued))
+        return _Option(names=meant or frozenset({name}), is_code=is_code, takes_next=takes_next)
     for at, letter in enumerate(shape[1:], start=2):
         names, is_last = frozenset(shape[1:at]), at == len(shape)
         if letter in interpreter.code or letter == EXPRESSION:  # which stands for any letter

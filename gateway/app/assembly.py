@@ -148,6 +148,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
         await stack.enter_async_context(Leases(dispatcher.tasks.runner, task_store, told=told))
     upstreams.updated = lambda uri: _resource_updated(components, uri)
     dispatcher.notifier.watch_changed = lambda: _watch_upstreams(components)
+    dispatcher.notifier.upstreams_watch = upstreams.watching
     dispatcher.notifier.roots_changed = upstreams.roots_changed
     dispatcher.notifier.session_ended = upstreams.session_ended
     dispatcher.tasks.runner.cancelled = lambda task: upstreams.give_up(decode_memory(task.memory).results)

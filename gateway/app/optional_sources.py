@@ -123,6 +123,10 @@ class Upstreams(OptionalSource["UpstreamSource"]):
         if self.made is not None:
             self.made.watch(uris)
 
+    async def watching(self) -> None:
+        if self.made is not None:
+            await self.made.watching()
+
     def roots_changed(self, session_id: str) -> None:
         if self.made is not None:
             self.made.roots_changed(session_id)

@@ -80,6 +80,8 @@ class ChangeNotifier:
         self.counters: Final = NotificationCounters()
         self.watch_changed: Callable[[], None] = lambda: None
         """Called when other resources are watched than before."""
+        self.upstreams_watch: Callable[[], Awaitable[None]] = _nobody_follows
+        """Waits, not for long, until upstreams tell of updates of what is watched."""
         self.roots_changed: Callable[[str], None] = lambda _: None
         """Called with the id of a session whose client has other roots than before."""
         self.session_opened: Callable[[Session], None] = lambda _: None
@@ -259,7 +261,7 @@ class ChangeNotifier:
 
 
 async def _nobody_follows() -> None:
-    """Do nothing: this process is the only one."""
+    """Do nothing: nothing is served by anybody else."""
 
 
 def _holds(part: Catalog, uri: str) -> bool:

@@ -303,11 +303,11 @@ class SessionPool:
                 raise self.circuit.named(failure) from failure
             error = failure
         else:
-            return self._opened(key, session, way)
+            return await self._opened(key, session, way)
         self.circuit.connect_failed(str(error))
         raise self.circuit.unreachable(str(error))
 
-    def _opened(self, key: str, session: Session, way: Way) -> Session:
+    async def _opened(self, key: str, session: Session, way: Way) -> Session:
         self.known_way, self.is_stateless = way, session.is_stateless
         if self.config.session is None and session.is_stateless:
             key = SHARED
@@ -321,8 +321,8 @@ class SessionPool:
         session.closed.add_done_callback(lambda closed: self._lost(session, closed.result()))
         self.said_at = session.used_at = monotonic()
         self.circuit.connected()
-        self._listener.session_opened()
         log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
+        await self._listener.session_opened(session)
         return session
 
     def _lost(self, session: Session, reason: str) -> None:

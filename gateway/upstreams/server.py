@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -14,6 +15,7 @@ from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import RpcError
 from gateway.json_types import Json
+from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.server_lists import RememberedLists, ServerLists, discover
@@ -59,6 +61,9 @@ class UpstreamServer:
         self._memory: Final = memory
         self._connection: Final = connection
         self._watched: frozenset[str] = frozenset()
+        self._is_watching: Final = asyncio.Event()
+        """Whether each session watches what is to be watched, or was asked to in vain."""
+        self._is_watching.set()
         self._changed: Final = changed
         self._updated: Final = updated
         self._known: Final = asyncio.Event()
@@ -90,10 +95,19 @@ class UpstreamServer:
         """Have the upstream tell of updates of these resources, and no others."""
         if uris != self._watched:
             self._watched = uris
+            self._is_watching.clear()
             self._wake.set()
 
-    def session_opened(self) -> None:
+    async def watching(self) -> None:
+        """Wait until the upstream tells of updates of what is watched, or it could not be reached."""
+        await self._is_watching.wait()
+
+    async def session_opened(self, session: Session) -> None:
         self._wake.set()
+        # The first call in it may change what is watched.
+        if self._watched and self._offers_updates:
+            with suppress(UpstreamError):  # a call in it will meet the same
+                await session.watch(self._watched)
 
     def lists_changed(self) -> None:
         """Ask again soon; the end of a session counts, too: what changed since was not announced."""
@@ -193,12 +207,15 @@ class UpstreamServer:
 
     async def _keep(self) -> None:
         while True:
+            watched = self._watched
             if monotonic() >= self.pool.circuit.next_try:
                 try:
                     await self._look()
                 except (UpstreamError, TimeoutError, RpcError) as error:
                     self._note(error)
                 self._known.set()
+            if watched == self._watched:
+                self._is_watching.set()
             # In the same task as the rest, so that no session is closed while its lists are asked for.
             self.pool.close_idle()
             await self._pause()
@@ -217,15 +234,16 @@ class UpstreamServer:
 
     async def _subscribe(self) -> None:
         """Watch what is wanted, in each session: where clients have their own, an update may be seen in one alone."""
-        if self.lists is None or not self.lists.subscribes:
+        if not self._offers_updates:
             return
         if self._watched and not self.pool.sessions:
             await self.pool.session_for(None)
         for session in self.pool.sessions:
-            for uri in self._watched - session.subscribed:
-                await session.subscribe(uri)
-            for uri in session.subscribed - self._watched:
-                await session.unsubscribe(uri)
+            await session.watch(self._watched)
+
+    @property
+    def _offers_updates(self) -> bool:
+        return self.lists is not None and self.lists.subscribes
 
     def _note(self, error: Exception) -> None:
         reason = str(error) or "no answer in time"
@@ -271,7 +289,8 @@ class UpstreamServer:
         try:
             async with asyncio.timeout(pause):
                 await self._wake.wait()
-                await asyncio.sleep(SETTLE_SECONDS)
+                if self._is_stale:
+                    await asyncio.sleep(SETTLE_SECONDS)
         except TimeoutError:
             pass
         # After the settling: what was announced meanwhile is seen by the look that follows.

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +37,8 @@ log: Final = structlog.get_logger(__name__)
 
 FIRST_LISTS_SECONDS: Final = 5.0
 """The longest that a daemon waits for first lists, all upstreams side by side: later ones are announced."""
+_WATCH_SECONDS: Final = 5.0
+"""The longest that a subscription waits for an upstream."""
 
 
 class UpstreamSource:
@@ -133,6 +136,12 @@ class UpstreamSource:
                 wanted[name].add(uri)
         for name, server in self._servers.items():
             server.watch(frozenset(wanted[name]))
+
+    async def watching(self) -> None:
+        """Wait, not for long, until upstreams tell of updates of what is watched there."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WATCH_SECONDS):
+                await asyncio.gather(*(server.watching() for server in self._servers.values()))
 
     def roots_changed(self, session_id: str) -> None:
         """Tell the upstreams that have a session of their own for this session of a client: its roots are others."""

@@ -77,8 +77,8 @@ class Heard:
         self._arrived: Final = asyncio.Event()
 
     @asynccontextmanager
-    async def listening(self, client: MemoryClient) -> AsyncIterator[None]:
-        wanted = {"notifications": {"toolsListChanged": True}}
+    async def listening(self, client: MemoryClient, **more: Json) -> AsyncIterator[None]:
+        wanted: JsonObject = {"notifications": {"toolsListChanged": True, **more}}
         task = asyncio.create_task(client.request("subscriptions/listen", wanted, on_notification=self._take))
         await self.until(0)
         yield
@@ -118,6 +118,16 @@ async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
 
         await until(are_told)
         assert running.status()["upstreams"]["good"]["state"] == "up"
+
+
+async def test_a_refused_subscription_says_nothing_of_the_server(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("refusing"))) as running:
+        await until_listed(running, "odd_work")
+
+        async with Heard().listening(running.memory_client(), resourceSubscriptions=["odd://only"]):
+            # The subscription is acknowledged once the server was asked.
+            assert running.status()["upstreams"]["odd"]["state"] == "up"
+            assert (await said(running.memory_client(), "odd_work")).startswith("did work")
 
 
 async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answer(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ async def listen(call: Call) -> JsonObject:
     ) as subscription:
         # Inside, and queued: a change since the first look is not missed, and the acknowledgment still goes out first.
         await _tell_tasks(task_ids, subscription, call)
+        if uris:
+            await call.server.notifier.upstreams_watch()
         if caller.view is not None and caller.view not in call.server.store.current.views:
             subscription.end()  # a reload took the view away while the task store was asked
         await _send(call, "notifications/subscriptions/acknowledged", {"notifications": filter_})
@@ -80,6 +82,8 @@ async def subscribe(call: Call) -> JsonObject:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"More than {MAX_URIS} subscriptions")
         call.session.subscriptions |= {uri}
         call.server.notifier.watch_changed()
+        # A client that is answered counts on hearing of the very next update.
+        await call.server.notifier.upstreams_watch()
     return {}
 
 

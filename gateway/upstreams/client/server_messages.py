@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
@@ -13,6 +13,9 @@ from gateway.upstreams.client.link import Incoming
 from gateway.upstreams.failures import UpstreamError
 from gateway.wire import jsonrpc, meta
 from gateway.wire.jsonrpc import Notification, Request, RequestId
+
+if TYPE_CHECKING:
+    from gateway.upstreams.client.session import Session
 
 _LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 QUESTIONS: Final[Mapping[str, str]] = {
@@ -26,7 +29,9 @@ QUESTIONS: Final[Mapping[str, str]] = {
 class Listener(Protocol):
     """Hears what a server says outside of requests."""
 
-    def session_opened(self) -> None: ...
+    async def session_opened(self, session: "Session") -> None:
+        """Prepare a session, before anybody's request goes out in it."""
+
     def lists_changed(self) -> None:
         """A list of it may be another now."""
 
@@ -46,6 +51,8 @@ class ServerMessages:
         self._send: Final = send
         self._tasks: Final = tasks
         self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
+        self.acknowledged: Final = asyncio.Event()
+        """Set once the server has taken the newest `subscriptions/listen`."""
 
     def take(self, message: Incoming, *, during: RequestId | None) -> None:
         """Take a message. An `Inbox`."""
@@ -67,6 +74,8 @@ class ServerMessages:
                 task = self._answering.get(_id(params.get("requestId")))
                 if task is not None:
                     task.cancel()
+            case "notifications/subscriptions/acknowledged":
+                self.acknowledged.set()
             case "notifications/resources/updated" if isinstance(uri := params.get("uri"), str):
                 self._listener.resource_updated(uri)
             case method if method in _LIST_CHANGED:

@@ -29,6 +29,7 @@ CLIENT_INFO: Final[JsonObject] = {"name": "mcp-gateway", "version": __version__}
 _CANCEL_SECONDS: Final = 5.0
 _RELISTEN_SECONDS: Final = 1.0
 _MAX_RELISTEN_SECONDS: Final = 60.0
+_WATCH_SECONDS: Final = 5.0
 _FOR_NOW: Final = frozenset({ErrorCode.INTERNAL_ERROR, ErrorCode.TOO_MANY_REQUESTS})
 """Errors of a server that is busy or starting: another time the same request may be taken."""
 _RESOURCES: Final = "resourceSubscriptions"
@@ -60,7 +61,7 @@ class Session:
         self.server_info: JsonObject = {}
         self.used_at = 0.0
         """When it was used last, by `time.monotonic`."""
-        self.subscribed: set[str] = set()
+        self.subscribed: frozenset[str] = frozenset()
         """URIs that are watched here."""
 
     @property
@@ -185,25 +186,28 @@ class Session:
         """
         await self.request("server/discover" if self.era is Era.MODERN else "ping")
 
-    async def subscribe(self, uri: str) -> None:
-        """Watch a resource from now on."""
-        if uri in self.subscribed:
-            return
-        # Before the request: a second call meanwhile must not subscribe again.
-        self.subscribed.add(uri)
-        if self.era is Era.MODERN:
-            self._watch()
-        else:
-            await self.request("resources/subscribe", {"uri": uri})
+    async def watch(self, uris: frozenset[str]) -> None:
+        """Watch these resources from now on, and no others; return once the server knows, or has not said so in time.
 
-    async def unsubscribe(self, uri: str) -> None:
-        if uri not in self.subscribed:
-            return
-        self.subscribed.discard(uri)
-        if self.era is Era.MODERN:
-            self._watch()
-        else:
-            await self.request("resources/unsubscribe", {"uri": uri})
+        Raises:
+            UpstreamError: it cannot be asked.
+        """
+        # Before the requests: a second call meanwhile must not subscribe again.
+        before, self.subscribed = self.subscribed, uris
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WATCH_SECONDS):
+                if self.era is Era.LEGACY:
+                    await self._ask_for_each("resources/subscribe", uris - before)
+                    await self._ask_for_each("resources/unsubscribe", before - uris)
+                elif uris != before:
+                    self._watch()
+                    await self._incoming.acknowledged.wait()
+
+    async def _ask_for_each(self, method: str, uris: frozenset[str]) -> None:
+        for uri in sorted(uris):
+            # What a client asks for may fit a template, and be nothing there: that says nothing of the server.
+            with suppress(RpcError):
+                await self.request(method, {"uri": uri})
 
     # The handshake.
 
@@ -236,6 +240,7 @@ class Session:
         """Listen for what comes outside of requests, from now on and for what is watched now."""
         if self._watching is not None:
             self._watching.cancel()
+        self._incoming.acknowledged.clear()
         listening = self._listen() if self.era is Era.MODERN else self._link.listen(self._session_fields)
         self._watching = self._tasks.begin(listening, name="listen to upstream")
         self._watching.add_done_callback(_log_failure)

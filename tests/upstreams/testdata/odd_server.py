@@ -14,7 +14,8 @@ TOOLS = [
 ]
 ROOTS: list[str] = []
 DECLARED: dict[str, Any] = {}
-RESOURCES = ["odd://shared", "odd://only", "skill://skill/SKILL.md"] if MODE == "readable" else []
+REFUSED = {"halved": "resources/list", "refusing": "resources/subscribe"}
+RESOURCES = ["odd://shared", "odd://only", "skill://skill/SKILL.md"] if MODE in {"readable", "refusing"} else []
 
 
 def say(message: dict[str, Any]) -> None:
@@ -51,7 +52,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "initialize":
             DECLARED.update(params["capabilities"])
-            capabilities = {"tools": {"listChanged": True}, "resources": {}}
+            capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": MODE == "refusing"}}
             info = {"name": MODE, "version": "1"}
             return {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info}
         case "tools/list":
@@ -86,7 +87,7 @@ def serve() -> None:
         if message["method"] == "server/discover":
             say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
             continue
-        if message["method"] == "resources/list" and MODE == "halved":
+        if message["method"] == REFUSED.get(MODE):
             say({"id": message["id"], "error": {"code": -32603, "message": "the disk is full"}})
             continue
         say({"id": message["id"], "result": answer(message["method"], message.get("params", {}))})

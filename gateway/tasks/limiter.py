@@ -51,7 +51,9 @@ class TaskLimiter:
         return task_id
 
     def count(self, task_id: str, caller: str) -> None:
-        """Count a task that is there already, whatever the limit is now."""
+        """Count a task that is there already, whatever the limit is now; one that is counted is not again."""
+        if task_id in self._counted_for:
+            return
         self._counted_for[task_id] = caller
         self._callers[caller] += 1
 

@@ -5,6 +5,7 @@ nothing here but an entry by which it is counted.
 """
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -216,6 +217,8 @@ class TaskRunner:
             self._start(changed)
 
     def _start(self, task: Task) -> None:
+        # Another process may have made it, and counted it: that one may be dead.
+        self.limiter.count(task.id, task.caller.counted_as)
         run = self.run_of(task)
         self.follow(run, asyncio.create_task(self._work(run), name=f"task of {task.tool}"))
 
@@ -293,13 +296,15 @@ class TaskRunner:
     async def _sweep(self) -> None:
         """Stop and forget tasks when their time is over."""
         while True:
+            # Before the store is asked: a task that is added meanwhile may not be in its answer.
+            self._expiry_moved.clear()
+            self._sweep_at = math.inf
             try:
                 due = await self.store.next_expiry()
             except StoreAwayError:
                 due = None
             now = self.clock()
             self._sweep_at = min(now + _SWEEP_SECONDS, now + _SWEEP_SECONDS if due is None else max(due, now))
-            self._expiry_moved.clear()
             try:
                 async with asyncio.timeout(max(0.0, self._sweep_at - now)):
                     await self._expiry_moved.wait()

@@ -101,9 +101,11 @@ async def test_a_task_whose_replica_is_silent_is_begun_again_and_its_late_result
     found = await other.runner.get("one")
     assert found is not None
     assert (found.status, found.runner, found.restarts) == (TaskStatus.WORKING, other.runner.id, 0)
+    assert other.runner.limiter.unfinished_by_caller == {"x": 1}
     other.release.set()
     assert (await ended(silent, "one")).status is TaskStatus.COMPLETED
-    await until(lambda: silent.runner.limiter.unfinished == 0)  # it hears of the end, and counts it no more
+    # One hears of the end, and neither counts it any more.
+    await until(lambda: [each.runner.limiter.unfinished for each in workers] == [0, 0])
 
 
 async def test_a_task_that_may_not_begin_again_fails_with_its_replica(workers: list[Worker]) -> None:

@@ -1,0 +1,48 @@
+"""The runner of tasks forgets each when its time is over, whatever else happens at that moment."""
+
+import asyncio
+import time
+from typing import Final
+
+from gateway.tasks.runner import TaskRunner
+from gateway.tasks.store import MemoryTaskStore
+from gateway.tasks.task import Ending, TaskRun, TaskStatus
+from tests.tasks.test_stores import make_task
+
+SECONDS: Final = 30.0
+"""Less than the longest pause between two looks."""
+
+
+class SlowStore(MemoryTaskStore):
+    """A store whose first answer about expiry is late, as one behind a network may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Final = asyncio.Event()
+        self.answered: Final = asyncio.Event()
+
+    async def next_expiry(self) -> float | None:
+        found = await super().next_expiry()
+        self.asked.set()
+        await self.answered.wait()
+        return found
+
+
+async def work(_: TaskRun) -> Ending:
+    return Ending(status=TaskStatus.COMPLETED, outcome=b"{}")
+
+
+async def test_a_task_that_is_added_while_the_store_looks_for_the_next_expiry_is_forgotten_in_time() -> None:
+    store = SlowStore()
+    runner = TaskRunner(store, work=work)
+    try:
+        await runner.add(make_task("long", created=time.time(), ttl_ms=600_000))
+        await store.asked.wait()
+        await runner.add(make_task("short", created=time.time(), ttl_ms=100))
+        store.answered.set()
+        async with asyncio.timeout(SECONDS):
+            while store.counts[TaskStatus.WORKING] > 1:
+                await asyncio.sleep(0.02)
+        assert [task.id for task in await runner.newest(2)] == ["long"]
+    finally:
+        await runner.close()

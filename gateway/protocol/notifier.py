@@ -21,6 +21,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.plugin import ListKind
 from gateway.protocol.outbox import NotificationCounters, Outbox
 from gateway.protocol.session import Session
+from gateway.tasks.task import Task
 from gateway.wire import jsonrpc
 
 log: Final = structlog.get_logger(__name__)
@@ -37,7 +38,7 @@ Scopes = frozenset[str] | None
 """What a caller may do; None is everything."""
 
 
-class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """One `subscriptions/listen` of the modern era: what it asked for, and what waits for it."""
 
     kinds: frozenset[ListKind]
@@ -47,11 +48,18 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Scopes
     view: str | None
     outbox: Outbox
+    told_of_tasks: dict[str, tuple[int, float]] = msgspec.field(default_factory=dict)
+    """By task id, the version and the time of what was queued last."""
 
-    def tell_task(self, task_id: str, state: JsonObject) -> None:
-        """Queue the state of a task (`DetailedTask`), in place of an older one."""
+    def tell_task(self, task: Task, state: JsonObject) -> None:
+        """Queue the state of a task (`DetailedTask`), unless a newer one was; in place of an older one."""
+        # Whoever asks a store for a task waits, and a change may come in between: its answer is the older one then.
+        stamp = (task.version, task.updated)
+        if stamp < self.told_of_tasks.get(task.id, stamp):
+            return
+        self.told_of_tasks[task.id] = stamp
         message = {"jsonrpc": jsonrpc.VERSION, "method": _TASK, "params": state}
-        self.outbox.put(f"{_TASK} {task_id}", message, is_state=True)
+        self.outbox.put(f"{_TASK} {task.id}", message, is_state=True)
 
     def takes(self, kind: ListKind) -> bool:
         return kind in self.kinds

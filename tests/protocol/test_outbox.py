@@ -2,7 +2,11 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
+from gateway.protocol.notifier import Subscription
 from gateway.protocol.outbox import MAX_MESSAGES, NotificationCounters, Outbox
+from tests.tasks.test_stores import make_task
 
 
 async def test_messages_wait_for_the_first_reader() -> None:
@@ -61,3 +65,20 @@ async def test_what_is_read_and_what_is_dropped_is_counted_by_method() -> None:
     with outbox.reader() as reader:
         await reader.get()
     assert counters.sent == {"notifications/resources/updated": 1}
+
+
+def test_a_state_of_a_task_that_was_asked_for_before_a_change_does_not_follow_the_change() -> None:
+    task = make_task()
+    outbox = Outbox()
+    subscription = Subscription(
+        kinds=frozenset(),
+        subscriptions=frozenset(),
+        task_ids=frozenset({task.id}),
+        scopes=None,
+        view=None,
+        outbox=outbox,
+    )
+    for version, message in ((1, "begun"), (3, "ended"), (2, "half")):
+        changed = replace(task, version=version, message=message)
+        subscription.tell_task(changed, {"statusMessage": message})
+    assert [each["params"] for each in outbox.messages.values()] == [{"statusMessage": "ended"}]

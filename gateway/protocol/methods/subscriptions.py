@@ -123,7 +123,7 @@ async def _tasks(wanted: JsonObject, call: Call) -> list[str]:
 async def _tell_tasks(task_ids: list[str], subscription: Subscription, call: Call) -> None:
     for task_id in task_ids:
         if (task := await own_task(task_id, call)) is not None:
-            subscription.tell_task(task_id, detailed(task, now=call.server.tasks.runner.clock()))
+            subscription.tell_task(task, detailed(task, now=call.server.tasks.runner.clock()))
 
 
 class TaskNotifications:
@@ -137,7 +137,7 @@ class TaskNotifications:
         if subscriptions := self._notifier.of_task(task.id):
             state = detailed(task, now=self._clock())
             for subscription in subscriptions:
-                subscription.tell_task(task.id, state)
+                subscription.tell_task(task, state)
 
     def task_progressed(self, task: Task) -> None:
         self.task_changed(task)

@@ -55,8 +55,8 @@ class UsedStates:
         self.clock: Final = clock
         self._used: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
         self._uses = 0
-        self._claimed: Final[set[str]] = set()
-        """Those that are about to be used."""
+        self._claimed: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
+        """Those that are about to be used. A call that is refused first never uses its own: they expire."""
         self.shared: RedisUsedStates | None = None
         """What knows of states that were used elsewhere; None: there is one process."""
 
@@ -81,14 +81,16 @@ class UsedStates:
         if self.shared is None or self._used.get(nonce) is not None:
             return
         if await self.shared.take(nonce, expires=expires):
-            self._claimed.add(nonce)
+            self._claimed.put(nonce, nonce, expires=expires)
         else:
             self._used.put(nonce, nonce, expires=expires)
 
     def take(self, nonce: str, *, expires: float) -> bool:
         """Use a state; False if it was used before."""
         # Nothing is awaited from the check to the mark: two requests with one state cannot both pass.
-        if nonce in self._claimed:  # by this process, though another request of it may have been refused already
+        if (
+            self._claimed.get(nonce) is not None
+        ):  # by this process, though another request of it may have been refused already
             self._claimed.discard(nonce)
         elif self._used.get(nonce) is not None:
             return False

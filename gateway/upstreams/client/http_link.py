@@ -24,7 +24,9 @@ from gateway.upstreams.client.http_channel import (
 from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing
 from gateway.upstreams.failures import (
     ConnectionLostError,
+    NoCredentialsError,
     NotMcpError,
+    RefusedCredentialsError,
     SessionLostError,
     UpstreamError,
 )
@@ -39,7 +41,7 @@ _EVENT_STREAM: Final = "text/event-stream"
 # Header fields that mirror the body of a request.
 _OF_A_REQUEST: Final = ("mcp-method", "mcp-name", "mcp-param-")
 _MAX_RESUMPTIONS: Final = 20
-"""In a row without a message."""
+"""In a row without a new event: how long a call takes over a network that loses connections is its own business."""
 _FIRST_PAUSE: Final = 1.0
 _MAX_PAUSE: Final = 60.0
 _DELETE_SECONDS: Final = 2.0
@@ -150,6 +152,7 @@ class HttpLink:
                     if event.data and (response := self._event(event, request_id)) is not None:
                         return response, seen
         except EventTooLargeError as error:
+            seen.event_id = None  # a stream that is resumed would bring the same event again
             raise ConnectionLostError(f"sends {error}") from error
         except (aiohttp.ClientError, ConnectionError):
             # Without the id of an event there is no place in the stream to come back to.
@@ -187,17 +190,25 @@ class HttpLink:
         Raises:
             ConnectionLostError: it cannot be resumed, or brings nothing.
         """
-        for _ in range(_MAX_RESUMPTIONS):
-            if seen.event_id is None:
-                break
+        reason, in_vain = "ended the stream without a response", 0
+        while seen.event_id is not None and in_vain < _MAX_RESUMPTIONS:
             await asyncio.sleep(_FIRST_PAUSE if seen.retry is None else seen.retry)
-            async with self._stream(seen, fields) as answer:
-                if answer is None:
+            before = seen.event_id
+            try:
+                async with self._stream(seen, fields) as answer:
+                    if answer is None:
+                        break
+                    response, _ = await self._response_in(answer, request_id, seen)
+            # Its own errors say that a request was not begun, and may be sent again. This one was.
+            except UpstreamError as error:
+                reason = str(error)
+                if isinstance(error, SessionLostError | NotMcpError | RefusedCredentialsError | NoCredentialsError):
                     break
-                response, _ = await self._response_in(answer, request_id, seen)
-            if response is not None:
-                return response
-        raise ConnectionLostError("ended the stream without a response")
+            else:
+                if response is not None:
+                    return response
+            in_vain = in_vain + 1 if seen.event_id == before else 0
+        raise ConnectionLostError(reason)
 
     @asynccontextmanager
     async def _stream(self, seen: "_Seen", fields: Mapping[str, str]) -> AsyncIterator[Answer | None]:

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import structlog
+
 from gateway.access.call_limits.concurrency import Permit
 from gateway.access.identity.credentials import Credential
 from gateway.errors import ExecutionError
@@ -22,6 +24,8 @@ from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing, Pending
 from gateway.upstreams.failures import ConnectionLostError, UnreachableError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Response
+
+log: Final = structlog.get_logger()
 
 MAX_LINE: Final = 32 * 2**20
 MAX_GARBAGE: Final = 2**20
@@ -36,6 +40,7 @@ _TAIL_LINE_BYTES: Final = 2000
 """Of what it writes to standard error; of a longer line the beginning is kept."""
 _FOR_EVER: Final = 1e8
 """Seconds."""
+_OUR_FAULT: Final = "was given up after an internal error"
 
 
 class StdioLink:
@@ -109,6 +114,9 @@ class StdioLink:
         except asyncio.CancelledError:
             self._lost("was ended")
             raise
+        except Exception:  # Boundary: our bug, or no memory left, must not leave callers who wait for ever.
+            log.exception("process of an upstream given up")
+            self._lost(_OUR_FAULT)
         else:
             how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code}"
             self._lost(self._with_stderr(how))
@@ -119,6 +127,13 @@ class StdioLink:
 
     def _take(self, chunk: bytes) -> None:
         """Take a piece of what the child writes."""
+        try:
+            self._split(chunk)
+        except Exception:  # Boundary: as in `_run`; what came in this piece may be what somebody waits for.
+            log.exception("message of an upstream not taken")
+            self._end(_OUR_FAULT)
+
+    def _split(self, chunk: bytes) -> None:
         self._line += chunk
         # Split only where a line ends: else a long one would be searched from its beginning with every chunk.
         if b"\n" not in chunk:

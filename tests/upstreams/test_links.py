@@ -1,0 +1,136 @@
+"""Links to upstreams end, or go on, as a call that waits needs it: whatever fails beneath them."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+from aiohttp import web
+
+from gateway.executors.processes.pipes import LastingInput
+from gateway.executors.processes.process_tree import Command
+from gateway.executors.processes.processes import Processes
+from gateway.json_types import Json
+from gateway.upstreams.client.link import Incoming, Outgoing
+from gateway.upstreams.client.stdio_link import LineTail, StdioLink
+from gateway.upstreams.failures import ConnectionLostError, UnreachableError
+from gateway.wire.jsonrpc import RequestId
+from tests import local_server
+from tests.upstreams.test_failures import config, gateway, said, until_listed
+
+SECONDS: Final = 30.0
+NOTIFICATION: Final = '{"jsonrpc": "2.0", "method": "notifications/progress"}'
+
+
+def no_memory(_: object) -> Command:
+    raise MemoryError
+
+
+def talkative(lasting: LastingInput) -> Command:
+    """A server that answers each request with a notification alone."""
+    script = f"while read -r line; do echo '{NOTIFICATION}'; done"
+    return Command(argv=["/bin/sh", "-c", script], environment={}, directory="/", lasting_input=lasting)
+
+
+def refuses_all(message: Incoming, *, during: RequestId | None) -> None:
+    del message, during
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"), [(no_memory, UnreachableError), (talkative, ConnectionLostError)], ids=["start", "message"]
+)
+async def test_an_internal_error_ends_a_link_and_the_calls_that_wait_there(
+    command: Callable[[LastingInput], Command], expected: type[Exception]
+) -> None:
+    async with asyncio.timeout(SECONDS), Processes() as processes:
+        link = StdioLink(command, processes=processes, said=LineTail())
+
+        async def ping() -> None:
+            await link.open(refuses_all, token=None, is_anonymous=True)
+            await link.request(Outgoing(id=1, message={"jsonrpc": "2.0", "id": 1, "method": "ping"}))
+
+        with pytest.raises(expected, match="internal error"):
+            await ping()
+        assert "internal error" in await link.closed
+        await link.close()
+
+
+class Resumable:
+    """A server of 2025-11-25 whose stream of a call ends again and again, and is resumed where it ended."""
+
+    def __init__(self, *, ends: int, refusals: int = 0, is_gone: bool = False) -> None:
+        self._ends: Final = ends
+        self._refusals = refusals
+        self._is_gone: Final = is_gone
+        self.calls = 0
+        self.application: Final = web.Application()
+        self.application.router.add_post("/mcp", self._post)
+        self.application.router.add_get("/mcp", self._resume)
+
+    async def _post(self, request: web.Request) -> web.StreamResponse:
+        message = await request.json()
+        results: dict[str, Json] = {
+            "initialize": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "t", "version": "1"},
+            },
+            "tools/list": {"tools": [{"name": "work", "inputSchema": {"type": "object"}}]},
+        }
+        if "id" not in message:
+            return web.Response(status=202)
+        if message["method"] == "tools/call":
+            self.calls += 1
+            return await self._stream(request, 0, message["id"])
+        if message["method"] not in results:
+            error = {"code": -32601, "message": "Unknown method"}
+            return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]}
+        return web.json_response(answer, headers={"Mcp-Session-Id": "s"})
+
+    async def _resume(self, request: web.Request) -> web.StreamResponse:
+        place = request.headers.get("Last-Event-ID")
+        if place is None:
+            return web.Response(status=405)
+        if self._is_gone:
+            return web.Response(status=404)
+        if self._refusals:
+            self._refusals -= 1
+            return web.Response(status=503, text="busy")
+        number, request_id = map(int, place.split("-"))
+        return await self._stream(request, number + 1, request_id)
+
+    async def _stream(self, request: web.Request, number: int, request_id: int) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        with suppress(ConnectionError):
+            await response.prepare(request)
+            await response.write(f"id: {number}-{request_id}\nretry: 1\ndata:\n\n".encode())
+            if number >= self._ends:
+                text = '{"content": [{"type": "text", "text": "done"}]}'
+                await response.write(f'data: {{"jsonrpc": "2.0", "id": {request_id}, "result": {text}}}\n\n'.encode())
+        return response
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "answer"),
+    [
+        ({"ends": 50}, "done"),
+        ({"ends": 1, "refusals": 5}, "done"),
+        ({"ends": 1, "refusals": 1000}, "busy"),
+        ({"ends": 1, "is_gone": True}, "the session has ended"),
+    ],
+    ids=["many ends", "a few refusals", "nothing but refusals", "the session is gone"],
+)
+async def test_a_call_whose_stream_ends_is_resumed_as_long_as_that_brings_something_and_never_sent_again(
+    tmp_path: Path, behaviour: dict[str, Json], answer: str
+) -> None:
+    server = Resumable(**behaviour)
+    async with local_server.listening(server.application) as port:
+        entry = f"url: 'http://127.0.0.1:{port}/mcp', allow_private: true, era: legacy"
+        async with asyncio.timeout(SECONDS), gateway(config(tmp_path, web=entry)) as running:
+            await until_listed(running, "web_work")
+            assert answer in await said(running.memory_client(), "web_work")
+    assert server.calls == 1

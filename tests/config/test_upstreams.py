@@ -47,7 +47,8 @@ def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None
         "gemini": {"httpUrl": "https://y"},
         "windsurf": {"serverUrl": "https://z"},
     }
-    more = {"code": {"command": "${PROGRAM:-npx}", "prefix": ""}}
+    # What `json.dumps` escapes as two surrogates is one character (RFC 8259 §7); what only looks so stays.
+    more = {"code": {"command": "${PROGRAM:-npx}", "args": ["😀𝒳", "\\ud83d\\ude00"], "prefix": ""}}
 
     config = loaded(
         tmp_path,
@@ -61,9 +62,17 @@ def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None
     assert (upstreams["gemini"].url, upstreams["windsurf"].url) == ("https://y", "https://z")
     assert upstreams["web"].headers == {"Authorization": "Bearer s3cret-token-of-mine"}
     assert config.redactor.text("s3cret-token-of-mine") != "s3cret-token-of-mine"
-    assert (upstreams["code"].argv, upstreams["code"].prefix) == (("npx",), "")
+    assert (upstreams["code"].argv, upstreams["code"].prefix) == (("npx", "😀𝒳", "\\ud83d\\ude00"), "")
     assert [str(each).partition(": ")[2] for each in config.warnings] == [
         "upstreams.web.timeout: `timeout` is the client's own, and is not used here"
+    ]
+
+
+@pytest.mark.parametrize("half", ["\\ud83d", "\\ude00\\ud83d", "\\ud83d\\\\ude00"])
+def test_half_of_a_character_in_a_clients_file_is_a_located_error(tmp_path: Path, half: str) -> None:
+    config = loaded(tmp_path, "mcp_json: [a.json]", a=f'{{"mcpServers": {{"a": {{"command": "x{half}"}}}}}}')
+    assert [str(each) for each in config.problems] == [
+        f"{tmp_path}/a.json:1:38: mcp_json: YAML syntax: found invalid Unicode character escape code"
     ]
 
 

@@ -226,7 +226,8 @@ class House:
         before = path.read_text()
         assert old in before
         path.write_text(before.replace(old, new))
-        assert (await self.gateway._reload())["problems"] == []
+        problems = (await self.gateway._reload())["problems"]
+        assert problems == [], problems
 
     async def quiet(self) -> None:
         """Wait until nothing runs, waits or is being cleaned up."""

@@ -111,3 +111,22 @@ async def test_a_call_that_reads_what_asks_does_not_wait_for_itself(inside: Hous
     peer = await inside.legacy()
     async with asyncio.timeout(SECONDS):
         assert not (await text(peer, "reads")).startswith("error")
+
+
+@pytest.mark.parametrize(("whose", "queue"), [("per_caller", "0"), ("in_all", "{in_all: 0}")])
+async def test_with_a_queue_of_none_a_call_too_many_is_refused_at_once(inside: House, whose: str, queue: str) -> None:
+    await limited(inside, f"{{concurrency: {{{whose}: 1}}, queue: {queue}}}")
+    await inside.edit("tools:\n", "tools:\n  sleep: {description: Waits., shell: {command: [sleep, '60']}}\n")
+    peer = await inside.legacy()
+    waiting = asyncio.create_task(text(peer, "sleep"))
+    async with asyncio.timeout(SECONDS):
+        while not inside.dispatcher.concurrency.running:
+            await asyncio.sleep(0.01)
+    refused = await text(peer, "plain")
+    assert (
+        refused
+        == f"error: Busy: 1 calls are running and 0 are waiting (limits.concurrency, {whose}). Try again in 1 s."
+    )
+    waiting.cancel()
+    await inside.quiet()
+    assert await text(peer, "plain") == "plain"

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from gateway.config.models.address import UNIX, Address, parse_network
 from gateway.config.models.auth import ScopeToken
 from gateway.config.models.base import (
+    Count,
     Duration,
     Flag,
     Model,
@@ -210,6 +211,15 @@ class Quota(Model):
     """Of all callers together."""
 
 
+class QueueLengths(Model):
+    """The most that wait, for each caller and in all; 0: nobody does."""
+
+    per_caller: Count | None = None
+    """Calls of one caller."""
+    in_all: Count | None = None
+    """Calls of all callers together."""
+
+
 class SizeShares(Model):
     """The most bytes at once, for each caller and in all."""
 
@@ -220,7 +230,7 @@ class SizeShares(Model):
 
 
 def _per_caller(value: Json) -> Json:
-    return value if value is None or isinstance(value, Mapping | Quota) else {"per_caller": value}
+    return value if value is None or isinstance(value, Mapping | Model) else {"per_caller": value}
 
 
 def _in_all(value: Json) -> Json:
@@ -245,9 +255,9 @@ class Limits(Model):
     counts again."""
     concurrency: WrittenQuota | None = None
     """How many calls may run at once, such as 8 of each caller. Those that wait for the user's answer do not count."""
-    queue: WrittenQuota | None = None
-    """How many calls may wait for a place of `concurrency`; beyond that they are refused. Default 64 of each caller,
-    1024 in all."""
+    queue: Annotated[QueueLengths, ShortForm(_per_caller, {"type": "integer", "minimum": 0})] | None = None
+    """How many calls may wait for a place of `concurrency`; beyond that they are refused, with 0 at once. Default 64 of
+    each caller, 1024 in all."""
     sampling: SamplingLimits | None = None
     """Limits of what tools may ask of the client's model."""
     sessions: WrittenTotal = defaults_of(Quota, in_all=10_000)

@@ -42,7 +42,6 @@ class FileDependencies(msgspec.Struct, frozen=True):
         return FileDependencies(served_roots=self.served_roots)
 
     def add(self, other: "FileDependencies") -> None:
-        """Add all of another."""
         self.files.update(other.files)
         self.trees.update(other.trees)
         self.globs.update(other.globs)

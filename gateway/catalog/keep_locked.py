@@ -4,7 +4,6 @@ from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.lockfile.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name
-from gateway.catalog.primitives import Primitive
 from gateway.config.models.document import LISTS, Document
 
 
@@ -25,7 +24,7 @@ def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionD
     primitives = [*catalog.primitives(), *(each for each in served.primitives() if (each.kind, each.name) in kept)]
     order = _order(document)
     # Files of skills and pages of tools are in no section, and stay behind the others.
-    primitives.sort(key=lambda each: order.get(_name(each), len(order)))
+    primitives.sort(key=lambda each: order.get((each.kind, each.name), len(order)))
     return replace(
         catalog.with_primitives(primitives),
         redactor=catalog.redactor | served.redactor,  # what is kept holds secrets as they were
@@ -33,10 +32,6 @@ def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionD
         left_out=tuple(each for each in catalog.left_out if (each.kind, each.name) not in kept),
         pins={**catalog.pins, **{name: served.pins[name] for name in kept}},
     )
-
-
-def _name(primitive: Primitive) -> Name:
-    return primitive.kind, primitive.name
 
 
 def _order(document: Document) -> dict[Name, int]:

@@ -5,7 +5,8 @@
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -39,7 +40,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
         """Put the two tools into a part of the catalog, and everything but them and `always` off its list."""
         listed = [tool for name, tool in part.tools.items() if self.always is not None and self.always.match(name)]
         found = SearchExecutor(tuple(filter(_is_for_models, part.tools.values())), threads=self.threads)
-        own = {**self.tools, SEARCH_TOOLS: msgspec.structs.replace(self.tools[SEARCH_TOOLS], executor=found)}
+        own = {**self.tools, SEARCH_TOOLS: replace(self.tools[SEARCH_TOOLS], executor=found)}
         shown = part.with_listed_tools([*own.values(), *listed])
         return replace(shown, tools={**own, **{name: tool for name, tool in part.tools.items() if name not in own}})
 
@@ -65,7 +66,8 @@ class SearchExecutor:
 
     async def execute(self, invocation: Invocation) -> Outcome:
         query, limit = invocation.arguments["query"], invocation.arguments["limit"]
-        positions = await self._run(lambda: self._ranked(query, limit), invocation)
+        ranked = partial(self._ranked, query, limit)
+        positions = await run_in_thread(ranked, what="The search", call=invocation, threads=self._threads)
         revision = invocation.context.protocol_version
         return Value(value={"tools": [downgrade.tool(self._tools[each].definition, revision) for each in positions]})
 
@@ -73,9 +75,6 @@ class SearchExecutor:
         if self._index is None:  # at the first search, of which there may never be one
             self._index = ToolIndex(tool.definition for tool in self._tools)
         return self._index.ranked(query, limit=limit)
-
-    async def _run(self, function: Callable[[], Sequence[int]], invocation: Invocation) -> Sequence[int]:
-        return await run_in_thread(function, what="The search", call=invocation, threads=self._threads)
 
 
 class CallExecutor:

@@ -30,8 +30,6 @@ class BodyMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a request."""
-
     media_type: str
     kind: "BodyFormat"
     is_required: bool
@@ -268,7 +266,6 @@ def _is_not(*own: str) -> Callable[[str], bool]:
 
 
 _MULTIPART: Final = re.compile(r"(?i)multipart/form-data")
-_URLENCODED: Final = re.compile(r"(?i)application/x-www-form-urlencoded")
 _BYTES: Final = re.compile(r"(?i)application/octet-stream")
 _JSON: Final = re.compile(r"(?i)application/json|[\w.+-]+/[\w.+-]+\+json|text/json")
 _ANYTHING: Final = re.compile(r"\*/\*|application/\*")

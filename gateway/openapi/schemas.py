@@ -141,7 +141,6 @@ class _Conversion:
     def __init__(self, schemas: Schemas, direction: Direction, *, is_3_0: bool) -> None:
         self.names: Final[set[str]] = set()
         self._schemas: Final = schemas
-        self._direction: Final = direction
         self._is_3_0: Final = is_3_0
         self._is_answer: Final = direction == "response"
 

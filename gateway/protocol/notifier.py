@@ -229,7 +229,7 @@ class ChangeNotifier:
         for (scopes, view), subscribers in self._by_part().items():
             # Anew for each update: a reload may have asked for more scopes since the subscription.
             may_read = scopes is None or needed <= scopes
-            if may_read and (view is None or _holds(self._parts.of(catalog, scopes, view=view), uri)):
+            if may_read and (view is None or self._parts.of(catalog, scopes, view=view).resource(uri) is not None):
                 _update(uri, subscribers)
 
     def of_task(self, task_id: str) -> Collection[Subscription]:
@@ -270,10 +270,6 @@ class ChangeNotifier:
 
 async def _nobody_follows() -> None:
     """Do nothing: nothing is served by anybody else."""
-
-
-def _holds(part: Catalog, uri: str) -> bool:
-    return part.resource(uri) is not None
 
 
 def _version(uri: str, catalog: Catalog) -> str | None:

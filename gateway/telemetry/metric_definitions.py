@@ -14,8 +14,6 @@ SECONDS_BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 
 class MetricDefinition(msgspec.Struct, frozen=True):
-    """One metric."""
-
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     meaning: str

@@ -130,7 +130,7 @@ def _backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json
     """The backends of `tools`, `resources` or `prompts` by name, in file order."""
     definitions: Mapping[str, Tool | Resource | Prompt] = getattr(document, kind)
     absent = {left_out.name for left_out in catalog.left_out if left_out.kind == kind}
-    return {name: _backend_of(definition) for name, definition in definitions.items() if name not in absent}
+    return {name: definition.backend for name, definition in definitions.items() if name not in absent}
 
 
 def _lock(served: Candidate) -> dict[str, Json] | None:
@@ -207,8 +207,4 @@ def _backend_in(document: Document, absent: Unavailable) -> str:
     if absent.kind == "openapi":
         return "http"
     definitions = getattr(document, absent.kind)
-    return _backend_of(definitions[absent.name]) if isinstance(definitions, dict) else _OF_SKILLS
-
-
-def _backend_of(definition: Tool | Resource | Prompt) -> str:
-    return definition.backend
+    return str(definitions[absent.name].backend) if isinstance(definitions, dict) else _OF_SKILLS

@@ -30,8 +30,6 @@ _ATTEMPTS: Final = 4
 
 
 class SkillFileFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a skill."""
-
     path: str
     """Relative to the skill's directory."""
     facts: FileFacts

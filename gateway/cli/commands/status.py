@@ -89,7 +89,6 @@ def _problems(status: JsonObject) -> Iterator[str]:
 
 
 def _warnings(status: JsonObject) -> Iterator[str]:
-    """Warnings."""
     yield from _warnings_of_file(status)
     yield from _warnings_of_process(status)
     yield from _warnings_of_upstreams(status)

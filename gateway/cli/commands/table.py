@@ -23,8 +23,6 @@ class Command(NamedTuple):
 
 
 class CommandModule(Protocol):
-    """A module of a command."""
-
     @staticmethod
     def parser(name: str) -> Parser:
         """The parser of its options, for a command that is called `mcp-gateway serve`."""

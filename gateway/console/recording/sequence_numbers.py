@@ -10,7 +10,7 @@ from typing import Final
 
 _UNITS_PER_SECOND: Final = 100_000
 _WORKERS: Final = 32
-"""The last digits tell workers apart. 2**53 is reached in the year 2061."""
+"""The last digits tell workers apart. 2**53 is reached in the year 2059."""
 
 
 class SequenceNumbers:

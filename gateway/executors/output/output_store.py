@@ -58,7 +58,6 @@ class OutputStore:
 
     @property
     def count(self) -> int:
-        """The number of stored outputs."""
         with self._lock:
             self._drop_expired()
             return len(self._outputs)

@@ -120,7 +120,7 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
     if _is_generator(function):
         problems.error(f"{name} is a generator function; it should return a list")
         taken.has_no_errors = False
-    description, descriptions = read_docstring(_documentation(function))
+    description, descriptions = read_docstring(inspect.getdoc(_unwrapped(function)) or "")
     input_schema = taken.schema(descriptions)
     if not taken.has_no_errors:
         return None
@@ -300,10 +300,6 @@ def _is_async(function: Function) -> bool:
 def _is_generator(function: Function) -> bool:
     function = _unwrapped(function)
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-
-
-def _documentation(function: Function) -> str:
-    return inspect.getdoc(_unwrapped(function)) or ""
 
 
 def _first_line(error: BaseException) -> str:

@@ -68,7 +68,6 @@ class Pool:
 
     @property
     def open(self) -> int:
-        """Connections that are open."""
         pool: Any = None if self._engine is None else self._engine.pool
         return 0 if pool is None else pool.checkedin() + pool.checkedout()
 
@@ -89,7 +88,6 @@ class Pool:
                 await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
         # Taken away before the wait: a call that comes meanwhile makes an engine of its own.
         engine, self._engine = self._engine, None
         if engine is not None:

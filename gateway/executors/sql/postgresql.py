@@ -35,8 +35,6 @@ _PreparedStatements = OrderedDict[str, "PreparedStatement"]
 
 
 class PostgresqlSession:
-    """A session with PostgreSQL."""
-
     def __init__(self, connection: "asyncpg.Connection", prepared: _PreparedStatements, *, read_only: bool) -> None:
         self._connection: Final = connection
         self._prepared: Final = prepared

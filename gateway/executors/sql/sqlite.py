@@ -41,8 +41,6 @@ def _authorize(action: int, *_: object) -> int:
 
 
 class SqliteSession:
-    """A session with SQLite."""
-
     def __init__(self, connection: "aiosqlite.Connection", *, read_only: bool) -> None:
         self._connection: Final = connection
         self._read_only: Final = read_only

@@ -13,8 +13,6 @@ import msgspec
 
 
 class Kind(Enum):
-    """The kinds of tokens."""
-
     WORD = auto()
     """A keyword or a name."""
     PARAMETER = auto()

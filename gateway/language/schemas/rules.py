@@ -47,8 +47,6 @@ SchemaPath = tuple[str | int, ...]
 
 
 class SchemaProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """One problem of a schema."""
-
     path: SchemaPath
     message: str
 
@@ -201,7 +199,6 @@ def _walked(schema: JsonObject, dialect: Dialect) -> tuple[dict[int, Node], list
 
 
 def _references_of(schema: JsonObject, dialect: Dialect) -> "References | None":
-    """The references of a schema; None if it has none."""
     if not _mentions(schema, frozenset(_REFERENCES)):
         return None
     found: References = import_module(_RESOLUTION).references_of(schema, dialect=dialect.uri)

@@ -22,7 +22,6 @@ from gateway.language.uris.grammar import (
     Expression,
     Part,
     UriTemplateError,
-    Variable,
     names_in,
     parse_uri_template,
 )
@@ -103,15 +102,11 @@ def _check_matchable(parts: tuple[Part, ...]) -> None:
 
 
 def _check_form(expression: Expression) -> None:
-    is_known = expression.operator in _LAST and not any(map(_has_modifier, expression.variables))
+    is_known = expression.operator in _LAST and not any(each.has_modifier for each in expression.variables)
     if not is_known or (len(expression.variables) > 1 and expression.operator in {"", "+"}):
         raise UriTemplateError(
             f"`{expression.source}` cannot be matched; a resource's URI takes {{var}}, {{+var}}, {{/var}}, {{?a,b}}"
         )
-
-
-def _has_modifier(variable: Variable) -> bool:
-    return variable.has_modifier
 
 
 def _check_neighbours(expression: Expression, following: Part) -> None:

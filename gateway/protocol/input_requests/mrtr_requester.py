@@ -149,7 +149,6 @@ class MrtrRequester:
 
 
 def _scope(call: Call, *, definition: str) -> StateScope:
-    """The scope of the states of a call."""
     return StateScope(
         owner=call.caller.identity.subject_key,
         view=call.caller.view,

@@ -91,7 +91,7 @@ class Console(Protocol):
 
 
 class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
-    """One of them."""
+    """A path of the admin API."""
 
     path: str
     api: str = ""
@@ -103,7 +103,7 @@ class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
-    """All of them."""
+    """The answers to all paths of the admin API."""
 
     health: Health
     metrics: Metrics

@@ -75,7 +75,7 @@ class LiveView:
     def _region_below(self) -> Live:
         return Live(
             console=self._console,
-            get_renderable=self._region,
+            get_renderable=lambda: Group(*self._parts()),
             refresh_per_second=4,
             transient=True,
             # `raw_terminal` has both descriptors already.
@@ -86,9 +86,6 @@ class LiveView:
 
     def _text(self, line: Line) -> Text:
         return Text.assemble(*((self._plain_console.clean(text), style) for text, style in line))
-
-    def _region(self) -> Group:
-        return Group(*self._parts())
 
     def _parts(self) -> Iterator[RenderableType]:
         """The parts of the state: problems, running calls, sections that need a restart, and the status line."""

@@ -7,7 +7,7 @@ when the answer takes so long that the connection would look dead.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -58,7 +58,11 @@ class DeferredResponses:
         self._timer: asyncio.TimerHandle | None = None
 
     def open(
-        self, request: HttpRequest, *, headers: Mapping[str, str] | None = None, preamble: bytes = b""
+        self,
+        request: HttpRequest,
+        *,
+        headers: Mapping[str, str] | None = None,
+        preamble: Callable[[], bytes] = bytes,
     ) -> "DeferredResponse":
         """Write nothing yet; `headers` are the response's if not the request's, `preamble` begins an event stream."""
         response = DeferredResponse(
@@ -94,7 +98,12 @@ class DeferredResponse:
     __slots__ = ("_accepted", "_headers", "_is_over", "_owner", "_preamble", "_request", "_stream", "_whole", "caller")
 
     def __init__(
-        self, owner: DeferredResponses, request: HttpRequest, *, headers: Mapping[str, str], preamble: bytes = b""
+        self,
+        owner: DeferredResponses,
+        request: HttpRequest,
+        *,
+        headers: Mapping[str, str],
+        preamble: Callable[[], bytes] = bytes,
     ) -> None:
         self._owner: Final = owner
         self._request: Final = request
@@ -114,7 +123,7 @@ class DeferredResponse:
                 self._request.raw,
                 pace=self._owner.pace,
                 headers=self._headers,
-                preamble=self._preamble,
+                preamble=self._preamble(),
                 caller=self.caller.rate_limit_key,
             )
         return self._stream

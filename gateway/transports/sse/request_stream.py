@@ -2,7 +2,7 @@
 
 MCP 2025-11-25 basic/transports, "Sending Messages to the Server", 6: a disconnect is not a cancellation. So the call is
 a task of its session and sends to this object. What no connection takes is kept for a client that resumes the stream; a
-client that was told no event id cannot come back.
+client that was told no event id cannot come back. So a stream is opened with its first event: most answers need none.
 """
 
 import asyncio
@@ -15,9 +15,10 @@ from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.exchange import Caller, Reply
 from gateway.transports.sse.deferred_response import DeferredResponse
+from gateway.transports.sse.event_store import EventStore
 from gateway.transports.sse.session_stream import SessionStream
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, Request
+from gateway.wire.jsonrpc import Batch, Request, RequestId
 
 _TOO_LARGE: Final = "The answer was lost with the connection: it is too large to be kept"
 
@@ -25,41 +26,43 @@ _TOO_LARGE: Final = "The answer was lost with the connection: it is too large to
 class RequestStream:
     """An `Exchange` whose sender may leave and is still answered for."""
 
-    __slots__ = ("_caller", "_message", "_response", "_stream")
+    __slots__ = ("_ending", "_message", "_response", "_store", "_stream", "caller", "is_over")
 
-    def __init__(self, message: Request | Batch, *, caller: Caller, stream: SessionStream) -> None:
-        self._message = message
-        self._caller = caller
-        self._stream = stream
+    def __init__(self, message: Request | Batch, *, caller: Caller, store: EventStore) -> None:
+        """Open no stream yet; `store` opens it."""
+        self.caller: Final = caller
+        self.is_over = False
+        """Whether the answer was given."""
+        self._message: Final = message
+        self._store: Final = store
+        self._stream: SessionStream | None = None
         self._response: DeferredResponse | None = None
-
-    @property
-    def caller(self) -> Caller:
-        return self._caller
+        self._ending: asyncio.Future[bytes | None]
 
     def connect(self, response: DeferredResponse) -> asyncio.Future[bytes | None]:
-        """Let the request's own connection carry the stream; see `SessionStream.connect`."""
+        """Let the request's own connection carry what is said; see `SessionStream.connect`."""
         self._response = response
-        return self._stream.connect(response if response.takes_events else None)
+        self._ending = asyncio.get_running_loop().create_future()
+        return self._ending
 
     def disconnect(self, response: DeferredResponse) -> None:
         self._response = None
-        self._stream.disconnect(response)
+        if self._stream is not None:
+            self._stream.disconnect(response)
+
+    def preamble(self) -> bytes:
+        """The first event of its stream, which is one from now on; see `SessionStream.preamble`."""
+        return self._opened().preamble
 
     async def send(self, notification: JsonObject) -> bool:
         await asyncio.sleep(0)  # a tool that reports in a tight loop must let others run
         # The event is kept already, for a client that resumes; the call goes on.
         with suppress(ConnectionError):
-            return await self._stream.send_event(jsonrpc.encode(notification))
+            return await self._opened().send_event(jsonrpc.encode(notification))
         return True
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        await self._stream.close_for_polling(retry_ms)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the answer was given."""
-        return self._stream.is_over
+        await self._opened().close_for_polling(retry_ms)
 
     async def answered(self, answer: Awaitable[Reply]) -> Reply:
         """Wait for the answer, and give it in the same turn of the event loop."""
@@ -69,13 +72,30 @@ class RequestStream:
 
     def finish(self, reply: Reply) -> None:
         """Answer: at once where a connection is there, and for a client that resumes the stream."""
-        is_event = self._response is None or self._response.choose_form(reply)
-        self._stream.end(reply.body if is_event else None, stand_in=self._too_large)
+        self.is_over = True
+        if self._response is None or self._response.choose_form(reply):
+            self._opened().end(reply.body, stand_in=self._too_large)
+        elif self._stream is not None:
+            self._stream.end(None, stand_in=self._too_large)
+        elif not self._ending.done():  # its handler may have been cancelled a moment ago
+            self._ending.set_result(None)
+
+    def _opened(self) -> SessionStream:
+        """The stream, carried by the request's own connection as long as that is there and takes events."""
+        if self._stream is None:
+            response = self._response
+            self._stream = self._store.open(answers_request=True, request_id=self._request_id)
+            if response is not None:
+                self._stream.connect(response if response.takes_events else None, ending=self._ending)
+        return self._stream
+
+    @property
+    def _request_id(self) -> RequestId | None:
+        return self._message.id if isinstance(self._message, Request) else None
 
     def _too_large(self) -> bytes:
-        request_id = self._message.id if isinstance(self._message, Request) else None
         error = RpcError(ErrorCode.INTERNAL_ERROR, _TOO_LARGE)
-        return results.error_reply(error, request_id=request_id, revision=None).body or b""
+        return results.error_reply(error, request_id=self._request_id, revision=None).body or b""
 
 
 class NoStream:

@@ -117,18 +117,15 @@ class SessionStream:
         first = self.last - len(frames) + 1
         return [frame for at, (_, frame) in enumerate(frames, first) if at > number]
 
-    def connect(self, out: StreamConnection | None) -> asyncio.Future[bytes | None]:
+    def connect(self, out: StreamConnection | None, *, ending: asyncio.Future[bytes | None]) -> None:
         """Let a connection carry the stream; without `out` it carries no events.
 
-        Returns:
-            What the connection is to end with, once it is to end: the last event, or nothing more.
+        `ending` is what the connection is to end with, once it is to end: the last event, or nothing more.
         """
-        self._out = out
-        self._ending = asyncio.get_running_loop().create_future()
-        return self._ending
+        self._out, self._ending = out, ending
 
     async def resume(self, out: StreamConnection, *, after: int) -> asyncio.Future[bytes | None]:
-        """Write what came after that event, then go on live; see `connect`.
+        """Write what came after that event, then go on live; returns what the connection ends with, see `connect`.
 
         Raises:
             ConnectionError: the reader is gone again.
@@ -143,7 +140,8 @@ class SessionStream:
                 for frame in missed:
                     await out.write(frame)
             # Still under the lock: no event can come between those that were missed and those that follow.
-            ending = self.connect(out)
+            ending: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+            self.connect(out, ending=ending)
             if self.is_over:
                 ending.set_result(None)
             return ending

@@ -167,9 +167,8 @@ class SessionEndpoint:
 
     async def _relay(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Let the session serve a request, and pass on what it says while this connection lasts."""
-        kept = live.streams.open(answers_request=True, request_id=message.id if isinstance(message, Request) else None)
-        stream = RequestStream(message, caller=http.caller, stream=kept)
-        response = self._responses.open(http, preamble=kept.preamble)
+        stream = RequestStream(message, caller=http.caller, store=live.streams)
+        response = self._responses.open(http, preamble=stream.preamble)
         ending = stream.connect(response)
         task = live.spawn(stream.answered(self._answer(message, stream, live)))
 

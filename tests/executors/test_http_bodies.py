@@ -179,6 +179,8 @@ async def test_no_value_leaves_its_part_or_field(services: Services, server: Ser
     await sent(compiled(services, server, {"form": {"v": "{{ v }}", "end": "fixed"}}), v=value)
     fields = parse_qsl(server.bodies[-1].decode(), keep_blank_values=True, strict_parsing=True)
     assert fields == [("v", written.decode()), ("end", "fixed")]
+    await sent(compiled(services, server, {"body": "{{ v }}, end"}), v=value)
+    assert server.bodies[-1] == written + b", end"
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,8 @@ class _TextBody(msgspec.Struct, frozen=True, kw_only=True):
         if self.template.single is not None and isinstance(value := self.template.value(arguments), FileArgument):
             return _whole(value.data), value.media_type or OCTETS
         text = self.template.render_element(arguments) if self.is_optional else self.template.render(arguments)
-        return None if text is None else (text.encode(), _TEXT)
+        # As in forms and parts: half of a surrogate pair, such as of a byte on the command line, has no UTF-8.
+        return None if text is None else (text.encode(errors="replace"), _TEXT)
 
 
 BodyTemplate = _JsonBody | _FormBody | _MultipartBody | _FileBody | _TextBody

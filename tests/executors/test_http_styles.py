@@ -29,6 +29,12 @@ QUERIES = [
     ({}, COLOURS, "c=blue&c=bl%20ack&c=a%2Cb"),
     ({"explode": False}, COLOURS, "c=blue,bl%20ack,a%2Cb"),
     ({}, [], ""),
+    # RFC 6570 §2.3: undefined, as a list without members is.
+    ({}, {}, ""),
+    ({"explode": False}, {}, ""),
+    ({"explode": False}, {"none": None}, ""),
+    ({"style": "pipeDelimited"}, {}, ""),
+    ({"style": "deepObject"}, {"a": {}}, ""),
     ({}, RGB, "R=100&G=2%200"),
     ({"explode": False}, RGB, "c=R,100,G,2%200"),
     ({"style": "spaceDelimited"}, ["a", "b,c"], "c=a%20b%2Cc"),
@@ -64,6 +70,12 @@ async def test_a_header_field_is_written_in_the_simple_style(
 ) -> None:
     sent = request("headers", {"X-C": {"value": "{{ v }}", **style}}, {"v": value})
     assert [(each.name, each.value) for each in sent.headers] == [("X-C", expected)]
+
+
+@pytest.mark.parametrize("value", [[], {}, {"none": None}])
+async def test_what_has_no_members_is_no_header_field_and_no_cookie(value: Json) -> None:
+    assert request("headers", {"X-C": {"value": "{{ v }}", "explode": True}}, {"v": value}).headers == ()
+    assert request("cookies", {"c": {"value": "{{ v }}", "explode": False}}, {"v": value}).headers == ()
 
 
 async def test_cookies_are_one_header_field_whose_values_hold_no_separator() -> None:

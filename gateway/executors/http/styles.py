@@ -51,7 +51,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
         return self._pairs(name, value, _cookie_octets, taken=taken)
 
     def header_value(self, name: str, value: Json) -> str | None:
-        """The value of a header field, in which nothing is encoded; None for an empty list.
+        """The value of a header field, in which nothing is encoded; None for a list or an object without members.
 
         Raises:
             ExecutionError: an item holds a comma.
@@ -59,11 +59,12 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
         match value:
             case Mapping():
                 between = "=" if self.explodes else ","
-                return ",".join(
+                pairs = (
                     # Not exploded, one comma stands between name and value.
                     _without(f"{key}{between}{text_of(item)}", ",", name, least=1 if between == "," else 0)
                     for key, item in _given(value)
                 )
+                return ",".join(pairs) or None
             case list():
                 return ",".join(_without(text_of(item), ",", name) for item in value) if value else None
             case _:
@@ -76,11 +77,11 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
                 return [(encode(_own(key, name, taken)), encode(text_of(item))) for key, item in _given(value)]
             case Mapping():
                 texts = [text for key, item in _given(value) for text in (key, text_of(item))]
-                return [(_percent(name), self._joined(name, texts, encode))]
+                # RFC 6570 §2.3: an object or a list without members counts as undefined.
+                return [(_percent(name), self._joined(name, texts, encode))] if texts else []
             case list() if self.explodes:
                 return [(_percent(name), encode(text_of(item))) for item in value]
             case list():
-                # RFC 6570 §2.3: a list without members counts as undefined.
                 return [(_percent(name), self._joined(name, list(map(text_of, value)), encode))] if value else []
             case _:
                 return [(_percent(name), encode(text_of(value)))]

@@ -13,7 +13,7 @@ import orjson
 from gateway.config.models.backends import Connection
 from gateway.config.models.openapi import OpenApi, OperationFilter, OperationOverride
 from gateway.json_types import Json, JsonObject
-from gateway.openapi.document import DocumentError
+from gateway.openapi.document import DocumentError, MissingDocumentError
 from gateway.openapi.operations import Operation, clean, is_chosen, name_by_path, names_of, operations_of, unmatched
 from gateway.openapi.references import Node, References
 from gateway.openapi.resources import resource_of
@@ -103,13 +103,16 @@ class _Selection:
         """Security schemes that the connection has not → the operations that need them."""
         self._without_host: Final[dict[str, list[str]]] = {}
         """What is wrong with a relative server → the operations that have it."""
+        self._without_document: Final[dict[str, list[str]]] = {}
+        """Why a document that another one refers to is missing → the operations that need it."""
 
     def definitions(self) -> DocumentDefinitions:
         for each in operations_of(self._reader.root, self._reader.references):
             if isinstance(each, Operation):
                 self._operations.append(each)
             else:
-                self._result.left_out.append(SkippedOperation(operation=each[0], reason=each[1]))
+                self._note_missing(*each)
+                self._result.left_out.append(SkippedOperation(operation=each[0], reason=str(each[1])))
         overrides = {each.key: self._override(each) for each in self._operations}
         # Names are made for all operations, so that a change of `include` renames none.
         names = names_of(
@@ -124,6 +127,7 @@ class _Selection:
             else:
                 self._result.left_out.append(SkippedOperation(operation=operation.key, reason=reason))
         self._report_servers()
+        self._report_missing()
         self._report_security()
         self._warn(chosen)
         return self._result
@@ -136,9 +140,10 @@ class _Selection:
         return None, _AS_IT_IS
 
     def _wanted(self, operation: Operation, override: OperationOverride) -> str:
-        said = operation.node.at("x-mcp", "name").value
         if override.name:
             return override.name
+        # Not the document's own: that one is about the whole.
+        said = operation.extension("name")
         if isinstance(said, str) and said.strip():
             return said
         return operation.id or name_by_path(operation)
@@ -146,7 +151,7 @@ class _Selection:
     def _why_not(self, operation: Operation) -> str | None:
         """The reason why an operation is not chosen; None for one that is."""
         config = self._config
-        if operation.extension(self._reader.root, "enabled") is False:
+        if operation.extension("enabled", self._reader.root) is False:
             return "`x-mcp: {enabled: false}` says so"
         # RFC 9110 §9.3.8: it is answered with the request itself, and must not be sent with credentials.
         if operation.method == "trace":
@@ -172,6 +177,7 @@ class _Selection:
                 data = tool_of(operation, self._reader, override)
         except DocumentError as error:
             self._leave_out(operation, str(error))
+            self._note_missing(operation.key, error)
             # Such a server has no host wherever the daemon runs: an error of the operator's, told once for all.
             if isinstance(error, RelativeServerError):
                 self._without_host.setdefault(str(error), []).append(operation.key)
@@ -199,6 +205,15 @@ class _Selection:
     def _report_servers(self) -> None:
         self._result.errors.extend(
             (("document",), f"{_first_of(keys)}: {reason}") for reason, keys in self._without_host.items()
+        )
+
+    def _note_missing(self, key: str, error: DocumentError) -> None:
+        if isinstance(error, MissingDocumentError):
+            self._without_document.setdefault(str(error), []).append(key)
+
+    def _report_missing(self) -> None:
+        self._result.warnings.extend(
+            (("document",), f"{', '.join(keys)}: {reason}") for reason, keys in self._without_document.items()
         )
 
     def _report_security(self) -> None:

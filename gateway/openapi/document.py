@@ -31,6 +31,10 @@ class DocumentError(Exception):
     """A document, or a part of it, cannot be used; the text is for the operator."""
 
 
+class MissingDocumentError(DocumentError):
+    """A document could not be read or fetched; it may be, later."""
+
+
 def check_readable(document: str) -> None:
     """Check that a document is named by a path or a URL that is read here.
 

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from gateway.config.reading.source_file import UnreadableError, digest, read_bytes
 from gateway.json_types import JsonObject
-from gateway.openapi.document import MAX_BYTES, DocumentError, Source, read
+from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, Source, read
 
 
 class LocalDocuments:
@@ -52,7 +52,7 @@ class LocalDocuments:
         except UnreadableError as error:
             # Watched all the same: it may be written later.
             self.files[path] = ""
-            raise DocumentError(f"cannot read {path}: {error}") from error
+            raise MissingDocumentError(f"cannot read {path}: {error}") from error
         self.files[path] = digest(data)
         self._room -= len(data)
         if self._room < 0:

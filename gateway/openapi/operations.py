@@ -49,9 +49,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def is_deprecated(self) -> bool:
         return self.node.value.get("deprecated") is True
 
-    def extension(self, root: Node, member: str) -> Json:
-        """The value that `x-mcp` gives: of the operation, or else of its path, or else of the document."""
-        for node in (self.node, self.item, root):
+    def extension(self, member: str, *around: Node) -> Json:
+        """The value that `x-mcp` gives: of the operation, or else of its path, or else of what is `around`."""
+        for node in (self.node, self.item, *around):
             said = node.at("x-mcp").value
             if isinstance(said, dict) and member in said:
                 return said[member]
@@ -65,7 +65,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.id is not None and (self.id == pattern or fnmatchcase(self.id, pattern))
 
 
-def operations_of(root: Node, references: References) -> Iterator[Operation | tuple[str, str]]:
+def operations_of(root: Node, references: References) -> Iterator[Operation | tuple[str, DocumentError]]:
     """All operations, in the order of the document; of a path that cannot be read, its key and why."""
     paths = root.at("paths")
     if not isinstance(paths.value, dict):
@@ -76,7 +76,7 @@ def operations_of(root: Node, references: References) -> Iterator[Operation | tu
         try:
             item = references.follow(paths.at(path))
         except DocumentError as error:
-            yield f"* {path}", str(error)
+            yield f"* {path}", error
             continue
         for method in item.value if isinstance(item.value, dict) else ():
             if method in METHODS:
@@ -84,7 +84,7 @@ def operations_of(root: Node, references: References) -> Iterator[Operation | tu
                 if isinstance(node.value, dict):
                     yield Operation(method=method, path=path, node=node, item=item)
                 else:
-                    yield f"{method.upper()} {path}", "it is no object"
+                    yield f"{method.upper()} {path}", DocumentError("it is no object")
 
 
 def is_chosen(operation: Operation, chosen: OperationFilter) -> bool:

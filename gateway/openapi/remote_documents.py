@@ -25,7 +25,7 @@ from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.http.sender import origin_of
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
-from gateway.openapi.document import MAX_BYTES, DocumentError, Source, read
+from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, Source, read
 from gateway.openapi.document_fetcher import DocumentFetcher, NotModified, compile_fetcher
 
 log: Final = structlog.get_logger(__name__)
@@ -42,6 +42,8 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
     documents: Mapping[str, bytes]
     """By URL; the first is the document itself."""
     etags: Mapping[str, str] = {}
+    missing: Mapping[str, str] = {}
+    """By URL, why a document that one of these refers to could not be fetched."""
 
     @property
     def uri(self) -> str:
@@ -63,8 +65,10 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
             DocumentError: it was not fetched with the others.
         """
         data = self.documents.get(uri)
+        if data is None and uri in self.missing:
+            raise MissingDocumentError(f"`{uri}` could not be fetched: {self.missing[uri]}")
         if data is None:
-            raise DocumentError(f"`{uri}` is of another origin than the document, or cannot be fetched")
+            raise DocumentError(f"`{uri}` is of another origin than the document, and is not fetched")
         return Source(uri=uri, path=Path(URL(uri).name or "openapi"), data=data)
 
 
@@ -195,7 +199,8 @@ class _Followed:
             self.reason = str(error)
             log.warning("OpenAPI document cannot be fetched", entry=self._name, reason=self.reason)
             return False
-        self.reason, self.at = "", time.monotonic()
+        self.reason = next((f"{url} could not be fetched: {why}" for url, why in fetched.missing.items()), "")
+        self.at = time.monotonic()
         # A server may send the same document with another ETag: the bytes decide.
         if self.fetched is not None and fetched.documents == self.fetched.documents:
             return False
@@ -236,18 +241,36 @@ async def _first(new: list[_Followed]) -> None:
 
 
 async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocuments | None) -> FetchedDocuments:
-    """Fetch a document and all that it leads to at its own origin; what has not changed is taken from `known`."""
+    """Fetch a document and all that it leads to at its own origin; what has not changed is taken from `known`.
+
+    So is what it leads to and cannot be fetched now; what was never known is missing.
+
+    Raises:
+        DocumentError: the document itself cannot be used, or it leads to too much.
+        ExecutionError: no answer came for it, or an address is refused.
+        DeadlineExceededError: none came in time.
+    """
     earlier = known or FetchedDocuments(documents={})
     documents: dict[str, bytes] = {}
     etags: dict[str, str] = {}
+    missing: dict[str, str] = {}
     waiting, room = [url], MAX_BYTES
     while waiting:
         each = waiting.pop(0)
-        if each in documents:
+        if each in documents or each in missing:
             continue
         if len(documents) == _MAX_DOCUMENTS:
             raise DocumentError(f"it refers to more than {_MAX_DOCUMENTS} documents")
-        data, etag = await _one(each, fetcher, earlier)
+        try:
+            data, etag = await _one(each, fetcher, earlier)
+        except (DocumentError, ExecutionError, DeadlineExceededError) as error:
+            if each == url:
+                raise
+            log.warning("part of an OpenAPI document cannot be fetched", url=each, reason=str(error))
+            if (last_good := earlier.documents.get(each)) is None:
+                missing[each] = str(error)
+                continue
+            data, etag = last_good, earlier.etags.get(each, "")
         room -= len(data)
         if room < 0:
             raise DocumentError(f"with what it refers to, it is larger than {MAX_BYTES // 2**20} MiB")
@@ -255,7 +278,7 @@ async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocu
         etags |= {each: etag} if etag else {}
         waiting += [other for other in _references(each, data) if origin_of(URL(other)) == origin_of(URL(url))]
     read(Source(uri=url, path=Path(URL(url).name or "openapi"), data=documents[url]))  # a broken one replaces none
-    return FetchedDocuments(documents=documents, etags=etags)
+    return FetchedDocuments(documents=documents, etags=etags, missing=missing)
 
 
 async def _one(url: str, fetcher: DocumentFetcher, earlier: FetchedDocuments) -> tuple[bytes, str]:

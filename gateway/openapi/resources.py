@@ -43,7 +43,7 @@ def resource_of(operation: Operation, reader: Reader, override: OperationOverrid
         http["query"] = {name: value for name, value in http["query"].items() if name in kept | fixed}
     in_query = f"{{?{','.join(query)}}}" if query else ""
     made: dict[str, Json] = {"uri": f"{scheme}://{path}{in_query}", "http": http}
-    if description := override.description or description_of(operation, reader.root):
+    if description := override.description or description_of(operation):
         made["description"] = description
     return made
 

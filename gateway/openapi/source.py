@@ -29,7 +29,7 @@ from gateway.openapi.definitions import (
     SkippedOperation,
     definitions_of,
 )
-from gateway.openapi.document import DocumentError, Source, check_readable, location_of
+from gateway.openapi.document import DocumentError, check_readable, location_of
 from gateway.openapi.local_documents import LocalDocuments
 from gateway.openapi.references import References
 from gateway.openapi.remote_documents import FetchedDocuments, RemoteDocuments
@@ -138,7 +138,7 @@ class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     key: bytes
     digests: Mapping[str, str]
-    """The documents that were read, by URI."""
+    """The documents that were asked for, by URI."""
     entry: SourceEntry
     models: Mapping[bytes, Definition]
     errors: tuple[tuple[tuple[str, ...], str], ...] = ()
@@ -146,13 +146,8 @@ class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_of(self, key: bytes, documents: OpenedDocuments) -> bool:
         """Whether it would be made again of the same."""
-        if key != self.key:
-            return False
-        try:
-            # Every document that was read, not the entry's alone: a reference may lead to the one that has changed.
-            return all(_digest(documents.source(uri)) == digest for uri, digest in self.digests.items())
-        except DocumentError:
-            return False
+        # Every document that was asked for, not the entry's alone: a reference may lead to the one that has changed.
+        return key == self.key and all(_digest(documents, uri) == digest for uri, digest in self.digests.items())
 
 
 def _nothing(files: Mapping[Path, str]) -> _MadeEntry:
@@ -160,8 +155,12 @@ def _nothing(files: Mapping[Path, str]) -> _MadeEntry:
     return _MadeEntry(key=b"", digests={}, entry=entry, models={})
 
 
-def _digest(source: Source) -> str:
-    return hashlib.sha256(source.data).hexdigest()
+def _digest(documents: OpenedDocuments, uri: str) -> str:
+    """The digest of a document; empty for one that is missing."""
+    try:
+        return hashlib.sha256(documents.source(uri).data).hexdigest()
+    except DocumentError:
+        return ""
 
 
 class _Making:
@@ -213,9 +212,8 @@ class _Making:
         )
 
     def _open(self, uri: str) -> JsonObject:
-        root = self._documents.open(uri)
-        self._opened[uri] = _digest(self._documents.source(uri))
-        return root
+        self._opened[uri] = _digest(self._documents, uri)  # of a missing one, too: it may be there the next time
+        return self._documents.open(uri)
 
     def _model(self, made: MadeDefinition, found: DocumentDefinitions) -> Definition | None:
         override = self._config.override.get(made.override or "", _NO_OVERRIDE)

@@ -1,15 +1,16 @@
 """Makes the definition of a tool of one operation: data as it could stand in the file."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
 import orjson
 
+from gateway import exact_json
 from gateway.config.models.backends import Connection
-from gateway.config.models.interpolated_text import InterpolatedText, Interpolation
+from gateway.config.models.interpolated_text import InterpolatedText, Interpolation, Part, parts_of
 from gateway.config.models.openapi import OperationOverride
 from gateway.json_types import Json
 from gateway.language.schemas.rules import MAX_BYTES
@@ -106,7 +107,7 @@ def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -
     """
     call = call_of(operation, reader, override)
     response = response_of(operation, reader.references, reader.schemas)
-    description = override.description or description_of(operation, reader.root)
+    description = override.description or description_of(operation)
     made: dict[str, Json] = {} if description is None else {"description": description}
     if operation.tags:
         made["tags"] = operation.tags
@@ -119,9 +120,9 @@ def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -
     return made
 
 
-def description_of(operation: Operation, root: Node) -> str | None:
+def description_of(operation: Operation) -> str | None:
     """Summary and description, and that it is deprecated."""
-    said = operation.extension(root, "description") if isinstance(operation.node.value.get("x-mcp"), dict) else None
+    said = operation.extension("description")
     texts = [said] if isinstance(said, str) else [operation.node.value.get(key) for key in ("summary", "description")]
     found = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
     # Many documents begin a description with the summary.
@@ -191,7 +192,7 @@ def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
         base = base_url(call.operation, reader.root)
     if call.operation.method != "get":
         made["method"] = call.operation.method.upper()
-    made["url"] = base + _path(call)
+    made["url"] = _text_of([base, *_path(call)])
     if reader.connection_name is None and reader.allow_private is not None:
         made["allow_private"] = reader.allow_private
     fields: dict[str, dict[str, Json]] = {"query": {}, "headers": {}, "cookies": {}}
@@ -213,37 +214,64 @@ def _shown(call: Call) -> dict[tuple[Place, str], str]:
     return {key: name for key, name in call.names.items() if key not in call.hidden}
 
 
-def _path(call: Call) -> str:
-    """The path as a URI template; what follows a `#` is not sent."""
+def _path(call: Call) -> Iterator[Part]:
+    """The path as the parts of a URI template; what follows a `#` is not sent."""
     by_name = {each.input.wire_name: each for each in call.parameters if each.input.place == "path"}
-    made = []
     for index, part in enumerate(_IN_PATH.split(call.operation.path.partition("#")[0])):
         if index % 2 == 0:
             # What a document has encoded already stays as it is.
-            made.append(quote(part, safe=RESERVED + "%"))
+            yield quote(part, safe=RESERVED + "%")
         elif ("path", part) in call.values:
-            made.append(_in_url(call.values["path", part]))
+            yield from _in_url(call.values["path", part])
         else:
-            made.append(by_name[part].in_path(call.names["path", part]))
-    return "".join(made)
+            yield by_name[part].in_path(call.names["path", part])
 
 
-def _in_url(value: Json) -> str:
-    """A fixed value as a literal part of a URL."""
-    text = _as_text(value)
-    encoded = quote(str(text), safe="")
-    is_secret = isinstance(text, InterpolatedText) and any(
-        isinstance(part, Interpolation) and part.secret for part in text.parts
-    )
-    # It stays a secret in its encoded form: what explains the request masks it.
-    return InterpolatedText((Interpolation(encoded, secret=True),)) if is_secret else encoded
+def _in_url(value: Json) -> Iterator[Part]:
+    """The parts of a fixed value as they stand in a URL, each of them literal."""
+    for part in parts_of(_as_text(value)):
+        if isinstance(part, Interpolation):
+            # It stays a secret in its encoded form: what explains the request masks it.
+            yield Interpolation(quote(part.text, safe=""), part.secret)
+        else:
+            yield quote(part, safe="")
 
 
-def _as_text(value: Json) -> Json:
-    """A fixed value as a field that takes text has it."""
+def _as_text(value: Json) -> str:
+    """A fixed value as a field that takes text has it; it knows what was interpolated, in lists and mappings, too."""
     if isinstance(value, str):
         return value
-    return orjson.dumps(value).decode()
+    return _text_of(_json_parts(value))
+
+
+def _text_of(parts: Iterable[Part]) -> str:
+    """One text of several parts."""
+    text = InterpolatedText(tuple(parts))
+    return text if any(isinstance(part, Interpolation) for part in text.parts) else str(text)
+
+
+def _json_parts(value: Json) -> Iterator[Part]:
+    """The parts of a value's JSON."""
+    match value:
+        case str():
+            yield '"'
+            for part in parts_of(value):
+                text = part.text if isinstance(part, Interpolation) else part
+                escaped = exact_json.dumps(text).decode()[1:-1]
+                yield Interpolation(escaped, part.secret) if isinstance(part, Interpolation) else escaped
+            yield '"'
+        case Mapping():
+            for index, (name, member) in enumerate(value.items()):
+                yield f"{',' if index else '{'}{exact_json.dumps(name).decode()}:"
+                yield from _json_parts(member)
+            yield "}" if value else "{}"
+        case list():
+            for index, item in enumerate(value):
+                yield "," if index else "["
+                yield from _json_parts(item)
+            yield "]" if value else "[]"
+        case _:
+            yield exact_json.dumps(value).decode()
 
 
 def _has(names: Iterable[str], wanted: str) -> bool:

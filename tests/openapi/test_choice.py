@@ -72,6 +72,17 @@ def test_a_name_is_the_overrides_or_x_mcps_or_the_operations_id_or_made_of_the_p
     assert offered.made[0].data["description"] == "Said by x-mcp."
 
 
+def test_what_x_mcp_says_of_a_path_holds_for_operations_that_say_nothing_themselves(tmp_path: Path) -> None:
+    own = operation(**{"x-mcp": {"description": "Said by the operation."}})
+    item = {"x-mcp": {"name": "items", "description": "Said by the path."}, "get": operation(), "post": own}
+    given = document({"/items": item, "/z": {"get": operation()}})
+    given["x-mcp"] = {"name": "shop", "description": "Us."}
+    offered = offer(given, tmp_path, prefix="")
+    assert [each.name.rpartition("_")[0] for each in offered.made] == ["items", "items", "get"]
+    said = [each.data["description"] for each in offered.made]
+    assert said == ["Said by the path.", "Said by the operation.", "GET /z"]
+
+
 def test_names_are_valid_unique_and_do_not_depend_on_order() -> None:
     long = "a_word_" * 12
     wanted = {f"GET /{n}": f"{long}{n}" for n in range(40)}

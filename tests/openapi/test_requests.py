@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qs, quote
 
 import pytest
 
@@ -205,6 +206,19 @@ async def test_what_is_hidden_is_never_sent_and_what_is_set_always(tmp_path: Pat
     request = request_of(catalog, "shop_x", {"a": "1"})
     assert request.url.raw_path_qs == "/v1/x/a%2Fb?locale=en%26x"
     assert request.body == b'{"n":3,"a":"1"}'
+
+
+async def test_what_is_interpolated_in_a_fixed_value_is_literal_however_deep(
+    tmp_path: Path, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_KEY", 'a"/{{ 7*7 }}{b}')
+    parameters = [{"name": name, "in": place, "schema": {}} for name, place in (("id", "path"), ("q", "query"))]
+    given = document({"/x/{id}": {"get": operation(operationId="x", parameters=parameters)}})
+    fixed = {"id": ["${env:SHOP_KEY}"], "q": {"k": ["x${env:SHOP_KEY}", 1]}}
+    catalog = compiled(config_of(given, tmp_path, override={"x": {"set": fixed}}), services)
+    url = request_of(catalog, "shop_x", {}).url
+    assert url.raw_path == "/v1/x/" + quote('["a\\"/{{ 7*7 }}{b}"]', safe="")
+    assert parse_qs(url.raw_query_string) == {"q": ['{"k":["xa\\"/{{ 7*7 }}{b}",1]}']}
 
 
 @pytest.mark.parametrize(

@@ -180,12 +180,15 @@ class Publisher:
         self.seen: list[tuple[str, int]] = []
         self.credentials: list[str | None] = []
         self.status = 200
+        self.absent: set[str] = set()
+        """Paths at which there is nothing."""
 
     async def answer(self, request: web.Request) -> web.Response:
         self.credentials.append(request.headers.get("X-Key"))
         etag = f'"{hash(orjson.dumps(self.document))}"'
         is_known = request.headers.get("If-None-Match") == etag
-        status = self.status if self.status != 200 else 304 if is_known else 200
+        status = 404 if request.path in self.absent else self.status
+        status = 304 if is_known and status == 200 else status
         self.seen.append((request.path, status))
         body = orjson.dumps(self.document) if status == 200 else b""
         return web.Response(status=status, body=body, headers={"ETag": etag})
@@ -294,6 +297,49 @@ async def test_a_reference_to_another_origin_is_not_fetched(tmp_path: Path) -> N
     assert stranger.seen == []
 
 
+def referring(*names: str) -> Json:
+    """A document whose operations have parameters in documents of their own, and one that has none."""
+    paths: dict[str, Json] = {"/plain": {"get": operation(operationId="plain")}}
+    for name in names:
+        parameter = {"name": "c", "in": "query", "schema": {"$ref": f"{name}.json#/info"}}
+        paths[f"/{name}"] = {"get": operation(operationId=name, parameters=[parameter])}
+    return document(paths)
+
+
+async def test_what_a_document_refers_to_and_cannot_be_fetched_costs_those_that_need_it_alone(tmp_path: Path) -> None:
+    publisher = Publisher()
+    publisher.document, publisher.absent = referring("a", "b"), {"/b.json"}
+    async with publisher.publishing() as url:
+        absent = f"{url.rpartition('/')[0]}/b.json"
+        async with serving(written_config(tmp_path, url, allow_private=True)) as gateway:
+            assert await tools_of(gateway) == ["shop_plain", "shop_a"]
+            reason = f"{absent} could not be fetched: {absent} answered 404 Not Found"
+            assert gateway.status()["openapi"]["shop"]["problem"] == reason
+            [warning] = gateway.status()["warnings"]
+            assert f"GET /b: `{absent}` could not be fetched" in str(warning)
+            publisher.absent = {"/a.json"}  # which was fetched before, and stays
+
+            async def has_all() -> bool:
+                return await tools_of(gateway) == ["shop_plain", "shop_a", "shop_b"]
+
+            await until(has_all)
+            assert gateway.status()["openapi"]["shop"]["problem"] is None
+
+
+def test_a_file_that_a_document_refers_to_counts_once_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "shop.openapi.json").write_bytes(orjson.dumps(referring("a")))
+    source, config = OpenApiSource(), written_config(tmp_path)
+    before = load_definitions(config, [source])
+    assert list(before.document.tools) == ["shop_plain"]
+    assert [f"GET /a: cannot read {tmp_path / 'a.json'}: no such file" in str(each) for each in before.warnings] == [
+        True
+    ]
+    (tmp_path / "a.json").write_bytes(orjson.dumps({"info": {"type": "string"}}))
+    after = load_definitions(config, [source])
+    assert list(after.document.tools) == ["shop_plain", "shop_a"]
+    assert not after.warnings
+
+
 async def test_the_lock_pins_what_a_document_yields(tmp_path: Path) -> None:
     path = tmp_path / "shop.openapi.json"
     path.write_bytes(orjson.dumps(shop("a")))
@@ -307,15 +353,21 @@ async def test_the_lock_pins_what_a_document_yields(tmp_path: Path) -> None:
     assert [str(each) for each in compare_lock(settings).differences]
 
 
+@pytest.mark.parametrize(
+    "value", ["${env:SHOP_KEY}", ["a", {"b": "x ${env:SHOP_KEY}", "c": []}], {"d": ["${env:SHOP_KEY}"]}]
+)
+@pytest.mark.parametrize("place", ["query", "header", "cookie", "path"])
 def test_a_rotated_secret_of_an_override_is_no_other_definition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, value: Json
 ) -> None:
-    parameters = [{"name": "key", "in": "query", "schema": TEXT}]
-    given = document({"/a": {"get": operation(operationId="a", parameters=parameters)}})
+    parameters = [{"name": "key", "in": place, "schema": {}, "required": True}]
+    given = document(
+        {"/a/{key}" if place == "path" else "/a": {"get": operation(operationId="a", parameters=parameters)}}
+    )
     (tmp_path / "shop.openapi.json").write_bytes(orjson.dumps(given))
-    config = written_config(tmp_path, override={"a": {"set": {"key": "${env:SHOP_KEY}"}}})
+    config = written_config(tmp_path, override={"a": {"set": {"key": value}}})
     digests = []
-    for secret in ("first-secret-of-the-shop", "second-secret-of-the-shop"):
+    for secret in ("first-secret-of-the-shop", 'second "secret" of the {{ shop }}'):
         monkeypatch.setenv("SHOP_KEY", secret)
         loaded = load_definitions(config, [OpenApiSource()])
         assert loaded.document.tools["shop_a"].http is not None

@@ -145,17 +145,21 @@ async def test_a_killed_worker_comes_back_and_calls_need_one_more_connection_at_
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("state", ["state", "none"])
-async def test_workers_are_replaced_under_load_and_nobody_is_refused(config: Path, tmp_path: Path, state: str) -> None:
+@pytest.mark.parametrize(("state", "times"), [("state", 1), ("none", 2)])
+async def test_workers_are_replaced_under_load_and_nobody_is_refused(
+    config: Path, tmp_path: Path, state: str, times: int
+) -> None:
     async with workers(config, tmp_path, state=state) as (daemon, url), fresh() as http, fresh() as other:
         assert (await said(daemon, "replicas on other machines need the same signing key"))["level"] == "warning"
         before = pids(await status(other, url))
         load = Load(url=url, http=http)
         running = asyncio.create_task(load.run(rate=20, seconds=8, clients=8, legacy=4))
-        replaced = asyncio.create_task(said(daemon, "workers replaced"))
         daemon.signal(signal.SIGUSR2)
+        if times > 1:  # while the first is being acted on: some workers are of before the second one
+            await said(daemon, "workers replaced one after the other")
+            daemon.signal(signal.SIGUSR2)
         calls = 0
-        while not replaced.done():
+        while sum(_event(line).get("event") == "workers replaced" for line in daemon.errors) < times:
             assert text_of(await post_call(other, url, "echo", text=str(calls))) == str(calls)
             calls += 1
         assert calls > 0
@@ -165,6 +169,18 @@ async def test_workers_are_replaced_under_load_and_nobody_is_refused(config: Pat
         after = await until(other, url, lambda now: len(pids(now)) == 2)
         assert not before & pids(after)
         assert are_gone(before)
+
+
+@pytest.mark.build
+async def test_a_daemon_that_is_stopped_while_it_replaces_a_worker_starts_no_other(
+    config: Path, tmp_path: Path
+) -> None:
+    async with workers(config, tmp_path) as (daemon, _):
+        daemon.signal(signal.SIGUSR2)
+        assert "worker" in await said(daemon, "stopping")  # the first one, whose successor serves
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.exit_code(within=SECONDS) == 0
+    assert "supervisor failed" not in "".join(daemon.errors)
 
 
 @pytest.mark.build

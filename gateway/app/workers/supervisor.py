@@ -54,8 +54,8 @@ class Supervisor:
         self._keys: SigningKeys | None = None
         """Those of all workers; None where the settings have them, and each reads them by itself."""
         self._stopping: Final = asyncio.Event()
+        self._replacement_wanted: Final = asyncio.Event()
         self._exit_code = 0
-        self._is_serving = False
         self._running: Final[set[WorkerProcess]] = set()
         self._serving: Final[list[WorkerProcess]] = []
         """By place; in each, a successor takes over."""
@@ -106,7 +106,7 @@ class Supervisor:
         for place in range(self._count):
             self._begin(f"worker {place}", self._keep(place))
         log.info("workers ready", workers=self._count, processes=[each.pid for each in self._serving])
-        self._is_serving = True
+        self._begin("replacement", self._replace_when_wanted())
         self._manager.ready(self._summary())
         async with self._manager.watched():
             await self._stopping.wait()
@@ -127,17 +127,25 @@ class Supervisor:
                 if await self._stops_within(delay):
                     return
                 delay = min(max(1.0, 2 * delay), _MAX_DELAY_SECONDS)
-                self._serving[place] = successor = await self._start()
+                if (successor := await self._started()) is None:
+                    continue
+                self._serving[place] = successor
                 if await successor.becomes_ready():
                     log.info("worker restarted", worker=successor.number, process=successor.pid)
+
+    async def _replace_when_wanted(self) -> None:
+        """Replace all after each signal; once more for one that comes meanwhile, when some are replaced already."""
+        while await self._replacement_wanted.wait():
+            self._replacement_wanted.clear()
+            await self._replace_all()
 
     async def _replace_all(self) -> None:
         """Replace each worker by a new process, one after the other; what does not start leaves the older ones."""
         log.info("workers replaced one after the other")
         for place in range(self._count):
             async with self._changing[place]:
-                predecessor, successor = self._serving[place], await self._start()
-                if self._stopping.is_set():
+                predecessor, successor = self._serving[place], await self._started()
+                if successor is None or self._stopping.is_set():
                     return
                 if not await successor.becomes_ready():
                     if self._stopping.is_set():
@@ -161,6 +169,17 @@ class Supervisor:
         problems = {problem for report in found.values() if report for problem in report["problems"]}
         served = f"Serving the last good configuration: {len(problems)} problems" if problems else self._summary()
         self._manager.ready(served)
+
+    async def _started(self) -> WorkerProcess | None:
+        """Start a worker while others serve; None if it cannot be now, or all are to end."""
+        if self._stopping.is_set():  # which has closed the sockets
+            return None
+        try:
+            return await self._start()
+        except OSError as error:
+            # A machine without memory or processes to spare: those that serve must not end for that.
+            log.error("worker not started", reason=error.strerror)  # noqa: TRY400 - the reason is all there is to know
+            return None
 
     async def _start(self) -> WorkerProcess:
         taken = {each.number for each in self._running}
@@ -227,10 +246,6 @@ class Supervisor:
         for each in self._running:
             each.send(self._stop_signal)
 
-    def _replace(self) -> None:
-        if self._is_serving and "replacement" not in self._tasks and not self._stopping.is_set():
-            self._begin("replacement", self._replace_all())
-
     def _begin(self, name: str, work: Coroutine[Json, Json, None]) -> None:
         task = self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
         task.add_done_callback(lambda ended: self._done(name, ended))
@@ -253,7 +268,7 @@ class Supervisor:
             signal.SIGTERM: lambda: self._stop(signal.SIGTERM),
             signal.SIGINT: lambda: self._stop(signal.SIGINT),
             signal.SIGHUP: lambda: self._begin("reload", self._reload()),
-            signal.SIGUSR2: self._replace,
+            signal.SIGUSR2: self._replacement_wanted.set,
         }
         for number, handle in handlers.items():
             # Read before it is replaced: the handler of the start knows whether a signal came already.

@@ -6,10 +6,11 @@ bound to the principal and to the request. The retry brings the answer to the pa
 the client knows tasks the call becomes one, which waits for input; then its next run brings the answer.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
-from gateway.errors import ErrorCode, ExecutionError, RpcError
+from gateway.errors import ErrorCode, ExecutionError, MalformedAnswerError, RpcError
 from gateway.executors.invocation import AwaitingInput, Invocation
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.caller import Caller
@@ -18,6 +19,9 @@ from gateway.upstreams.invocation_caller import InvocationCaller
 from gateway.upstreams.parked_call import Answers, Asked, ParkedCall
 from gateway.upstreams.parked_calls import KEY, PARKED_SECONDS, ParkedCalls
 from gateway.upstreams.remote_call import RemoteCall
+
+_GONE: Final = frozenset({"elicitationId", "task"})
+"""Members of questions until 2025-11-25: what they stood for is carried by `requestState` and by our own tasks."""
 
 
 class Send(Protocol):
@@ -39,6 +43,7 @@ async def bridged(  # noqa: PLR0913 - one fact of the call each
 
     Raises:
         AwaitingInput: the client has to answer first.
+        MalformedAnswerError: it has, with what is no answer; the call goes on waiting.
         ExecutionError: the call is gone.
     """
     begun: list[ParkedCall] = []
@@ -56,7 +61,7 @@ async def bridged(  # noqa: PLR0913 - one fact of the call each
         is_parked = False
         try:
             return await _served(call, invocation)
-        except AwaitingInput:
+        except (AwaitingInput, MalformedAnswerError):
             is_parked = True
             raise
         finally:
@@ -76,9 +81,19 @@ async def _served(call: ParkedCall | RemoteCall, invocation: Invocation) -> Json
     answers: Answers = {}
     while isinstance(stage := await call.go_on(answers), Asked):
         try:
-            answers = await invocation.context.ask_inside(stage.questions)
+            answers = await invocation.context.ask_inside(_for_modern(stage.questions))
+        except MalformedAnswerError:
+            raise
         except RpcError as error:
             answers = error
         except ExecutionError as error:
             answers = RpcError(ErrorCode.INTERNAL_ERROR, str(error))
     return stage
+
+
+def _for_modern(questions: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
+    """Leave out of questions what 2026-07-28 has taken away."""
+    return {
+        key: {**question, "params": {name: value for name, value in question["params"].items() if name not in _GONE}}
+        for key, question in questions.items()
+    }

@@ -123,7 +123,10 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
 
 def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.resources
-    members = (("uri", lists.resources), ("uriTemplate", lists.templates))
+    members = [
+        (member, _identified(entry, "resources", wires, by=member))
+        for member, wires in (("uri", lists.resources), ("uriTemplate", lists.templates))
+    ]
     chosen = [(member, wire) for member, wires in members for wire in _fitting(selection, wires, by=member)]
     _warn_of_strangers(entry, "resources", selection, [wire[member] for member, wires in members for wire in wires])
     for member, wire in chosen:
@@ -195,9 +198,17 @@ def _chosen(
     *,
     by: str,
 ) -> list[dict[str, Json]]:
-    named = [wire for wire in wires if isinstance(wire.get(by), str)]
+    named = _identified(entry, kind, wires, by=by)
     _warn_of_strangers(entry, kind, selection, [wire[by] for wire in named])
     return _fitting(selection, named, by=by)
+
+
+def _identified(entry: UpstreamEntry, kind: str, wires: list[dict[str, Json]], *, by: str) -> list[dict[str, Json]]:
+    """Leave out what nobody could ask for."""
+    found = [wire for wire in wires if isinstance(wire.get(by), str) and wire[by]]
+    if len(found) < len(wires):
+        entry.warnings.append(((), f"{len(wires) - len(found)} of its {kind} are not offered: they have no `{by}`"))
+    return found
 
 
 def _fitting(

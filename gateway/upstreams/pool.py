@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 SHARED: Final = ""
 """The key of the session that is nobody's own."""
-EVERYTHING: Final[JsonObject] = {name: {} for name in QUESTIONS.values()}
+EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 """All capabilities to be asked that there are."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64

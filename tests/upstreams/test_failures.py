@@ -15,8 +15,10 @@ from aiohttp import web
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
+from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.transports.memory import MemoryClient
+from gateway.wire import meta
 from tests import local_server
 from tests.e2e.daemon import serving
 
@@ -44,8 +46,13 @@ async def tools(client: MemoryClient) -> list[str]:
     return [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
 
 
-async def call(client: MemoryClient, name: str) -> dict[str, Json]:
-    return await client.request("tools/call", {"name": name, "arguments": {}})
+async def call(client: MemoryClient, name: str, **more: Json) -> dict[str, Json]:
+    return await client.request("tools/call", {"name": name, "arguments": {}, **more})
+
+
+def asked_by(mode: str) -> dict[str, Json]:
+    """The parameters of a client whose user can be asked in this way alone."""
+    return {"_meta": {meta.META_CLIENT_CAPABILITIES: {"elicitation": {mode: {}}}}}
 
 
 async def said(client: MemoryClient, name: str) -> str:
@@ -118,6 +125,51 @@ async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
 
         await until(are_told)
         assert running.status()["upstreams"]["good"]["state"] == "up"
+
+
+async def test_entries_that_nobody_could_ask_for_are_left_out_and_said_to_be(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("nameless"))) as running:
+        await until_listed(running, "odd_work")
+
+        resources = (await running.memory_client().request("resources/list"))["resources"]
+        assert "odd://only" in [resource["uri"] for resource in resources]
+        assert any("2 of its resources" in warning for warning in running.status()["warnings"])
+
+
+async def test_a_question_of_a_kind_that_the_client_lacks_is_declined_and_the_caller_hears_why(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("ask_url"))) as running:
+        await until_listed(running, "odd_ask_url")
+
+        answer, note = (await call(running.memory_client(), "odd_ask_url", **asked_by("form")))["content"]
+        assert answer["text"] == '{"action": "decline"}'
+        assert "odd asked for elicitation" in note["text"]
+
+
+async def test_a_question_reaches_a_modern_client_in_the_form_of_its_revision(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("ask_url"))) as running:
+        await until_listed(running, "odd_ask_url")
+
+        answer = await call(running.memory_client(), "odd_ask_url", **asked_by("url"))
+        [question] = answer["inputRequests"].values()
+        assert question["params"] == {"mode": "url", "message": "Go", "url": "https://example.com/"}
+
+
+async def test_a_malformed_answer_is_refused_and_the_question_stays_open(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("ask_form"))) as running:
+        await until_listed(running, "odd_ask_form")
+        client = running.memory_client()
+        asked = await call(client, "odd_ask_form", **asked_by("form"))
+        [key] = asked["inputRequests"]
+
+        async def answered(answer: Json) -> dict[str, Json]:
+            again = {"requestState": asked["requestState"], "inputResponses": {key: answer}}
+            return await call(client, "odd_ask_form", **again, **asked_by("form"))
+
+        malformed: list[Json] = [5, {"action": "perhaps"}, {"action": "accept", "content": {"name": 5}}]
+        for answer in malformed:
+            with pytest.raises(RpcError, match="The answer to"):
+                await answered(answer)
+        assert "Ada" in str(await answered({"action": "accept", "content": {"name": "Ada"}}))
 
 
 async def test_a_refused_subscription_says_nothing_of_the_server(tmp_path: Path) -> None:

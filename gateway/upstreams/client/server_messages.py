@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.errors import ErrorCode, RpcError
+from gateway.errors import ErrorCode, MissingCapabilityError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.caller import OpenCall
 from gateway.upstreams.client.link import Incoming
@@ -123,7 +123,10 @@ class ServerMessages:
             raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"There is no client here that offers {capability}")
         if capability not in call.caller.capabilities:
             return call.caller.declined(request.method)
-        return await call.ask(request.method, request.params)
+        try:
+            return await call.ask(request.method, request.params)
+        except MissingCapabilityError:  # a mode of elicitation, or tools in sampling: the code is not a legacy one
+            return call.caller.declined(request.method)
 
 
 def _id(value: Json) -> RequestId:

@@ -14,8 +14,11 @@ TOOLS = [
 ]
 ROOTS: list[str] = []
 DECLARED: dict[str, Any] = {}
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 REFUSED = {"halved": "resources/list", "refusing": "resources/subscribe"}
-RESOURCES = ["odd://shared", "odd://only", "skill://skill/SKILL.md"] if MODE in {"readable", "refusing"} else []
+RESOURCES = (
+    ["odd://shared", "odd://only", "skill://skill/SKILL.md"] if MODE in {"nameless", "readable", "refusing"} else []
+)
 
 
 def say(message: dict[str, Any]) -> None:
@@ -26,8 +29,21 @@ def text(said: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": said}]}
 
 
+def asked(question: dict[str, Any]) -> str:
+    """What the client answers, as JSON."""
+    say({"id": "question", "method": "elicitation/create", "params": question})
+    for line in sys.stdin:
+        if (message := json.loads(line)).get("id") == "question":
+            return json.dumps(message.get("result", message.get("error")))
+    return ""
+
+
 def call(name: str) -> dict[str, Any]:
     match name:
+        case "ask_form":
+            return text(asked({"message": "Who?", "requestedSchema": FORM}))
+        case "ask_url":
+            return text(asked({"message": "Go", "mode": "url", "url": "https://example.com/", "elicitationId": "e"}))
         case "die":
             print("out of cheese", file=sys.stderr, flush=True)
             os._exit(3)
@@ -61,7 +77,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
                     file.write(f"{sorted(DECLARED)}\n")
             return {"tools": TOOLS}
         case "resources/list":
-            return {"resources": [{"uri": uri, "name": uri} for uri in RESOURCES]}
+            nameless = [{"name": "it has no URI"}, {"uri": ""}] if MODE == "nameless" else []
+            return {"resources": [*nameless, *({"uri": uri, "name": uri} for uri in RESOURCES)]}
         case "resources/templates/list":
             found = [{"uriTemplate": "odd://{name}", "name": "theirs"}] if MODE == "readable" else []
             return {"resourceTemplates": found}
@@ -118,7 +135,7 @@ match MODE:
         while True:
             time.sleep(3600)
     case _:
-        if MODE in {"mutter", "pretend", "roots", "slow"}:
+        if MODE in {"ask_form", "ask_url", "mutter", "pretend", "roots", "slow"}:
             TOOLS.append({"name": MODE, "inputSchema": {"type": "object"}})
         print("Welcome! This line is no message.", flush=True)
         serve()

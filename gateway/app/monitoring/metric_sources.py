@@ -87,7 +87,9 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
             ("ending",): services.processes.ending,
         },
         "mcp_gateway_tasks": lambda: {
-            (status.value,): dispatcher.tasks.runner.store.counts.get(status, 0) for status in TaskStatus
+            # Every status, with zeros: a series that comes and goes has no rate.
+            (status.value,): dispatcher.tasks.runner.store.counts.get(status, 0)
+            for status in TaskStatus
         },
         "mcp_gateway_orphans": lambda: services.processes.orphans,
         "mcp_gateway_orphans_reaped_total": lambda: services.processes.orphans_reaped,

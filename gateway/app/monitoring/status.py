@@ -46,6 +46,7 @@ def sources(components: Components, *, config: Path) -> Sources:
                 is_shared=components.dispatcher.concurrency.is_shared,
             ),
             "tasks": _tasks(components.dispatcher.tasks.runner, components.pipeline.store.current.limits.tasks),
+            # Of the first file: the pool is made at the start, and keeps its size until the next.
             "threads": {"used": components.services.threads.busy, "limit": components.pipeline.first.limits.threads},
         },
         "upstreams": components.upstreams.status,
@@ -94,7 +95,9 @@ def _primitives(pipeline: ReloadPipeline) -> Sources:
 def _view(part: Catalog) -> dict[str, Json]:
     """The number of primitives that a view holds, by kind, and of the tools on its list where it is searched."""
     listed = {} if part.listed_tools is None else {"listed_tools": len(part.listed_tools)}
+    # The view's own two tools are none of the file's.
     tools = len(part.tools) - (0 if part.listed_tools is None else len(OWN_NAMES))
+    # By their names in the file: one definition with `files` is many resources, and a template too.
     resources = len({each.name for each in (*part.resources.values(), *part.resource_templates)})
     return {"tools": tools, "resources": resources, "prompts": len(part.prompts), **listed}
 
@@ -135,6 +138,7 @@ def _backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json
 
 def _lock(served: Candidate) -> dict[str, Json] | None:
     """The definitions that differ from the lock; None without one."""
+    # A lock that is broken counts as one: the operator must see that it does not protect.
     lock = served.lock
     if lock.pins is None and not lock.problem:
         return None

@@ -120,6 +120,7 @@ def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> No
             place.error("a tool's name has 1 to 128 of the characters A-Z a-z 0-9 _ . -")
         elif len(each) > _MAX_NAME_LENGTH:
             place.warning(f"a name of {len(each)} characters: several models take no more than {_MAX_NAME_LENGTH}")
+    # MCP allows it; the programming interfaces behind many hosts do not.
     if "." in name:
         problems.warning("a name with `.` in it: several clients and models take A-Z a-z 0-9 _ - alone")
 

@@ -112,6 +112,7 @@ def _with_files(
             found.append(report(message, Severity.WARNING))
             continue
         try:
+            # By what is left: the listed sizes are of a moment ago, and a file may have grown since.
             data = read_beneath(snapshot.globs.root, each.path, place=snapshot.globs.place, max_size=left)
         except OSError as error:
             found.append(report(_TOO_LARGE if isinstance(error, TooLargeError) else f"`{shown}` {_reason(error)}"))

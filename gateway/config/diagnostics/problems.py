@@ -189,6 +189,7 @@ class _ProblemList:
         self.unsound.update(".".join(map(str, path[:length])) for length in range(2, len(path) + 1))
 
     def _mark_unsound(self, path: str) -> None:
+        # A path that is marked has all above it marked, so that thousands of errors cost a few steps each.
         while path not in self.unsound:
             self.unsound.add(path)
             path = path.rpartition(".")[0]

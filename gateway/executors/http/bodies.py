@@ -82,6 +82,7 @@ def _pairs(name: str, value: Json, *, is_inner: bool) -> Iterator[tuple[str, str
             for key, member in value.items():
                 yield from _pairs(f"{name}[{_plain(key)}]", member, is_inner=True)
         case list():
+            # Before they are numbered: to PHP, numbers with a gap are keys and no list.
             items = [item for item in value if item is not None]
             is_numbered = is_inner or any(_is_nested(item) for item in items)
             for index, item in enumerate(items):

@@ -129,6 +129,7 @@ class _Writing:
         self._length += len(text)
 
     def parameter(self, name: str, value: Json, kind: InputType) -> None:
+        # One placeholder for one name: PostgreSQL would infer a type for each of several.
         if self._dialect.reuses and name in self._numbers:
             self._place(self._numbers[name], kind)
         else:

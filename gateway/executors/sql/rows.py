@@ -75,6 +75,7 @@ class RowCollector:
         """The number of rows to fetch next; 0 if there is no room for any. One more than fits is asked for."""
         if self.is_truncated:
             return 0
+        # One more than may be sent tells whether there are more, without a count that the database would have to make.
         missing = self._limits.max_rows + 1 - len(self.rows)
         if not self.rows:
             return self.first_wanted

@@ -133,6 +133,7 @@ def _items(value: Json) -> Sequence[Json]:
     if value is UNDEFINED:
         return ()
     if isinstance(value, Mapping):
+        # Its keys, as in Jinja and Python.
         return list(value)
     if isinstance(value, list):
         return value

@@ -17,6 +17,7 @@ from gateway.catalog.lockfile.digests import DefinitionDigests
 from gateway.catalog.lockfile.lock import Difference
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
 from gateway.catalog.views import View
+from gateway.config.models.base import defaults_of
 from gateway.config.models.rates import RateLimit
 from gateway.config.models.server import SamplingLimits
 from gateway.config.models.tasks import TaskLimits
@@ -36,8 +37,8 @@ class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     of_caller: tuple[int, int] | None = None
     """The number of calls of one caller that may run at once, and that may wait."""
     of_all: tuple[int, int] | None = None
-    sampling: SamplingLimits = msgspec.field(default_factory=SamplingLimits)
-    tasks: TaskLimits = msgspec.field(default_factory=TaskLimits)
+    sampling: SamplingLimits = defaults_of(SamplingLimits)
+    tasks: TaskLimits = defaults_of(TaskLimits)
 
 
 NO_LIMITS: Final = CallLimits()

@@ -11,6 +11,7 @@ import msgspec
 import orjson
 
 from gateway.config.models.backends import Connection
+from gateway.config.models.base import defaults_of
 from gateway.config.models.openapi import OpenApi, OperationFilter, OperationOverride
 from gateway.json_types import Json, JsonObject
 from gateway.openapi.document import DocumentError, MissingDocumentError
@@ -23,7 +24,7 @@ from gateway.openapi.tools import Reader, tool_of
 
 MANY_TOOLS: Final = 40
 _READING: Final = OperationFilter(methods=["get", "head"])
-_AS_IT_IS: Final = OperationOverride()
+_AS_IT_IS: Final = defaults_of(OperationOverride)
 
 
 class MadeDefinition(msgspec.Struct, frozen=True, kw_only=True):

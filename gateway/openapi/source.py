@@ -13,6 +13,7 @@ from gateway.config.definition_source import SourceDefinition, SourceEntry
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
+from gateway.config.models.base import defaults_of
 from gateway.config.models.definition_keys import Access, Definition
 from gateway.config.models.definitions import Resource, Tool, ToolAnnotations
 from gateway.config.models.document import Document
@@ -256,7 +257,7 @@ class _Making:
             yield LeftOutOperation(section="openapi", name=name, reason=f"{where}{each.reason}")
 
 
-_NO_OVERRIDE: Final = OperationOverride()
+_NO_OVERRIDE: Final = defaults_of(OperationOverride)
 
 
 def _uninterpolated(text: str) -> str:

@@ -7,8 +7,9 @@ Small answers and events are exempt: the buffers of their connection bound them,
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from gateway.config.models.server import SizeShares
 
@@ -18,8 +19,7 @@ What was handed over stays bounded, however small each write is: `StreamWriter.w
 after each 64 KiB, once the transport holds more than its high-water mark (asyncio: 64 KiB)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Turn:
+class _Turn(msgspec.Struct, frozen=True, eq=False):
     """An answer that waits for room."""
 
     size: int

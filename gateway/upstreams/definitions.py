@@ -8,9 +8,10 @@ from typing import Any, Final
 import msgspec
 import uritemplate
 
-from gateway.catalog.compile.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
+from gateway.catalog.compile.relayed import Relayed
 from gateway.catalog.primitives import Completer
 from gateway.config.definition_source import SourceDefinition
+from gateway.config.models.base import defaults_of
 from gateway.config.models.definition_keys import UNFIT_PREFIX, Access, Definition, may_begin_names
 from gateway.config.models.definitions import PromptArgument, ToolAnnotations
 from gateway.config.models.tasks import ToolTask
@@ -27,6 +28,7 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
 from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
+from gateway.upstreams.relayed_definitions import RelayedPrompt, RelayedResource, RelayedTool
 from gateway.upstreams.server_lists import ServerLists
 from gateway.wire.revisions import Era
 
@@ -85,7 +87,7 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         return
     for wire in chosen:
         remote = wire["name"]
-        override = selection.override.get(remote, ToolOverride())
+        override = selection.override.get(remote, defaults_of(ToolOverride))
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "tool"):
             continue
@@ -131,7 +133,7 @@ def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple
     _warn_of_strangers(entry, "resources", selection, [wire[member] for member, wires in members for wire in wires])
     for member, wire in chosen:
         remote, uri = wire[member], entry.relay.uris.ours(wire[member])
-        override = selection.override.get(remote, ResourceOverride())
+        override = selection.override.get(remote, defaults_of(ResourceOverride))
         is_template = member == "uriTemplate"
         completers: dict[str, Completer] = {}
         if is_template and lists.completes:
@@ -157,7 +159,7 @@ def _prompts(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[s
     selection = entry.config.prompts
     for wire in _chosen(entry, "prompts", selection, lists.prompts, by="name"):
         remote = wire["name"]
-        override = selection.override.get(remote, PromptOverride())
+        override = selection.override.get(remote, defaults_of(PromptOverride))
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "prompt"):
             continue

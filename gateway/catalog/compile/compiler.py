@@ -32,6 +32,7 @@ from gateway.config.definition_source import not_offered
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.backends import Connection
+from gateway.config.models.base import defaults_of
 from gateway.config.models.document import LISTS, Document
 from gateway.config.models.server import Limits, QueueLengths, Quota, SamplingLimits
 from gateway.errors import ConfigError, Problem
@@ -171,14 +172,14 @@ def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], documen
 
 
 def _call_limits(limits: Limits) -> CallLimits:
-    at_once, waiting = limits.concurrency or Quota(), limits.queue or QueueLengths()
+    at_once, waiting = limits.concurrency or defaults_of(Quota), limits.queue or defaults_of(QueueLengths)
     per_caller = _QUEUE if waiting.per_caller is None else waiting.per_caller
     in_all = _QUEUE_IN_ALL if waiting.in_all is None else waiting.in_all
     return CallLimits(
         rate_limit=limits.rate_limit,
         of_caller=None if at_once.per_caller is None else (at_once.per_caller, per_caller),
         of_all=None if at_once.in_all is None else (at_once.in_all, in_all),
-        sampling=limits.sampling or SamplingLimits(),
+        sampling=limits.sampling or defaults_of(SamplingLimits),
         tasks=limits.tasks,
     )
 

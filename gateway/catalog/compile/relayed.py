@@ -1,9 +1,4 @@
-"""The definitions of primitives that another server carries out: models with the wire form that it gave them.
-
-Not written in any file, so they are built and not validated; `catalog.compile` treats them like the file's own.
-"""
-
-from typing import Any
+"""The backend of definitions that another server carries out, in place of a key of the file."""
 
 import msgspec
 
@@ -32,36 +27,6 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
         return f"Relayed({self.server!r}, {self.definition!r}, {self.validates!r})"
 
 
-class RelayedTool(Tool):
-    """A tool of another server."""
-
-    upstream: Any
-
-    @property
-    def backend(self) -> str:
-        return "upstream"
-
-
-class RelayedResource(Resource):
-    """A resource or resource template of another server."""
-
-    upstream: Any
-
-    @property
-    def backend(self) -> str:
-        return "upstream"
-
-
-class RelayedPrompt(Prompt):
-    """A prompt of another server."""
-
-    upstream: Any
-
-    @property
-    def backend(self) -> str:
-        return "upstream"
-
-
 def relayed_of(config: Tool | Resource | Prompt) -> Relayed | None:
     """The relayed backend of a definition; None of one that is carried out here."""
-    return getattr(config, "upstream") if config.backend == "upstream" else None  # noqa: B009 - of the classes above
+    return getattr(config, "upstream") if config.backend == "upstream" else None  # noqa: B009 - of models that upstreams make

@@ -16,6 +16,7 @@ from gateway.catalog.compile.version import definition_version
 from gateway.catalog.primitives import Confirmation, TaskRules, Tool
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
+from gateway.config.models.base import defaults_of
 from gateway.config.models.definition_keys import Output
 from gateway.config.models.tasks import TaskDefaults
 from gateway.executors.content import ContentExecutor
@@ -129,7 +130,7 @@ def _output(config: models.Tool, signature: Signature | None, *, defaults: Outpu
     """Merge the tool's own `output`, then its function's return annotation, then the file's defaults."""
     if config.content is not None:
         # The file's defaults are meant for what backends return: shaping fixed content has no effect, or fails.
-        defaults = Output().model_copy(update={name: getattr(defaults, name) for name in OF_FIXED_CONTENT})
+        defaults = defaults_of(Output, **{name: getattr(defaults, name) for name in OF_FIXED_CONTENT})
     said = (
         {} if config.output is None else {name: getattr(config.output, name) for name in config.output.model_fields_set}
     )

@@ -19,6 +19,7 @@ from gateway.config.models.base import (
     PositiveSize,
     ShortForm,
     Template,
+    defaults_of,
     exactly_one,
     misplaced,
     not_together,
@@ -159,7 +160,7 @@ class Tool(Definition):
         """`annotations`, with what follows from the backend: a query is read-only unless it says `writes`."""
         if self.sql is None or (self.annotations is not None and self.annotations.read_only is not None):
             return self.annotations
-        said = self.annotations or ToolAnnotations()
+        said = self.annotations or defaults_of(ToolAnnotations)
         return said.model_copy(update={"read_only": not self.sql.writes})
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ is reported where it is asked for; the others are read all the same.
 import os
 import re
 from collections.abc import Mapping as Map
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,10 @@ from gateway.errors import Severity
 
 SUFFIXES: Final = (".yaml", ".yml")
 
-_TEXTS: Final = TypeAdapter(list[str], config={"strict": True})
+
+@cache  # made for the first file that has such a list
+def _texts() -> TypeAdapter[list[str]]:
+    return TypeAdapter(list[str], config={"strict": True})
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -98,7 +102,7 @@ class Inclusion:
         """The items of a list of texts; errors in it are reported."""
         data = self._interpolation.fill(entry.node, (section,))
         try:
-            _TEXTS.validate_python(data)
+            _texts().validate_python(data)
         except ValidationError as error:
             written = NodeRef(node=entry.node, path=(section,), entry=entry)
             self.diagnostics.extend(diagnostics_of(error, model=list[str], data=data, written=written))

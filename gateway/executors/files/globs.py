@@ -10,7 +10,6 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
 
@@ -77,8 +76,8 @@ class Listing(msgspec.Struct, frozen=True):
     """Links that lead outside the root, or to nothing that is served under it."""
 
 
-@dataclass(frozen=True)
-class Globs:
+# `dict` is for `cached_property`.
+class Globs(msgspec.Struct, frozen=True, dict=True):
     """A directory, and patterns of paths relative to it."""
 
     root: str

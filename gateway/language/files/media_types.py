@@ -7,7 +7,7 @@ nothing else begins with (WHATWG MIME Sniffing §6, and the formats' own specifi
 
 import re
 from codecs import getincrementaldecoder
-from functools import lru_cache
+from functools import cache, lru_cache
 from mimetypes import MimeTypes
 from pathlib import PurePath
 from typing import Final
@@ -46,8 +46,11 @@ _BY_SUFFIX: Final = {
 }
 """Types that Python 3.11 does not know, or knows by an old name (RFC 9239, RFC 9512, RFC 9649)."""
 
-# An instance has Python's own table; the module's functions add what the system's files say.
-_WITHOUT_SYSTEM_FILES: Final = MimeTypes()
+
+@cache  # made when a file first asks: the first instance of a process reads the system's files, to no avail
+def _python_types() -> MimeTypes:
+    """Python's own table: an instance has that alone, and the module's functions what the system's files say, too."""
+    return MimeTypes()
 
 
 def media_type_of(path: str | PurePath) -> str | None:
@@ -55,7 +58,7 @@ def media_type_of(path: str | PurePath) -> str | None:
     suffix = PurePath(path).suffix.lower()
     if known := _BY_SUFFIX.get(suffix):
         return known
-    guess, encoding = _WITHOUT_SYSTEM_FILES.guess_type(f"file{suffix}")
+    guess, encoding = _python_types().guess_type(f"file{suffix}")
     return "application/gzip" if encoding == "gzip" else guess
 
 
@@ -64,7 +67,7 @@ def suffix_of(media_type: str | None) -> str:
     kind = essence(media_type)
     ours = next((suffix for suffix, known in _BY_SUFFIX.items() if known == kind), None)
     # Python's first: of several suffixes in our table none is the usual one (`.cfg`, where `.txt` is meant).
-    return _WITHOUT_SYSTEM_FILES.guess_extension(kind) or ours or ""
+    return _python_types().guess_extension(kind) or ours or ""
 
 
 @lru_cache(maxsize=64)  # a server says the same of each response

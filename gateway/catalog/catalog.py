@@ -226,6 +226,7 @@ def _names_in_apps(tools: Mapping[str, Tool]) -> dict[str, str]:
 
 
 def _access_digest(primitives: Iterable[Primitive]) -> str:
+    # With the class: a tool, a resource and a prompt may have one name.
     needs = {(type(each).__name__, each.name, *sorted(each.access.scopes)) for each in primitives if each.access.scopes}
     return hashlib.sha256(repr(sorted(needs)).encode()).hexdigest()
 

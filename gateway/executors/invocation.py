@@ -99,6 +99,7 @@ class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.data)
 
 
+# A dataclass: a `msgspec.Struct` compares all its fields, and two values are equal whatever is known of their size.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
     """A structured value from a function: becomes JSON text, and structured content unless it is a bare scalar."""

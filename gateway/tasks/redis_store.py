@@ -232,6 +232,7 @@ class RedisTaskStore:
         if not found:
             return None
         first = found[0]
+        # RESP3 gives pairs of member and score, RESP2 one flat list.
         return float(first[1] if isinstance(first, list | tuple) else found[1])
 
     async def renew(self, runner: str, messages: Mapping[str, tuple[str, float] | None]) -> Sequence[str]:
@@ -260,6 +261,7 @@ class RedisTaskStore:
         return self._counts
 
     def _count(self, found: Sequence[bytes]) -> None:
+        # Flat in RESP3, too: what HGETALL gives within a script is that of RESP2.
         pairs = zip(found[::2], found[1::2], strict=True)
         self._counts = Counter({status.decode(): int(count) for status, count in pairs})
 

@@ -262,12 +262,14 @@ class HttpServer:
 
     async def drain(self, seconds: float) -> None:
         """Let the calls in flight end within this time, then cancel them."""
+        # Beside each other: one after the other would take twice the time that the operator allows.
         async with asyncio.TaskGroup() as group:
             group.create_task(self.streamable_http.drain(seconds))
             if self.http_sse is not None:
                 group.create_task(self.http_sse.drain(seconds))
 
     async def _open_admin(self, stack: AsyncExitStack, admin: ListenAddress) -> None:
+        # Nobody listens in on loopback, and the certificate is for another name.
         tls = None if admin.address.is_loopback else self._tls
         application = self._admin_api.application(
             self._middleware(admin), is_private=not admin.address.is_loopback, prefixes=("", self._proxies.prefix)

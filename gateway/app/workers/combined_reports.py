@@ -111,6 +111,7 @@ def _added(before: JsonObject, use: JsonObject) -> JsonObject:
 def _clients(lists: Iterable[Sequence[JsonObject]], counted: str) -> list[Json]:
     total: dict[tuple[Json, ...], JsonObject] = {}
     for entry in (entry for entries in lists for entry in entries):
+        # All facts but the numbers: a client that is connected to two workers is one line.
         kind = tuple(value for name, value in entry.items() if name not in {counted, "kinds"})
         before = total.get(kind)
         total[kind] = entry if before is None else {**entry, counted: before[counted] + entry[counted]}

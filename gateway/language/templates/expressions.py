@@ -93,6 +93,7 @@ def _nothing(_frame: RenderState) -> Json:
 
 
 def _const(node: nodes.Const, _names: Bindings) -> Evaluate:
+    # A null of the file counts as one that is given: nothing in a text, null in JSON.
     value = node.value
     return (lambda frame: frame.null) if value is None else (lambda _: value)
 
@@ -295,6 +296,7 @@ def _compare(node: nodes.Compare, names: Bindings) -> Evaluate:
     rest = [(COMPARISONS[operand.op], compile_expression_node(operand.expr, names)) for operand in node.ops]
 
     def evaluate(frame: RenderState) -> Json:
+        # Chained as in Python: `1 < x < 9` holds if both do, and nothing is evaluated after the first that does not.
         left = first(frame)
         for holds, operand in rest:
             right = operand(frame)

@@ -77,3 +77,17 @@ async def test_stopping_in_the_moment_that_a_limit_ran_out_changes_nothing() -> 
 
     with pytest.raises(DeadlineExceededError):
         await limited()
+
+
+async def test_work_that_somebody_else_cancels_as_well_stays_cancelled() -> None:
+    async def limited() -> None:
+        async with Deadline(now() + 30, 30).limit("it", 0):
+            working.cancel()
+            try:
+                await asyncio.sleep(30)
+            finally:
+                await asyncio.wait([asyncio.create_task(asyncio.sleep(SOON))])  # and its time runs out meanwhile
+
+    working = asyncio.create_task(limited())
+    await asyncio.wait([working], timeout=30)
+    assert working.cancelled()

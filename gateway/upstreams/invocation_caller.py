@@ -22,16 +22,17 @@ class InvocationCaller:
 
     def __init__(self, invocation: Invocation, config: Upstream, *, upstream: str) -> None:
         self._invocation: Final = invocation
+        self._context: Final = invocation.context
         self._config: Final = config
         self._upstream: Final = upstream
         self._declined: list[str] = []
         self._asked = 0
         self.key: Final = invocation.client
-        self.is_modern: Final = invocation.context.protocol_version in MODERN
+        self.is_modern: Final = self._context.protocol_version in MODERN
         is_shared = config.session == "shared"
         self.capabilities: Final[JsonObject] = (
             # In a session of all clients nobody can be asked: the server could not tell whom.
-            {} if is_shared else allowed(config, invocation.context.client_capabilities)
+            {} if is_shared else allowed(config, self._context.client_capabilities)
         )
 
     @property
@@ -49,7 +50,7 @@ class InvocationCaller:
 
     @property
     def wants_progress(self) -> bool:
-        return self._invocation.context.progress_token is not None
+        return self._context.progress_token is not None
 
     @property
     def fields(self) -> Mapping[str, str]:
@@ -61,12 +62,12 @@ class InvocationCaller:
         """All but what is about the connection, and the trace as it goes on from here."""
         fields = {
             name: value
-            for name, value in self._invocation.context.request_meta.items()
+            for name, value in self._context.request_meta.items()
             # The session writes its own token and metadata: the client's say something of another connection.
             if name != meta.META_PROGRESS_TOKEN and not name.startswith(_OURS)
         }
         with self._invocation.trace.step(f"call {self._upstream}", kind="client", facts={}) as step:
-            return {**fields, **(step.context.fields if step.context is not None else {})}
+            return fields if step.context is None else {**fields, **step.context.fields}
 
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
         """Ask in-band."""
@@ -76,7 +77,7 @@ class InvocationCaller:
         self._asked += 1
         key = f"{self._upstream}.{self._asked}"
         try:
-            answers = await self._invocation.context.ask({key: {"method": method, "params": params}})
+            answers = await self._context.ask({key: {"method": method, "params": params}})
         except ExecutionError as error:
             raise RpcError(ErrorCode.INTERNAL_ERROR, str(error)) from error
         answer: JsonObject = answers[key]
@@ -104,9 +105,9 @@ class InvocationCaller:
         return {**result, "content": [*content, {"type": "text", "text": note}]}
 
     async def progress(self, value: float, total: float | None, message: str | None) -> None:
-        await self._invocation.context.progress(value, total, message)
+        await self._context.progress(value, total, message)
 
     async def log(self, level: str, data: Json, logger: str | None) -> None:
         if self._config.logging and level in meta.LOG_LEVELS:
             name = self._upstream if logger is None else f"{self._upstream}/{logger}"
-            await self._invocation.context.log(cast("LogLevel", level), data, name)
+            await self._context.log(cast("LogLevel", level), data, name)

@@ -67,7 +67,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         pool = self.servers.pool(self.upstream)
         if pool is None:
             raise UpstreamError(f"{self.upstream} is not configured any more")
-        async with invocation.deadline.limit(f"{self.upstream}"):
+        async with invocation.deadline.limit(self.upstream):
             caller = InvocationCaller(invocation, pool.config, upstream=self.upstream)
             # The session comes first: the era, which decides how an upstream asks, is known once it is open.
             session = await pool.session_for(caller)

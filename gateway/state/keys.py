@@ -8,6 +8,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -29,10 +30,11 @@ _LOOK_SECONDS: Final = 1.0
 class SigningKeys:
     """The keys as they are now. Calling it returns them; the tuple is the same one until they change."""
 
-    def __init__(self, keys: Sequence[bytes], *, file: Path | None = None) -> None:
-        """Hold keys, of which there is one at least, and look for newer ones in the file that they came from."""
+    def __init__(self, keys: Sequence[bytes], *, file: Path | None = None, is_written: bool = True) -> None:
+        """Hold keys, of which there is one at least, and look for newer ones in their file, once it is written."""
         self._keys = tuple(keys)
         self.file: Final = file
+        self._is_written = is_written
         # Of none yet, so that the first look reads the file: it may have changed since it was read.
         self._stamp: tuple[int, ...] | None = None
         self._looked_at = time.monotonic()
@@ -46,6 +48,8 @@ class SigningKeys:
     def _look(self, file: Path) -> None:
         """Read the file if it has changed; what cannot be read, or has no keys, changes nothing."""
         stamp = _stamp(file)
+        if stamp is None and not self._is_written:
+            self._write_late(file)
         if stamp is None or stamp == self._stamp:
             return
         # Taken before the file is read: if it is changed in between, the next look finds another stamp.
@@ -59,6 +63,13 @@ class SigningKeys:
             self._keys = keys
             log.info("signing keys read again", file=str(file), keys=len(keys))
             warn_of_short(keys, file=str(file))
+
+    def _write_late(self, file: Path) -> None:
+        """Write what could not be written at first. Once only: who deletes the file later wants another key."""
+        with suppress(OSError):
+            _write(file, self._keys[0] + b"\n")
+            self._is_written = True
+            log.info("signing keys written", file=str(file))
 
 
 class FromKeys(Generic[T]):
@@ -95,14 +106,14 @@ def random_keys() -> SigningKeys:
 
 
 def own_keys(directory: Path | None) -> SigningKeys:
-    """Return the keys of a state directory; without one, or where it cannot keep them, one of this process."""
+    """Return the keys of a state directory; without one, or as long as it cannot keep them, one of this process."""
     if directory is None:
         return random_keys()
     try:
         return kept_keys(directory / KEYS)
     except OSError as error:
-        log.warning("signing keys not kept; what they sign ends with this process", reason=str(error))
-        return random_keys()
+        log.warning("signing keys not written; they are kept in memory", reason=str(error))
+        return SigningKeys([_new_key()], file=directory / KEYS, is_written=False)
 
 
 def kept_keys(file: Path) -> SigningKeys:

@@ -12,7 +12,7 @@ from gateway.errors import RpcError
 from gateway.protocol.input_requests.request_state import RequestStateSigner, State, StateScope
 from gateway.protocol.list_pages import Cursors
 from gateway.state import keys as keys_module
-from gateway.state.keys import SigningKeys, kept_keys
+from gateway.state.keys import KEYS, SigningKeys, kept_keys, own_keys
 from gateway.state.state import State as DaemonState
 
 OLD: Final = b"the old key of sixteen"
@@ -81,6 +81,22 @@ def test_a_key_that_can_be_guessed_is_said_when_it_is_read_again(
         "file": str(file),
         "shortest": 16,
     }
+
+
+def test_a_key_that_could_not_be_written_is_written_once_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
+    directory = tmp_path / "none yet"
+    with capture_logs() as logged:
+        keys = own_keys(directory)
+        first = keys()
+    assert [each["event"] for each in logged] == ["signing keys not written; they are kept in memory"]
+    directory.mkdir()
+    assert own_keys(tmp_path)() != keys() == first == own_keys(directory)()
+    (directory / KEYS).unlink()
+    assert keys() == first
+    assert own_keys(directory)() != first, "who deletes the file wants another key"
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Supervisor:
             return
         with StateDirectory(directory_of(settings.state_dir, config=settings.config, environ=os.environ)) as directory:
             if directory.problem:
-                log.warning("signing keys not kept; what they sign ends with this process", reason=directory.problem)
+                log.warning("signing keys not written; they are kept in memory", reason=directory.problem)
             self._keys = own_keys(directory.path)
             warn_of_unshared(variable=variable_of("secret_key"))
             yield

@@ -1,13 +1,16 @@
 """How much of what was said in a session is kept, and what an event id leads to. No connections."""
 
+import time
 from datetime import timedelta
 
 from structlog.testing import capture_logs
 
+from gateway.state.replica import Replica
 from gateway.transports.errors import HttpError
-from gateway.transports.sse.event_copies import RemotePlace
+from gateway.transports.sse.event_copies import EventCopies, RemotePlace
 from gateway.transports.sse.event_store import Cursor, EventStore, LostAnswer, ReplayBounds, ReplayQuota
 from gateway.transports.sse.session_stream import SessionStream
+from tests.ports import free_port
 
 
 def said_on(kept: EventStore, *frames: bytes, stream: SessionStream | None = None) -> SessionStream:
@@ -154,3 +157,13 @@ async def test_an_ended_session_keeps_nothing_not_even_what_is_said_later() -> N
     kept.close()
     said_on(kept, b"b", stream=stream)
     assert (len(kept), room.used, stream.after(0)) == (0, 0, [])
+
+
+async def test_events_that_the_store_does_not_take_are_complained_of_once() -> None:
+    async with Replica(f"redis://127.0.0.1:{free_port()}", clock=time.time) as replica:
+        copies = EventCopies(replica, max_events=1000, age=timedelta(minutes=10))
+        with capture_logs() as logs:
+            for number in range(64):
+                copies.write("session", 1, number, b"x" * 2**20)
+        await copies.close()
+    assert [each["event"] for each in logs] == ["events not copied: the store does not take them"]

@@ -59,6 +59,7 @@ class EventCopies:
         self._waiting: dict[str, list[str | bytes]] = {}
         """By key, ids and contents of events."""
         self._size = 0
+        self._has_dropped = False
         self._is_flushed: Final = asyncio.Event()
         self._is_flushed.set()
         self._writer: asyncio.Task[None] | None = None
@@ -133,7 +134,10 @@ class EventCopies:
 
     def _put(self, key: str, entry: str, content: bytes) -> None:
         if self._size > MAX_WAITING_BYTES:
-            log.warning("events not copied: the store does not take them", waiting_bytes=self._size)
+            # Once until there is room again, and not for each of the thousands that may follow.
+            if not self._has_dropped:
+                log.warning("events not copied: the store does not take them", waiting_bytes=self._size)
+            self._has_dropped = True
             return
         self._waiting.setdefault(key, []).extend((entry, content))
         self._size += len(content)
@@ -144,7 +148,7 @@ class EventCopies:
     async def _write(self) -> None:
         try:
             while self._waiting:
-                waiting, self._waiting, self._size = self._waiting, {}, 0
+                waiting, self._waiting, self._size, self._has_dropped = self._waiting, {}, 0, False
                 for key, entries in waiting.items():
                     await self._append(key, entries)
         finally:

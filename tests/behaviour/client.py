@@ -13,7 +13,7 @@ from tests.behaviour.cells import Cell
 from tests.conformance.wire_schemas import INPUT_REQUIRED, WireSchemas
 from tests.protocol.peers import Says, say
 
-SECONDS: Final = 15.0
+SECONDS: Final = 60.0
 NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
 _IDS: Final = count(1)
 

@@ -8,12 +8,17 @@ from typing import Final
 
 import pytest
 from aiohttp import web
+from yarl import URL
 
+from gateway.executors.http.address_guard import AddressPolicy
+from gateway.executors.http.clients import HttpClients
 from gateway.executors.processes.pipes import LastingInput
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.processes.processes import Processes
 from gateway.json_types import Json
+from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.link import Incoming, Outgoing
+from gateway.upstreams.client.sse_link import SseLink
 from gateway.upstreams.client.stdio_link import LineTail, StdioLink
 from gateway.upstreams.failures import ConnectionLostError, UnreachableError
 from gateway.wire.jsonrpc import RequestId
@@ -22,6 +27,7 @@ from tests.upstreams.test_failures import config, gateway, said, until_listed
 
 SECONDS: Final = 30.0
 NOTIFICATION: Final = '{"jsonrpc": "2.0", "method": "notifications/progress"}'
+PING: Final = Outgoing(id=1, message={"jsonrpc": "2.0", "id": 1, "method": "ping"})
 
 
 def no_memory(_: object) -> Command:
@@ -50,11 +56,35 @@ async def test_an_internal_error_ends_a_link_and_the_calls_that_wait_there(
 
         async def ping() -> None:
             await link.open(refuses_all, token=None, is_anonymous=True)
-            await link.request(Outgoing(id=1, message={"jsonrpc": "2.0", "id": 1, "method": "ping"}))
+            await link.request(PING)
 
         with pytest.raises(expected, match="internal error"):
             await ping()
         assert "internal error" in await link.closed
+        await link.close()
+
+
+async def test_an_internal_error_ends_a_link_of_http_and_sse() -> None:
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(f"event: endpoint\ndata: /messages\n\ndata: {NOTIFICATION}\n\n".encode())
+        await asyncio.Event().wait()  # until the client leaves
+        return response
+
+    async def take(_request: web.Request) -> web.Response:
+        return web.Response(status=202)
+
+    application = web.Application()
+    application.router.add_get("/sse", stream)
+    application.router.add_post("/messages", take)
+    async with asyncio.timeout(SECONDS), local_server.listening(application) as port, HttpClients() as clients:
+        policy = AddressPolicy(hosts=frozenset({"127.0.0.1"}))
+        url = URL(f"http://127.0.0.1:{port}/sse")
+        link = SseLink(Endpoint(url=url, headers={}, clients=clients, policy=policy))
+        await link.open(refuses_all, token=None, is_anonymous=True)
+        with pytest.raises(ConnectionLostError, match="internal error"):
+            await link.request(PING)
         await link.close()
 
 

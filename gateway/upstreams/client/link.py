@@ -13,6 +13,9 @@ from gateway.wire.jsonrpc import Notification, Request, RequestId, Response
 MAX_DEPTH: Final = 128
 """Levels of a message from an upstream."""
 
+INTERNAL_ERROR: Final = "was given up after an internal error"
+"""Why a link is closed whose own code has failed: those who call must not wait for what it will never take."""
+
 Incoming = Request | Notification
 
 

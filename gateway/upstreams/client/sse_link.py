@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
+import structlog
 from yarl import URL
 
 from gateway.access.identity.credentials import Credential
@@ -12,11 +13,13 @@ from gateway.executors.http.exchange import Answer
 from gateway.executors.http.sender import origin_of
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, refusal
-from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing, Pending
+from gateway.upstreams.client.link import INTERNAL_ERROR, MAX_DEPTH, Inbox, Outgoing, Pending
 from gateway.upstreams.failures import ConnectionLostError, NotMcpError, UnreachableError, UpstreamError
 from gateway.wire import jsonrpc
 from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Response
+
+log: Final = structlog.get_logger()
 
 
 class SseLink:
@@ -71,16 +74,22 @@ class SseLink:
 
     async def _read(self) -> None:
         try:
-            async with self._channel.exchange("GET", fields={"Accept": "text/event-stream"}) as answer:
-                if answer.status != 200 or answer.media_type != "text/event-stream":
-                    raise await refusal(answer, has_session=False)
-                await self._events(answer)
-            raise ConnectionLostError("ended its stream")
+            await self._stream()
+            self._lost(ConnectionLostError("ended its stream"))
         except (UpstreamError, EventTooLargeError) as error:
             self._lost(error)
         except asyncio.CancelledError:
             self._lost(ConnectionLostError("was ended"))
             raise
+        except Exception:  # Boundary: our bug, or no memory left, must not leave callers who wait for ever.
+            log.exception("stream of an upstream given up")
+            self._lost(ConnectionLostError(INTERNAL_ERROR))
+
+    async def _stream(self) -> None:
+        async with self._channel.exchange("GET", fields={"Accept": "text/event-stream"}) as answer:
+            if answer.status != 200 or answer.media_type != "text/event-stream":
+                raise await refusal(answer, has_session=False)
+            await self._events(answer)
 
     async def _events(self, answer: Answer) -> None:
         parser = EventParser()

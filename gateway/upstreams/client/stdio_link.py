@@ -20,7 +20,7 @@ from gateway.executors.processes.pipes import LastingInput
 from gateway.executors.processes.process_tree import Command, Sinks
 from gateway.executors.processes.processes import Processes
 from gateway.json_types import JsonObject
-from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing, Pending
+from gateway.upstreams.client.link import INTERNAL_ERROR, MAX_DEPTH, Inbox, Outgoing, Pending
 from gateway.upstreams.failures import ConnectionLostError, UnreachableError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Response
@@ -40,7 +40,6 @@ _TAIL_LINE_BYTES: Final = 2000
 """Of what it writes to standard error; of a longer line the beginning is kept."""
 _FOR_EVER: Final = 1e8
 """Seconds."""
-_OUR_FAULT: Final = "was given up after an internal error"
 
 
 class StdioLink:
@@ -116,7 +115,7 @@ class StdioLink:
             raise
         except Exception:  # Boundary: our bug, or no memory left, must not leave callers who wait for ever.
             log.exception("process of an upstream given up")
-            self._lost(_OUR_FAULT)
+            self._lost(INTERNAL_ERROR)
         else:
             how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code}"
             self._lost(self._with_stderr(how))
@@ -131,7 +130,7 @@ class StdioLink:
             self._split(chunk)
         except Exception:  # Boundary: as in `_run`; what came in this piece may be what somebody waits for.
             log.exception("message of an upstream not taken")
-            self._end(_OUR_FAULT)
+            self._end(INTERNAL_ERROR)
 
     def _split(self, chunk: bytes) -> None:
         self._line += chunk

@@ -32,11 +32,24 @@ def name_and_pairs(words: list[str], what: str) -> list[str]:
     """The words as they are, the first of which names the tool or prompt.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: there are none, or that name is no text.
     """
     if not words:
         raise ConfigError.at(what, "is missing")
+    check_text(words[0])
     return words
+
+
+def check_text(word: str) -> None:
+    """Refuse a word that no message can hold: what leaves in JSON is Unicode (RFC 8259 §8.1).
+
+    Raises:
+        ConfigError: it has bytes that are no UTF-8.
+    """
+    try:
+        word.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError.at(word, "is not UTF-8, which messages are written in") from error
 
 
 def _is_path(word: str) -> bool:
@@ -64,6 +77,8 @@ def _argument(pair: str) -> tuple[str, Json]:
     key, separator, value = pair.partition("=")
     if not separator or key in {"", ":", "@"}:
         raise ConfigError.at(pair, EXPECTED)
+    # A file's name may have any bytes: its content is what is sent.
+    check_text(key if key.endswith("@") or value.startswith("@") else pair)
     match key[-1]:
         case ":":
             return key[:-1], _json(value, where=pair)

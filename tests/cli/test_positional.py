@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.positional import arguments_of, split_config
+from gateway.cli.positional import arguments_of, name_and_pairs, split_config
 from gateway.errors import ConfigError
 from gateway.json_types import Json
 
@@ -80,6 +80,10 @@ def test_a_text_can_come_from_a_file_or_from_standard_input(tmp_path: Path, monk
         ([":=1"], None, ":=1: expected key=text"),
         (["n:={"], None, "n:={: is not JSON"),
         (["n@=/nowhere"], None, "n@=/nowhere: cannot be read"),
+        (["n@=/nowhere\udcff"], None, "n@=/nowhere\udcff: cannot be read"),
+        (["n=a\udcff"], None, "n=a\udcff: is not UTF-8"),
+        (["n\udcff=a"], None, "n\udcff=a: is not UTF-8"),
+        (["n\udcff:=1"], None, "n\udcff:=1: is not UTF-8"),
         ([], "[1]", "--json: expected an object"),
         ([], "{", "--json: is not JSON"),
     ],
@@ -88,3 +92,9 @@ def test_words_that_are_none_are_named(pairs: list[str], json: str | None, messa
     with pytest.raises(ConfigError) as caught:
         arguments_of(pairs, json=json)
     assert str(caught.value).startswith(message)
+
+
+def test_the_name_of_a_tool_is_text() -> None:
+    assert name_and_pairs(["ü", "a=b"], "TOOL") == ["ü", "a=b"]
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        name_and_pairs(["a\udcff"], "TOOL")

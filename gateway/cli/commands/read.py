@@ -7,6 +7,7 @@ from gateway.cli.console import Console, waiting
 from gateway.cli.explain import show_explanation
 from gateway.cli.options import add_explain, add_output, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
+from gateway.cli.positional import check_text
 from gateway.cli.results import pieces_of, show_contents
 from gateway.errors import ConfigError
 
@@ -39,6 +40,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             pass
         case _:
             raise ConfigError.at(" ".join(options.words), "expected one URI, with CONFIG or --url before it")
+    check_text(uri)
     if options.explain:
         return await show_explanation(options, config, "resources/read", {"uri": uri}, out, hints)
     async with open_client(options, config, hints, about=uri.partition(":")[0]) as client:

@@ -120,7 +120,7 @@ class EventStore:
             number,
             keeper=self,
             answers_request=answers_request,
-            id_prefix=b"%b-%x" % (self._process.encode(), number),
+            process=self._process,
             id_suffix=b"" if request_id is None else _carried(request_id),
         )
         return stream

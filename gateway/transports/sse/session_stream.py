@@ -56,11 +56,11 @@ class SessionStream:
 
     __slots__ = (
         "_ending",
-        "_id_prefix",
         "_id_suffix",
         "_keeper",
         "_lock",
         "_out",
+        "_process",
         "_was_primed",
         "answers_request",
         "frames",
@@ -76,10 +76,10 @@ class SessionStream:
         *,
         keeper: StreamStore,
         answers_request: bool,
-        id_prefix: bytes = b"",
+        process: str,
         id_suffix: bytes = b"",
     ) -> None:
-        """Say nothing yet. The number of an event stands between prefix and suffix in its id."""
+        """Say nothing yet. The id of an event is the process, this stream's number, its own, and the suffix."""
         self.number: Final = number
         self.answers_request: Final = answers_request
         self.is_over = False
@@ -91,7 +91,7 @@ class SessionStream:
         self.size = 0
         """Bytes."""
         self._keeper: Final = keeper
-        self._id_prefix: Final = id_prefix
+        self._process: Final = process
         self._id_suffix: Final = id_suffix
         self._out: StreamConnection | None = None
         self._ending: asyncio.Future[bytes | None] | None = None
@@ -210,7 +210,7 @@ class SessionStream:
         return encode_event(data, event_id=self._event_id(number))
 
     def _event_id(self, number: int) -> bytes:
-        return b"%b-%d%b" % (self._id_prefix, number, self._id_suffix)
+        return b"%b-%x-%d%b" % (self._process.encode(), self.number, number, self._id_suffix)
 
     def _disconnect(self, last: bytes | None) -> None:
         """Let the connection end; its handler writes what is left."""

@@ -5,6 +5,7 @@ not a cancellation.
 """
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Final
 
 import structlog
@@ -112,22 +113,25 @@ class SessionEndpoint:
                 return http.refuse(_SESSION_UNKNOWN)
             self._dispatcher.identity_changed(live.session, http.caller.identity)
             self._active_requests.begin_stream(current_task(), http.caller.identity)
-            return await self._open_stream(live, http)
+            cursor = None if http.last_event_id is None else live.streams.find(http.last_event_id)
+            if isinstance(cursor, HttpError):
+                return http.refuse(cursor)
+            return await self._open_stream(live, cursor, http)
         finally:
             self._streams.release(live.caller)
 
-    async def _open_stream(self, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
-        cursor = None if http.last_event_id is None else live.streams.find(http.last_event_id)
-        if isinstance(cursor, HttpError):
-            return http.refuse(cursor)
+    def _open_stream(
+        self, live: LiveSession, cursor: Cursor | RemotePlace | LostAnswer | None, http: HttpRequest
+    ) -> Awaitable[web.StreamResponse]:
+        """Go on after a place, or begin; no coroutine, whose frame an open stream would hold."""
         if isinstance(cursor, RemotePlace):
-            return await self._carry_on(live, cursor, http)
+            return self._carry_on(live, cursor, http)
         if isinstance(cursor, LostAnswer):
-            return await self._tell_of_loss(cursor, http)
+            return self._tell_of_loss(cursor, http)
         if cursor is not None:
-            return await self._pass_on(live, cursor, self._event_stream(http))
+            return self._pass_on(live, cursor, self._event_stream(http))
         fresh = live.streams.open(answers_request=False)
-        return await self._pass_on(live, Cursor(fresh, 0), self._event_stream(http, preamble=fresh.preamble))
+        return self._pass_on(live, Cursor(fresh, 0), self._event_stream(http, preamble=fresh.preamble))
 
     async def delete(self, http: HttpRequest) -> web.StreamResponse:
         live = await self._admit(http)

@@ -37,7 +37,7 @@ class ArgumentsSchema(Protocol):
     """A tool's compiled input schema."""
 
     def prepare(self, arguments: JsonObject) -> JsonObject:
-        """Fill in defaults, coerce, validate, confine paths, decode files.
+        """Fill in defaults, coerce, validate, read integers, confine paths, decode files.
 
         Raises:
             ArgumentsError: the arguments do not fit; the text names each by JSON Pointer.

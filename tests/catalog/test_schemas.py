@@ -222,6 +222,103 @@ def test_a_string_where_a_string_fits_stays_one() -> None:
 
 def test_coercion_can_be_turned_off() -> None:
     assert refusal(compiled(input={"x": "integer"}, coerce=False), {"x": "5"}) == ['/x must be an integer, was "5"']
+    assert refusal(compiled(input={"x": "integer?"}, coerce=False), {"x": None}) == ["/x must be an integer, was null"]
+
+
+SPARSE: JsonObject = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "least": {"type": "integer", "default": 1},
+        "choice": {"enum": ["a", "b"]},
+        "either": {"anyOf": [{"type": "integer"}, {"type": "boolean"}]},
+        "null": {"type": ["string", "null"]},
+        "filter": {"type": "object", "properties": {"by": {"type": "string"}, "n": {"type": "integer", "default": 2}}},
+        "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        "must": {"type": "string"},
+    },
+    "dependentRequired": {"text": ["choice"]},
+    "required": ["must"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "prepared"),
+    [
+        ({"text": None, "least": None, "choice": None, "either": None}, {}),
+        ({"null": None}, {"null": None}),
+        ({"filter": {"by": None, "n": None}}, {"filter": {"n": 2}}),
+        ({"filter": '{"by": null}', "least": "3"}, {"filter": {"n": 2}, "least": 3}),
+        ({"list": [{"a": None}, {"a": "x"}]}, {"list": [{}, {"a": "x"}]}),
+    ],
+)
+def test_null_for_a_member_that_may_be_left_out_counts_as_left_out(given: JsonObject, prepared: JsonObject) -> None:
+    arguments = compiled(input_schema=SPARSE)
+    assert arguments.prepare({**given, "must": "x"}) == {"least": 1, **prepared, "must": "x"}
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"must": None}, "/must must be a string, was null"),
+        ({"must": "x", "zzz": None}, "/zzz is not a known argument"),
+        ({"must": "x", "list": [None]}, "/list/0 must be an object, was null"),
+        ({"must": "x", "text": "t", "choice": None}, '/choice must be one of "a", "b", was null'),
+    ],
+)
+def test_null_for_what_must_be_there_is_refused(given: JsonObject, wrong: str) -> None:
+    assert wrong in refusal(compiled(input_schema=SPARSE), given)
+
+
+TREE: JsonObject = {
+    "type": "object",
+    "properties": {
+        "n": {"type": "integer"},
+        "perhaps": {"type": ["integer", "null"]},
+        "x": {"type": "number"},
+        "list": {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}},
+        "tree": {"$ref": "#/$defs/tree"},
+        "by_name": {
+            "type": "object",
+            "properties": {"x": {}, "y": True},
+            "additionalProperties": {"allOf": [{"type": "integer"}]},
+        },
+        "free": {},
+    },
+    "$defs": {
+        "tree": {
+            "type": "object",
+            "properties": {"size": {"type": "integer"}, "of": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+        }
+    },
+}
+
+
+def test_whole_numbers_are_integers_wherever_the_schema_has_integers_and_nowhere_else() -> None:
+    arguments = compiled(input_schema=TREE)
+    free = {"n": 1.0, "list": [1.0]}
+    given: JsonObject = {
+        "n": 3.0,
+        "perhaps": 0.0,
+        "x": 3.0,
+        "list": [1.0, "2.0", 2**60, 2.0**60],
+        "tree": {"size": -1.0, "of": [{"size": 2.0, "of": []}, {"of": [{"size": 4.0, "x": 5.0}]}]},
+        "by_name": {"a": 7.0, "x": 8.0, "y": 9.0},
+        "free": free,
+    }
+    before = repr(given)
+    assert repr(arguments.prepare(given)) == repr({
+        "n": 3,
+        "perhaps": 0,
+        "x": 3.0,
+        "list": [1, "2.0", 2**60, 2.0**60],
+        "tree": {"size": -1, "of": [{"size": 2, "of": []}, {"of": [{"size": 4, "x": 5.0}]}]},
+        "by_name": {"a": 7, "x": 8.0, "y": 9.0},
+        "free": free,
+    })  # fmt: skip
+    assert repr(given) == before, "what the caller sent is left alone"
+    assert arguments.prepare({"n": "4.0"}) == {"n": 4}
 
 
 def test_every_wrong_argument_is_named_by_its_pointer() -> None:

@@ -57,7 +57,7 @@ async def test_a_child_gets_little_of_the_daemons_environment(tool: Tool, monkey
     monkeypatch.setenv("LC_TIME", "C")
     config = {"command": ["env"], "env": {"A": "={{ a }}", "N": "{{ n }}"}, "inherit_env": ["WANTED", "NOT_SET"]}
     lines = dict(
-        line.split("=", 1) for line in text_of(await tool(config, a="é\n\nb=c", n=3.0)).split("\n") if "=" in line
+        line.split("=", 1) for line in text_of(await tool(config, a="é\n\nb=c", n=3)).split("\n") if "=" in line
     )
     assert set(lines) - {"HOME", "LANG", "TZ", "TMPDIR"} == {
         "PATH",
@@ -84,7 +84,7 @@ SHOW = {"script": 'printf "%s|" "$INPUT_A" "$INPUT_N" "$INPUT_ITEMS" "$INPUT_USE
 
 
 async def test_a_script_gets_its_inputs_as_environment(tool: Tool) -> None:
-    given = {"a": "$(id) `id`\n'\"", "n": 3.0, "items": [1, {"b": True}], "user-id": "u", "none": None}
+    given = {"a": "$(id) `id`\n'\"", "n": 3, "items": [1, {"b": True}], "user-id": "u", "none": None}
     assert text_of(await tool(SHOW, **given)) == '$(id) `id`\n\'"|3|[1,{"b":true}]|u|unset|'
     assert text_of(await tool(SHOW)) == "||||unset|"
 

@@ -95,19 +95,6 @@ def test_a_text_renders_its_values(source: str, variables: JsonObject, text: str
         assert render(source, **variables) == text
 
 
-def test_a_list_of_integers_is_gone_through_once_however_often_it_is_named() -> None:
-    schema: JsonObject = {"type": "array", "items": {"type": "integer"}}
-    scope = make_scope({"xs": schema, "ns": schema})
-    template = compile_text("{% for x in xs %}{{ ns[loop.index0] }}{% endfor %}", scope)
-    assert template.render({"xs": [0] * 20_000, "ns": [7.0] * 500_000}) == "7" * 20_000
-
-
-def test_an_integer_given_as_3_0_reads_as_3() -> None:
-    scope = make_scope({"n": {"type": "integer"}, "ns": {"type": "array", "items": {"type": "integer"}}, "x": {}})
-    template = compile_text("{{ n }} {{ inputs['n'] }} {{ ns }} {{ x }}", scope)
-    assert template.render({"n": 3.0, "ns": [1.0, 2], "x": 3.0}) == "3 3 [1,2] 3.0"
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [

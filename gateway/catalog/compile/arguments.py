@@ -17,10 +17,11 @@ from gateway.errors import ArgumentsError
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_inputs import Place, compile_file_inputs
 from gateway.language.files.file_places import FilePlaces
-from gateway.language.schemas.coercion import coerced
+from gateway.language.schemas.coercion import coerced, without_nulls
 from gateway.language.schemas.confinement import Confinement
 from gateway.language.schemas.defaults import NO_DEFAULTS, Defaults, defaults_of
 from gateway.language.schemas.header_parameters import header_parameters
+from gateway.language.schemas.integers import Integers, integers_of
 from gateway.language.schemas.json_schema import SchemaError, SchemaShape, Validator, compile_schema
 from gateway.language.schemas.rules import SchemaPath, SchemaProblem, subschemas
 from gateway.language.scope import Inputs
@@ -41,13 +42,14 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     validator: Validator
     defaults: Defaults
     confinements: Mapping[str, Confinement]
+    integers: Integers | None
     coerce: bool
     validates: bool = True
     files: FilePlaces | None = None
     """The places of files among the arguments, if there are any."""
 
     def prepare(self, arguments: JsonObject) -> JsonObject:
-        """Fill in defaults, coerce, validate, confine paths, decode files.
+        """Fill in defaults, coerce, validate, read integers, confine paths, decode files.
 
         Raises:
             ArgumentsError: the arguments do not fit; the text names each by JSON Pointer.
@@ -58,6 +60,8 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         # What fits is not coerced: the text "1" stays a text where one is wanted.
         if not self.validator.is_valid(prepared):
             prepared = self._coerced(prepared)
+        if self.integers is not None:
+            prepared = self.integers.read(prepared)
         if self.confinements:
             self._confine(prepared)
         return prepared if self.files is None else self._decoded(self.files, prepared)
@@ -75,6 +79,10 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         if self.coerce:
             # Text may have been decoded to an object that has defaults of its own.
             prepared = self.defaults.fill(coerced(arguments, self.validator))
+            if not self.validator.is_valid(prepared):
+                # A required member is not left out: the caller is to read that it was null.
+                given = self.defaults.fill(without_nulls(prepared, self.validator))
+                prepared = given if self.validator.is_valid(given) else prepared
         if errors := self.validator.errors(prepared, noun="argument"):
             raise _mismatch(errors)
         return prepared
@@ -127,6 +135,7 @@ def compile_arguments(
         header_parameters=parts.header_parameters,
         validator=validator,
         defaults=defaults,
+        integers=parts.integers,
         confinements=_confinements(config.input or {}, problems.at("input")),
         coerce=coerce if config.coerce is None else config.coerce,
         validates=relayed is None or relayed.validates,
@@ -213,6 +222,7 @@ class _SchemaParts(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Defaults
     unfit_defaults: tuple[SchemaProblem, ...]
     """The defaults that do not fit the schema."""
+    integers: Integers | None
 
 
 @lru_cache(maxsize=1024)
@@ -221,7 +231,13 @@ def _parts_of(shape: SchemaShape) -> _SchemaParts:
     headers, problems = header_parameters(shape.schema)
     defaults, validator = defaults_of(shape.schema), Validator(shape.schema, shape)
     unfit_defaults = tuple(_unfit_defaults(defaults, validator))
-    return _SchemaParts(header_parameters=headers, problems=problems, defaults=defaults, unfit_defaults=unfit_defaults)
+    return _SchemaParts(
+        header_parameters=headers,
+        problems=problems,
+        defaults=defaults,
+        unfit_defaults=unfit_defaults,
+        integers=integers_of(shape.schema),
+    )
 
 
 def _unfit_defaults(defaults: Defaults, validator: Validator) -> Iterator[SchemaProblem]:

@@ -174,7 +174,8 @@ class Defaults(Model):
     ask_timeout: PositiveDuration | None = None
     """How long a question to the user may stay open. Default 10m."""
     coerce: Flag = True
-    """Accept a string that is exactly JSON of the wanted type as a value of that type."""
+    """Accept a string that is exactly JSON of the wanted type as a value of that type, and null for what may be left
+    out."""
     output: Output = defaults_of(Output)
     """The shape of results."""
     task: TaskDefaults = defaults_of(TaskDefaults)

@@ -141,7 +141,8 @@ class Tool(Definition):
     ask_timeout: PositiveDuration | None = None
     """How long the question may stay open. Default 10m."""
     coerce: Flag | None = None
-    """Accept a string that is exactly JSON of the wanted type as a value of that type."""
+    """Accept a string that is exactly JSON of the wanted type as a value of that type, and null for what may be left
+    out."""
     task: WrittenToolTask | None = None
     """Whether a call becomes a task, which outlives its request: `never` (default), `optional` or `required`."""
     app: App | None = None

@@ -11,7 +11,7 @@ from gateway.config.machine_facts import machine_fact
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
-from gateway.language.templates.render_state import as_integers, holds_integers, json_of, text_of
+from gateway.language.templates.render_state import json_of, text_of
 from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.telemetry.trace import TraceContext
 
@@ -72,8 +72,6 @@ class InputVariables(msgspec.Struct, frozen=True, kw_only=True):
 
     names: Mapping[str, str]
     """The variable of each input that the file lists."""
-    integers: frozenset[str]
-    """Inputs that are integers, or lists of them."""
     mentioned: frozenset[str]
     """Variables that stand in the script."""
 
@@ -101,7 +99,7 @@ class InputVariables(msgspec.Struct, frozen=True, kw_only=True):
             variable = self.names.get(name, variable_of(name))
             if value is None or (name not in self.names and variable in listed):
                 continue  # a name that the file does not list never stands in for one that it does
-            yield variable, text_of(as_integers(value) if name in self.integers else value)
+            yield variable, text_of(value)
 
 
 def compile_input_variables(script: str, scope: Scope) -> InputVariables:
@@ -113,7 +111,6 @@ def compile_input_variables(script: str, scope: Scope) -> InputVariables:
             scope.problems.error(f"the inputs `{first[variable]}` and `{name}` would both be {variable}; rename one")
     return InputVariables(
         names=names,
-        integers=frozenset(name for name, schema in scope.inputs.schemas.items() if holds_integers(schema)),
         mentioned=frozenset(re.findall("INPUT_[A-Z0-9_]+", script)),
     )
 

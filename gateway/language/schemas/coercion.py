@@ -1,7 +1,8 @@
-"""Coerces a string that is JSON of the wanted type, where a schema got the string instead. Pure.
+"""Coerces what models write in place of a valid value, where a schema refuses it. Pure.
 
 Models now and then quote a number or a whole object. A string is taken as an integer, number, boolean, array or object
-only where validation failed and only if it is exactly the JSON of one; a number never becomes a string.
+only where validation failed and only if it is exactly the JSON of one; a number never becomes a string. And many send
+null for a member that they leave out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,25 @@ def coerced(instance: Json, validator: Validator) -> Json:
             break
         for path, value in replacements:
             instance = _replaced(instance, path, value)
+    return instance
+
+
+def without_nulls(instance: Json, validator: Validator) -> Json:
+    """Return `instance` without the members whose null is refused; itself if there are none."""
+    paths = {
+        tuple(diagnostic.instance_path)
+        for diagnostic in _leaves(validator.diagnostics(instance))
+        if diagnostic.instance is None and diagnostic.instance_path
+    }
+    if not paths:
+        return instance
+    instance = deepcopy(instance)
+    for *steps, name in paths:
+        parent = instance
+        for step in steps:
+            parent = parent[step]
+        if isinstance(parent, dict):  # what a list has no item for would move the others
+            del parent[name]
     return instance
 
 

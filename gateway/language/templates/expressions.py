@@ -19,7 +19,7 @@ from gateway.json_types import Json
 from gateway.language.scope import Scope
 from gateway.language.templates.filters import FILTERS, TESTS, member
 from gateway.language.templates.operators import COMPARISONS, add, arithmetic, signed
-from gateway.language.templates.render_state import UNDEFINED, RenderState, holds_integers, text_of
+from gateway.language.templates.render_state import UNDEFINED, RenderState, text_of
 
 Evaluate = Callable[[RenderState], Json]
 
@@ -139,17 +139,14 @@ def _all_inputs(scope: Scope) -> Evaluate:
 
 def _input(name: str, scope: Scope) -> Evaluate:
     scope.used.add(name)
-    are_integers = holds_integers(scope.inputs.schemas.get(name))
-    return _value_of(name, are_integers=are_integers, is_nested=ALL_INPUTS in scope.names)
+    return _value_of(name, is_nested=ALL_INPUTS in scope.names)
 
 
 @lru_cache(maxsize=4096)
-def _value_of(name: str, *, are_integers: bool, is_nested: bool) -> Evaluate:
+def _value_of(name: str, *, is_nested: bool) -> Evaluate:
     """One closure for all templates: thousands of tools take a `path` or an `id`."""
     inputs = _nested_inputs if is_nested else _variables
-    if not are_integers:
-        return lambda frame: frame.value(inputs(frame).get(name, UNDEFINED))
-    return lambda frame: frame.integers(name, frame.value(inputs(frame).get(name, UNDEFINED)))
+    return lambda frame: frame.value(inputs(frame).get(name, UNDEFINED))
 
 
 def _variables(frame: RenderState) -> Json:

@@ -47,7 +47,6 @@ class RenderState:
 
     __slots__ = (
         "_budget",
-        "_integers",
         "_room",
         "_written",
         "begins_with_value",
@@ -68,7 +67,6 @@ class RenderState:
         self.begins_with_value = False
         """Whether the first character written came from a value, and not from the file."""
         self._written: list[str] = []
-        self._integers: dict[str, Json] = {}
         self._room = MAX_TEXT_BYTES
         self._budget = WORK
 
@@ -96,18 +94,6 @@ class RenderState:
         """The value that `value` stands for in this rendering."""
         return self.null if value is None else value
 
-    def integers(self, name: str, value: Json) -> Json:
-        """Return an input that `holds_integers` as it reads. A list is gone through once, however often it is named."""
-        if not isinstance(value, list):
-            return as_integers(value)
-        if name not in self._integers:
-            self._integers[name] = as_integers(value)
-        return self._integers[name]
-
-
-EXACT_INTEGERS: Final = 2.0**53
-"""Floats up to here that are whole are the integer that they read as."""
-
 
 def text_of(value: Json) -> str:
     """Return how a value reads: text as it is, true or false, lists and objects as compact JSON."""
@@ -131,28 +117,6 @@ def _as_dict(value: Json) -> Json:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError
-
-
-def holds_integers(schema: Json) -> bool:
-    """Whether an input of this schema is an integer, or a list of them."""
-    match schema:
-        case {"type": "integer"}:
-            return True
-        case {"type": "array", "items": items}:
-            return holds_integers(items)
-        case _:
-            return False
-
-
-def as_integers(value: Json) -> Json:
-    """Return what `holds_integers` as it reads: JSON Schema counts 3.0 among the integers, and it reads as 3.
-
-    A float beyond `EXACT_INTEGERS` stays one: its digits as an integer are not those that were sent.
-    """
-    if isinstance(value, list):
-        return [as_integers(item) for item in value]
-    is_exact = isinstance(value, float) and value.is_integer() and abs(value) <= EXACT_INTEGERS
-    return int(value) if is_exact else value
 
 
 def cost_of(value: Json) -> int:

@@ -1,0 +1,156 @@
+"""Reads whole floats as integers where a schema says that they are. Pure.
+
+JSON Schema counts 3.0 among the integers (Validation §6.1.1), and clients whose language has one type for all numbers
+write them so. Programs, functions and databases behind a tool expect 3.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+import orjson
+
+from gateway.json_types import Json, JsonObject
+
+EXACT_INTEGERS: Final = 2.0**53
+"""Floats up to here that are whole are the integer that they read as."""
+_MAX_PLACES: Final = 1000
+"""Schemas that apply together are one place, and there may be as many places as sets of schemas."""
+_BRANCHES: Final = ("allOf", "anyOf", "oneOf", "then", "else")
+
+
+class Integers(msgspec.Struct, eq=False):
+    """The places of integers within the values of a schema; a recursive schema has places within themselves."""
+
+    is_integer: bool = False
+    members: dict[str, "Integers"] = {}
+    others: "Integers | None" = None
+    """Of the members that are not named."""
+    items: "Integers | None" = None
+
+    def read(self, value: Json) -> Json:
+        """Return a valid value with its integers; the value that was given stays as it is.
+
+        A float beyond `EXACT_INTEGERS` stays one: its digits as an integer are not those that were sent.
+        """
+        match value:
+            case float() if self.is_integer and value.is_integer() and abs(value) <= EXACT_INTEGERS:
+                return int(value)
+            case dict() if self.members or self.others is not None:
+                found = {name: self.members.get(name, self.others) for name in self._names(value)}
+                return {**value, **{name: place.read(value[name]) for name, place in found.items() if place}}
+            case list() if self.items is not None:
+                return [self.items.read(item) for item in value]
+            case _:
+                return value
+
+    def _names(self, value: dict[str, Json]) -> Iterable[str]:
+        return value if self.others is not None else self.members.keys() & value.keys()
+
+    @property
+    def parts(self) -> Iterator["Integers"]:
+        yield from self.members.values()
+        yield from (each for each in (self.others, self.items) if each is not None)
+
+
+_NOWHERE: Final = Integers()
+
+
+def integers_of(schema: JsonObject) -> Integers | None:
+    """Return the places of integers; None if there are none."""
+    if b'"integer"' not in orjson.dumps(schema):  # as in most schemas
+        return None
+    places = _Places(schema)
+    root = places.at([schema])
+    places.fill()
+    return root if root is not None and root in places.with_integers() else None
+
+
+class _Places:
+    """All places within one schema."""
+
+    def __init__(self, root: JsonObject) -> None:
+        self._root: Final = root
+        self._known: Final[dict[frozenset[int], Integers]] = {}
+        self._unfilled: Final[list[tuple[Integers, list[JsonObject]]]] = []
+
+    def at(self, schemas: Iterable[Json]) -> Integers | None:
+        """The place to which these schemas apply; None if none of them says anything."""
+        together = self._together(schemas)
+        if not together:
+            return None
+        key = frozenset(map(id, together))
+        if key not in self._known:
+            if len(self._known) == _MAX_PLACES:
+                return None
+            self._known[key] = Integers(is_integer=any(_says_integer(each) for each in together))
+            self._unfilled.append((self._known[key], together))
+        return self._known[key]
+
+    def fill(self) -> None:
+        """Find the places within places."""
+        while self._unfilled:
+            place, together = self._unfilled.pop()
+            members: dict[str, list[Json]] = {}
+            for each in together:
+                properties = each.get("properties")
+                for name, member in properties.items() if isinstance(properties, dict) else ():
+                    members.setdefault(name, []).append(member)
+            found = {name: self.at(schemas) for name, schemas in members.items()}
+            place.members = {name: member or _NOWHERE for name, member in found.items()}
+            # What is for the members that match a pattern is no matter of these.
+            if not any("patternProperties" in each for each in together):
+                place.others = self.at(each.get("additionalProperties") for each in together)
+            place.items = self.at(item for each in together for item in _items(each))
+
+    def with_integers(self) -> set[Integers]:
+        """The places with integers in them; all others are taken away, so that no time is spent there."""
+        kept = {place for place in self._known.values() if place.is_integer}
+        while more := {
+            place for place in self._known.values() if place not in kept and not kept.isdisjoint(place.parts)
+        }:
+            kept |= more
+        for place in kept:
+            place.others = place.others if place.others in kept else None
+            place.members = {
+                name: member if member in kept else _NOWHERE
+                for name, member in place.members.items()
+                if member in kept or place.others  # whose place a member of its own name does not have
+            }
+            place.items = place.items if place.items in kept else None
+        return kept
+
+    def _together(self, schemas: Iterable[Json]) -> list[JsonObject]:
+        """The schemas with all that they join or choose from, and that they refer to."""
+        found: dict[int, JsonObject] = {}
+        waiting = [*schemas]
+        while waiting:
+            schema = waiting.pop()
+            if not isinstance(schema, dict) or id(schema) in found:
+                continue
+            found[id(schema)] = schema
+            for keyword in _BRANCHES:
+                branches = schema.get(keyword)
+                waiting += branches if isinstance(branches, list) else [branches]
+            if isinstance(reference := schema.get("$ref"), str):
+                waiting.append(self._target(reference))
+        return list(found.values())
+
+    def _target(self, reference: str) -> Json:
+        # Others than JSON Pointers, which hardly any schema of a tool has, leave a number as it was sent.
+        target: Json = self._root
+        for step in reference.removeprefix("#").split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            target = target.get(name) if isinstance(target, dict) else None
+        return target
+
+
+def _says_integer(schema: JsonObject) -> bool:
+    said = schema.get("type")
+    return "integer" in said if isinstance(said, list) else said == "integer"
+
+
+def _items(schema: JsonObject) -> Iterator[Json]:
+    for keyword in ("items", "prefixItems"):
+        items = schema.get(keyword)
+        yield from items if isinstance(items, list) else [items]

@@ -10,7 +10,6 @@ from gateway.catalog.catalog import Catalog
 from gateway.errors import (
     ErrorCode,
     InsufficientScopeError,
-    MissingCapabilityError,
     ResourceNotFoundError,
     RpcError,
     TooManyRequestsError,
@@ -35,6 +34,17 @@ STATUS_BY_CODE: Final[Mapping[int, int]] = {
 
 In older revisions all are: their official client takes any other status for the end of its connection.
 """
+
+_IN_MODERN: Final[Mapping[int, int]] = {
+    ErrorCode.RESOURCE_NOT_FOUND: ErrorCode.INVALID_PARAMS,
+    ErrorCode.URL_ELICITATION_REQUIRED: ErrorCode.INTERNAL_ERROR,
+}
+"""Codes that 2026-07-28 takes away, and what stands for them: upstreams and authors' functions may bring them."""
+
+_OF_MODERN: Final = frozenset(
+    {ErrorCode.HEADER_MISMATCH, ErrorCode.MISSING_CLIENT_CAPABILITY, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION}
+)
+"""Codes that 2026-07-28 brought."""
 
 _STATUS_WITHOUT_REQUEST: Final = 400
 """Of an error that answers no request that could be read, in every revision."""
@@ -107,9 +117,8 @@ def error_reply(
 
 
 def _error_message(error: RpcError, request_id: RequestId | None, revision: str | None) -> JsonObject:
-    code, data = error.code, error.data
-    if revision is not None and revision not in MODERN:
-        code, data = _legacy_code(error)
+    is_legacy = revision is not None and revision not in MODERN
+    code, data = _legacy_code(error) if is_legacy else (_IN_MODERN.get(error.code, error.code), error.data)
     body: dict[str, Json] = {"code": code, "message": error.message}
     if data is not None:
         body["data"] = data
@@ -124,6 +133,6 @@ def _legacy_code(error: RpcError) -> tuple[int, Json]:
     """Codes that 2026-07-28 brought or took away, as revisions before it have them."""
     if isinstance(error, ResourceNotFoundError):
         return ErrorCode.RESOURCE_NOT_FOUND, error.data
-    if isinstance(error, MissingCapabilityError):
+    if error.code in _OF_MODERN:
         return ErrorCode.INTERNAL_ERROR, None
     return error.code, error.data

@@ -30,6 +30,7 @@ from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
 from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
 from gateway.upstreams.relayed_definitions import RelayedPrompt, RelayedResource, RelayedTool
 from gateway.upstreams.server_lists import ServerLists
+from gateway.upstreams.well_typed import well_typed
 from gateway.wire.revisions import Era
 
 MAX_NAME: Final = 64
@@ -163,8 +164,7 @@ def _prompts(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[s
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "prompt"):
             continue
-        given = wire.get("arguments")
-        arguments = [each for each in given if _is_named(each)] if isinstance(given, list) else []
+        arguments = wire.get("arguments", [])
         names = [each["name"] for each in arguments]
         reference = {"type": "ref/prompt", "name": remote}
         relayed = Relayed(
@@ -206,8 +206,8 @@ def _chosen(
 
 
 def _identified(entry: UpstreamEntry, kind: str, wires: list[dict[str, Json]], *, by: str) -> list[dict[str, Json]]:
-    """Leave out what nobody could ask for."""
-    found = [wire for wire in wires if isinstance(wire.get(by), str) and wire[by]]
+    """Leave out what nobody could ask for, and of the others what nobody could read."""
+    found = [well_typed(wire) for wire in wires if isinstance(wire.get(by), str) and wire[by]]
     if len(found) < len(wires):
         entry.warnings.append(((), f"{len(wires) - len(found)} of its {kind} are not offered: they have no `{by}`"))
     return found
@@ -321,7 +321,3 @@ def _without(wire: JsonObject, *names: str) -> dict[str, Json]:
 
 def _text(value: Json) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _is_named(value: Json) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("name"), str)

@@ -23,6 +23,7 @@ from gateway.upstreams.invocation_caller import InvocationCaller
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.uris import PrefixedUris
+from gateway.upstreams.well_typed import well_typed_blocks, well_typed_contents, well_typed_messages
 from gateway.wire import meta
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era
@@ -139,7 +140,7 @@ class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
             "tools/call", params, invocation, is_repeatable=self.is_repeatable, mirrored=self.mirrored
         )
         return Relayed(
-            content=tuple(_mappings(result.get("content"))),
+            content=tuple(well_typed_blocks(result.get("content"), sender=self.relay.upstream)),
             structured=result.get("structuredContent", ABSENT),
             is_error=result.get("isError") is True,
             meta=_forwarded_meta(result),
@@ -165,7 +166,7 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
             if error.code == ErrorCode.RESOURCE_NOT_FOUND or _names(error.data, uri):
                 raise ResourceNotFoundError(uri) from error
             raise
-        return Relayed(content=tuple(_mappings(result.get("contents"))))
+        return Relayed(content=tuple(well_typed_contents(result.get("contents"))))
 
 
 class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +181,7 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
     async def execute(self, invocation: Invocation) -> Outcome:
         params = {"name": self.name, "arguments": dict(invocation.arguments)}
         result = await self.relay.request("prompts/get", params, invocation, is_repeatable=True)
-        return Blocks(content=tuple(_mappings(result.get("messages"))))
+        return Blocks(content=tuple(well_typed_messages(result.get("messages"), sender=self.relay.upstream)))
 
 
 class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,10 +210,6 @@ def origin_of(catalog: Catalog, uri: str) -> tuple[str, str] | None:
     if not isinstance(executor, ResourceRelay):
         return None
     return executor.relay.upstream, executor.relay.uris.theirs(uri)
-
-
-def _mappings(value: Json) -> list[JsonObject]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _forwarded_meta(result: JsonObject) -> JsonObject:

@@ -23,6 +23,7 @@ from tests.upstreams.upstream_servers import SERVER, over_stdio
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LEGACY = Cell(binding="http", revision="2025-11-25")
+MODERN = Cell(binding="http", revision="2026-07-28")
 KEY = "a-key-that-is-long-enough-0123456789"
 
 
@@ -45,6 +46,39 @@ async def test_each_client_has_a_session_of_its_own_unless_it_is_shared(
     answers = {(await client.call("odd_work")).text for client in (*clients, *clients)}
 
     assert len(answers) == children
+
+
+@pytest.mark.parametrize("cell", [MODERN, LEGACY, Cell(binding="http", revision="2024-11-05")], ids=str)
+async def test_what_a_server_sends_with_wrong_types_is_left_out_and_the_rest_of_it_served(
+    cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    text = f"upstreams: {{odd: {{{odd('mistyped')}}}}}\n"
+    client = await newcomer(cell, daemon=await processes.enter_async_context(gateway(tmp_path, text)))
+
+    [tool] = [each for each in (await client.ask("tools/list")).result["tools"] if each["name"] == "odd_mistyped"]
+    assert tool["inputSchema"] == {"type": "object"}
+    *malformed, whole = (await client.call("odd_mistyped")).result["content"]
+    assert [block["type"] for block in malformed] == ["text"] * 4
+    assert whole == {"type": "text", "text": "whole"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "sent", "received"),
+    [
+        (MODERN, -32002, -32602),
+        (MODERN, -32042, -32603),
+        (MODERN, -31999, -31999),
+        (LEGACY, -32002, -32002),
+        (LEGACY, -32022, -32603),
+    ],
+)
+async def test_an_error_of_an_upstream_has_a_code_of_the_clients_revision(
+    cell: Cell, sent: int, received: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    text = f"upstreams: {{odd: {{{odd('fail', sent)}}}}}\n"
+    client = await newcomer(cell, daemon=await processes.enter_async_context(gateway(tmp_path, text)))
+
+    assert (await client.call("odd_work")).error["code"] == received
 
 
 async def test_a_change_of_a_clients_roots_is_told_to_its_own_session_alone(

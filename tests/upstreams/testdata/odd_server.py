@@ -15,7 +15,27 @@ TOOLS = [
 ROOTS: list[str] = []
 DECLARED: dict[str, Any] = {}
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-REFUSED = {"halved": "resources/list", "refusing": "resources/subscribe"}
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "ask_form": {"message": "Who?", "requestedSchema": FORM},
+    "ask_url": {"message": "Go", "mode": "url", "url": "https://example.com/", "elicitationId": "e"},
+}
+REFUSED = {"fail": "tools/call", "halved": "resources/list", "refusing": "resources/subscribe"}
+MISTYPED: dict[str, Any] = {
+    "title": None,
+    "description": 5,
+    "annotations": {"title": 5, "readOnlyHint": "yes"},
+    "icons": [{"src": 5}, "x"],
+    "_meta": [],
+    "inputSchema": None,
+    "outputSchema": "x",
+}
+MALFORMED: list[Any] = [
+    {"type": "text", "text": 5},
+    {"type": "resource", "resource": 5},
+    {"type": "resource_link"},
+    {"type": "audio", "data": 5},
+    {"type": "text", "text": "whole", "annotations": 5, "_meta": 5},
+]
 RESOURCES = (
     ["odd://shared", "odd://only", "skill://skill/SKILL.md"] if MODE in {"nameless", "readable", "refusing"} else []
 )
@@ -39,11 +59,9 @@ def asked(question: dict[str, Any]) -> str:
 
 
 def call(name: str) -> dict[str, Any]:
+    if name in QUESTIONS:
+        return text(asked(QUESTIONS[name]))
     match name:
-        case "ask_form":
-            return text(asked({"message": "Who?", "requestedSchema": FORM}))
-        case "ask_url":
-            return text(asked({"message": "Go", "mode": "url", "url": "https://example.com/", "elicitationId": "e"}))
         case "die":
             print("out of cheese", file=sys.stderr, flush=True)
             os._exit(3)
@@ -57,6 +75,8 @@ def call(name: str) -> dict[str, Any]:
             for odd in odds:
                 say({"method": "notifications/progress", "params": {"progressToken": odd, "progress": 1}})
                 say({"method": "notifications/cancelled", "params": {"requestId": odd}})
+        case "mistyped":
+            return {"content": MALFORMED}
         case "roots":
             return text(f"{len(ROOTS)} changes")
         case "slow":
@@ -105,7 +125,8 @@ def serve() -> None:
             say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
             continue
         if message["method"] == REFUSED.get(MODE):
-            say({"id": message["id"], "error": {"code": -32603, "message": "the disk is full"}})
+            code = int(sys.argv[2]) if MODE == "fail" else -32603
+            say({"id": message["id"], "error": {"code": code, "message": "the disk is full"}})
             continue
         say({"id": message["id"], "result": answer(message["method"], message.get("params", {}))})
 
@@ -135,6 +156,8 @@ match MODE:
         while True:
             time.sleep(3600)
     case _:
+        if MODE == "mistyped":
+            TOOLS.append({**MISTYPED, "name": MODE})
         if MODE in {"ask_form", "ask_url", "mutter", "pretend", "roots", "slow"}:
             TOOLS.append({"name": MODE, "inputSchema": {"type": "object"}})
         print("Welcome! This line is no message.", flush=True)

@@ -1,0 +1,90 @@
+"""Well-typed entries and content of a server: members with other types than in MCP's schema are left out. Pure.
+
+Why: a client that checks what it is given refuses a whole list for one wrong member of one entry.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from gateway.json_types import Json, JsonObject
+
+_Types = Mapping[str, type | tuple[type, ...]]
+
+_ENTRY: Final[_Types] = {
+    **dict.fromkeys(("name", "title", "description", "mimeType"), str),
+    **dict.fromkeys(("inputSchema", "outputSchema", "annotations", "_meta"), dict),
+    **dict.fromkeys(("icons", "arguments"), list),
+    "size": int,
+}
+_ANNOTATIONS: Final[_Types] = {
+    **dict.fromkeys(("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"), bool),
+    **dict.fromkeys(("title", "lastModified"), str),
+    "audience": list,
+    "priority": (int, float),
+}
+_ARGUMENT: Final[_Types] = {"name": str, "title": str, "description": str, "required": bool}
+_ICON: Final[_Types] = {"src": str, "mimeType": str, "sizes": list, "theme": str}
+_BLOCKS: Final[Mapping[Json, Mapping[str, type]]] = {
+    "text": {"text": str},
+    "image": {"data": str, "mimeType": str},
+    "audio": {"data": str, "mimeType": str},
+    "resource": {"resource": dict},
+    "resource_link": {"uri": str, "name": str},
+}
+"""The members that a content block needs, by its type; a type that is not here may be of a later revision."""
+
+
+def well_typed(entry: JsonObject) -> dict[str, Json]:
+    """Return an entry of a list, or a content block, without what no client could read."""
+    found = _typed(entry, _ENTRY)
+    if "annotations" in found:
+        found["annotations"] = _typed(found["annotations"], _ANNOTATIONS)
+    for member, types, key in (("arguments", _ARGUMENT, "name"), ("icons", _ICON, "src")):
+        if member in found:
+            items = [_typed(item, types) for item in mappings(found[member])]
+            found[member] = [item for item in items if item.get(key)]
+    return found
+
+
+def well_typed_blocks(value: Json, *, sender: str) -> list[JsonObject]:
+    """Return content blocks; in the place of one that is none stands a word on that."""
+    return [_block(each, sender) for each in mappings(value)]
+
+
+def well_typed_contents(value: Json) -> list[JsonObject]:
+    """Return the contents of resources that have a URI, and text or a blob."""
+    return [_typed(each, _ENTRY) for each in mappings(value) if _are_contents(each)]
+
+
+def well_typed_messages(value: Json, *, sender: str) -> list[JsonObject]:
+    """Return the messages of a prompt that have a role and content."""
+    return [
+        {**each, "content": _block(each["content"], sender)}
+        for each in mappings(value)
+        if each.get("role") in {"user", "assistant"} and isinstance(each.get("content"), dict)
+    ]
+
+
+def mappings(value: Json) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _block(block: JsonObject, sender: str) -> JsonObject:
+    kind = block.get("type")
+    needed = _BLOCKS.get(kind, {}) if isinstance(kind, str) else {"type": str}
+    is_whole = all(isinstance(block.get(name), type_) for name, type_ in needed.items())
+    if not is_whole or (kind == "resource" and not _are_contents(block["resource"])):
+        return {"type": "text", "text": f"[content that {sender} sent, and that is not of MCP's form, is left out]"}
+    return well_typed(block)
+
+
+def _are_contents(value: JsonObject) -> bool:
+    return _has_text(value, ("uri",)) and _has_text(value, ("text", "blob"))
+
+
+def _has_text(value: JsonObject, names: Iterable[str]) -> bool:
+    return any(isinstance(value.get(name), str) for name in names)
+
+
+def _typed(value: JsonObject, types: _Types) -> dict[str, Json]:
+    return {name: member for name, member in value.items() if isinstance(member, types.get(name, object))}

@@ -12,7 +12,7 @@ class UnreachableError(UpstreamError):
 
 
 class ConnectionLostError(UpstreamError):
-    """The connection ended while a request was open: whether it was begun is not known."""
+    """The connection ended while a request was open, or brought what is no response: it may have been begun."""
 
 
 class SessionLostError(UpstreamError):

@@ -15,7 +15,7 @@ from gateway.executors.http.clients import HttpClients
 from gateway.executors.processes.pipes import LastingInput
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.processes.processes import Processes
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.link import Incoming, Outgoing
 from gateway.upstreams.client.sse_link import SseLink
@@ -28,6 +28,7 @@ from tests.upstreams.test_failures import config, gateway, said, until_listed
 SECONDS: Final = 30.0
 NOTIFICATION: Final = '{"jsonrpc": "2.0", "method": "notifications/progress"}'
 PING: Final = Outgoing(id=1, message={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+TEXT_RESULT: Final = '{"jsonrpc": "2.0", "id": ID, "result": "done"}'
 
 
 def no_memory(_: object) -> Command:
@@ -91,7 +92,11 @@ async def test_an_internal_error_ends_a_link_of_http_and_sse() -> None:
 class Resumable:
     """A server of 2025-11-25 whose stream of a call ends again and again, and is resumed where it ended."""
 
-    def __init__(self, *, ends: int, refusals: int = 0, is_gone: bool = False) -> None:
+    def __init__(
+        self, *, ends: int = 0, refusals: int = 0, is_gone: bool = False, answer: JsonObject | None = None
+    ) -> None:
+        """Whatever else is given, `answer` is what a call is answered with at once, as `web.Response` takes it."""
+        self._answer: Final = answer
         self._ends: Final = ends
         self._refusals = refusals
         self._is_gone: Final = is_gone
@@ -114,6 +119,9 @@ class Resumable:
             return web.Response(status=202)
         if message["method"] == "tools/call":
             self.calls += 1
+            if self._answer is not None:
+                text = str(self._answer.get("text", "")).replace("ID", str(message["id"]))
+                return web.Response(**{**self._answer, "text": text})
             return await self._stream(request, 0, message["id"])
         if message["method"] not in results:
             error = {"code": -32601, "message": "Unknown method"}
@@ -151,10 +159,13 @@ class Resumable:
         ({"ends": 1, "refusals": 5}, "done"),
         ({"ends": 1, "refusals": 1000}, "busy"),
         ({"ends": 1, "is_gone": True}, "the session has ended"),
+        ({"answer": {"text": "<p>Done", "content_type": "text/html"}}, "answers 200 text/html"),
+        ({"answer": {"status": 202}}, "answers 202 text/plain"),
+        ({"answer": {"text": TEXT_RESULT, "content_type": "application/json"}}, "a result that is no object"),
     ],
-    ids=["many ends", "a few refusals", "nothing but refusals", "the session is gone"],
+    ids=["many ends", "a few refusals", "only refusals", "session gone", "a page", "no answer", "a result of text"],
 )
-async def test_a_call_whose_stream_ends_is_resumed_as_long_as_that_brings_something_and_never_sent_again(
+async def test_a_call_that_may_have_begun_is_resumed_as_long_as_that_brings_something_and_never_sent_again(
     tmp_path: Path, behaviour: dict[str, Json], answer: str
 ) -> None:
     server = Resumable(**behaviour)

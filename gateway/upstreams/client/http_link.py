@@ -127,7 +127,9 @@ class HttpLink:
                     raise SessionLostError("the session has ended")
                 return response
         if answer.status < 400:
-            raise NotMcpError(f"answers {answer.status} {answer.media_type} where MCP has JSON or an event stream")
+            # Accepted, whatever that is: it may have done what it was asked.
+            said = f"answers {answer.status} {answer.media_type} where MCP has JSON or an event stream"
+            raise ConnectionLostError(said)
         raise await refusal(answer, has_session=self.session_id is not None)
 
     def _read(self, body: bytes, request_id: int) -> Response | None:

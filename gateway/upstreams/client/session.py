@@ -17,7 +17,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.caller import Caller, OpenCall
 from gateway.upstreams.client.link import Link, Outgoing
 from gateway.upstreams.client.server_messages import Listener, ServerMessages
-from gateway.upstreams.failures import NotMcpError, UpstreamError
+from gateway.upstreams.failures import ConnectionLostError, NotMcpError, UpstreamError
 from gateway.wire import headers, jsonrpc, meta
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.jsonrpc import Response
@@ -342,7 +342,7 @@ def _result_of(response: Response) -> JsonObject:
             error.get("data"),
         )
     if not isinstance(response.result, dict):
-        raise NotMcpError("answers with a result that is no object")
+        raise ConnectionLostError("answers with a result that is no object")
     return response.result
 
 

@@ -21,6 +21,8 @@ class Change(NamedTuple):
     before: str | None
     """None: there is no such file."""
     after: str
+    newline: str = "\n"
+    """The end of each line in the file; in the texts it is `\\n`."""
 
     @property
     def difference(self) -> list[str]:
@@ -41,10 +43,13 @@ class Change(NamedTuple):
             # The copy comes first: whatever happens after that, the former text is somewhere.
             copy = self.path.with_name(self.path.name + _COPY_SUFFIX)
             with whole_file(copy, mode=mode) as file:
-                file.write(self.before.encode())
+                file.write(self._encoded(self.before))
         with whole_file(self.path, mode=mode) as file:
-            file.write(self.after.encode())
+            file.write(self._encoded(self.after))
         return copy
+
+    def _encoded(self, text: str) -> bytes:
+        return text.replace("\n", self.newline).encode()
 
 
 def change_of(client: Client, name: str, entry: Definition, questions: list[Definition]) -> Change:
@@ -56,18 +61,23 @@ def change_of(client: Client, name: str, entry: Definition, questions: list[Defi
     """
     # A link is followed, for it may lead to where somebody keeps all such files.
     path = Path(client.file).expanduser().resolve()
+    newline = "\n"
     try:
-        before = path.read_text(encoding="utf-8")
+        # Not by `read_text`, which makes every `\r\n` a `\n`: a file that came from Windows keeps its line ends.
+        before: str | None = path.read_bytes().decode()
     except FileNotFoundError:
         before = None
     except UnicodeDecodeError as error:
         raise NotEditableError("it is not UTF-8") from error
+    if before is not None:
+        newline = "\r\n" if 0 < before.count("\n") == before.count("\r\n") else "\n"
+        before = before.replace("\r\n", "\n")
     after = client.notation.put(before or "", (client.section, name), entry)
     if questions:
         after = client.notation.put(after, ("inputs",), _inputs(client, after, questions))
     # The text was edited as text, to keep comments: whether it now says what it should is for its parser to tell.
     _check(client, before or "", after, nested((client.section, name), entry), has_questions=bool(questions))
-    return Change(path, before, after)
+    return Change(path, before, after, newline)
 
 
 def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json]:

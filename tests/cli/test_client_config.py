@@ -427,6 +427,19 @@ def test_a_file_that_is_a_link_stays_one_and_keeps_its_mode(run: Run, home: Path
     assert dotfiles.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize("client", ["cursor", "codex", "goose"])
+def test_a_file_of_windows_keeps_the_ends_of_its_lines(run: Run, home: Path, client: str) -> None:
+    file = home / CLIENTS[client].file.removeprefix("~/")
+    words = ("client-config", client, "--url", "https://127.0.0.1:9/one", "--write", "--yes", "--name")
+    assert run(*words, "one").code == 0
+    former = file.read_bytes().replace(b"\n", b"\r\n")
+    file.write_bytes(former)
+    assert run(*words, "two").code == 0
+    changed = file.read_bytes()
+    assert changed.count(b"\n") == changed.count(b"\r\n") > former.count(b"\n")
+    assert file.with_name(file.name + ".bak").read_bytes() == former
+
+
 @pytest.mark.parametrize("broken", ["{", "[]", '{"mcpServers": []}', '{"a": 1, "a": 2}', "\xff", "{'a': 1}", "{} {}"])
 def test_a_file_that_is_not_understood_is_left_alone(run: Run, home: Path, broken: str) -> None:
     file = home / ".cursor" / "mcp.json"

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gateway.client_configs.notation import NotEditableError, nested
@@ -41,7 +41,7 @@ class JsonNotation:
         return json.dumps(document, indent=_INDENT, ensure_ascii=False) + "\n"
 
     def parse(self, text: str) -> Json:
-        tokens = _tokens(text)
+        tokens = [*_tokens(text)]
         # A comma before a closing bracket is what JSON does not know.
         kept = [
             token.text
@@ -54,9 +54,10 @@ class JsonNotation:
             raise NotEditableError(f"it is not JSON: {error.msg}") from error
 
     def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        if not _tokens(text):
+        first = next(_tokens(text), None)
+        if first is None:
             return self.render(nested(path, value))
-        start = _tokens(text)[0].start
+        start = first.start
         *parents, name = path
         for depth, parent in enumerate(parents):
             member = next((each for each in _members(text, start) if each.key == parent), None)
@@ -109,7 +110,7 @@ def _members(text: str, start: int) -> list[_Member]:
     if text[start] != "{":
         raise NotEditableError("there is something else where an object should be")
     members: list[_Member] = []
-    tokens = _tokens(text[start + 1 : _end_of(text, start) - 1], offset=start + 1)
+    tokens = [*_tokens(text[start + 1 : _end_of(text, start) - 1], offset=start + 1)]
     position = 0
     while position < len(tokens):
         key = tokens[position]
@@ -138,14 +139,13 @@ def _end_of(text: str, start: int) -> int:
     raise NotEditableError("it ends too early")
 
 
-def _tokens(text: str, *, offset: int = 0) -> list[_Token]:
-    tokens: list[_Token] = []
+def _tokens(text: str, *, offset: int = 0) -> Iterator[_Token]:
+    # One by one: the end of a value is looked for at each member, and the file may be long behind it.
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
             raise NotEditableError("it is not JSON")
         if match.lastgroup != "space":
-            tokens.append(_Token(match.lastgroup or "", match[0], match.start() + offset, match.end() + offset))
+            yield _Token(match.lastgroup or "", match[0], match.start() + offset, match.end() + offset)
         position = match.end()
-    return tokens

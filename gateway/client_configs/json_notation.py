@@ -81,6 +81,7 @@ def _inserted(text: str, start: int, key: str, value: Json) -> str:
     if members:
         indent = _indentation(text, members[-1].key_start)
         end = members[-1].end
+        # Right behind the last value: a comma that trails it will trail the new one.
         return f"{text[:end]},\n{indent}{_entry(key, value, indent)}{text[end:]}"
     outer = _indentation(text, start)
     end = _end_of(text, start) - 1

@@ -100,6 +100,7 @@ class SqliteTaskStore:
         return await self._database.run(lambda connection: _tasks(connection, query))
 
     async def newest(self, count: int) -> Sequence[Task]:
+        # Two tasks may be made in one moment of the clock; `rowid` grows.
         query = "SELECT record FROM tasks ORDER BY created DESC, rowid DESC LIMIT ?"
         return await self._database.run(lambda connection: _tasks(connection, query, count))
 

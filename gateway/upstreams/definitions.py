@@ -33,6 +33,7 @@ from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.well_typed import well_typed
 from gateway.wire.revisions import Era
 
+# MCP allows 128 (2025-11-25 server/tools, "Tool Names"); the interfaces of several models take no more than these.
 MAX_NAME: Final = 64
 _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="before")
 """A call becomes a task only where the upstream asks inside of it; what is asked before it is called comes before."""

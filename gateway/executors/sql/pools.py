@@ -74,6 +74,7 @@ class Pool:
     @asynccontextmanager
     async def session(self) -> "AsyncIterator[Session]":
         """Borrow a connection; wait for one if all are in use."""
+        # Before the first wait: a pool that a reload has given up is closed once its last user is done.
         self.users += 1
         connections = importlib.import_module(_CONNECTIONS)
         try:

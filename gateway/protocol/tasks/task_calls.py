@@ -9,6 +9,7 @@ Where it could not stay one (`required`), the task is written down before the to
 
 import asyncio
 from collections.abc import Callable
+from copy import copy
 from typing import Final
 
 import structlog
@@ -229,13 +230,8 @@ class TaskCalls:
         ttl_ms = _ttl_ms(call, rules)
         task_call = TaskCall(call.caller, clock=self.runner.clock, ttl_ms=ttl_ms, asks_before=rules.asks_before)
         task_call.exchange, task_call.progress = call.exchange, call.progress
-        run_call = open_call(
-            Request(call.request_id, call.method, call.params),
-            terms=call.terms,
-            catalog=call.catalog,
-            exchange=task_call,
-            server=call.server,
-        )
+        run_call = copy(call)
+        run_call.exchange = task_call
         _attach(task_call, run_call, tool, TaskMemory(), is_first=True)
         return task_call, run_call
 

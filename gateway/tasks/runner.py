@@ -262,6 +262,8 @@ class TaskRunner:
         for _ in range(_ATTEMPTS):
             task = await self.store.get(task_id)
             if task is None or task.is_finished:
+                # It may have been this process: a store may go away between a write and its answer.
+                self.limiter.release(task_id)
                 return None
             wanted = change(task)
             if wanted is None:

@@ -1,12 +1,17 @@
-"""The runner of tasks forgets each when its time is over, whatever else happens at that moment."""
+"""The runner of tasks counts and forgets them as it should, whatever the store does at that moment."""
 
 import asyncio
 import time
 from typing import Final
 
+import pytest
+from msgspec.structs import replace
+
+from gateway.errors import StoreAwayError
+from gateway.tasks import runner as runner_module
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.store import MemoryTaskStore
-from gateway.tasks.task import Ending, TaskRun, TaskStatus
+from gateway.tasks.task import Ending, Task, TaskRun, TaskStatus
 from tests.tasks.test_stores import make_task
 
 SECONDS: Final = 30.0
@@ -28,8 +33,40 @@ class SlowStore(MemoryTaskStore):
         return found
 
 
+class BreakingStore(MemoryTaskStore):
+    """A store that goes away once, between a write and its answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._breaks = True
+
+    async def replace(self, task: Task) -> bool:
+        is_written = await super().replace(task)
+        if self._breaks:
+            self._breaks = False
+            raise StoreAwayError("away")
+        return is_written
+
+
 async def work(_: TaskRun) -> Ending:
     return Ending(status=TaskStatus.COMPLETED, outcome=b"{}")
+
+
+async def test_a_task_whose_end_was_written_unnoticed_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "_STORE_SECONDS", 0.0)
+    store = BreakingStore()
+    runner = TaskRunner(store, work=work)
+    task = replace(make_task(created=time.time()), runner=runner.id)
+    runner.limiter.count(task.id, "x")
+    await runner.add(task)
+    run = runner.run_of(task)
+    runner.follow(run, asyncio.create_task(work(run)))
+    async with asyncio.timeout(SECONDS):
+        while runner.running:
+            await asyncio.sleep(0)
+    assert store.counts[TaskStatus.COMPLETED] == 1
+    assert runner.limiter.unfinished == 0
+    await runner.close()
 
 
 async def test_a_task_that_is_added_while_the_store_looks_for_the_next_expiry_is_forgotten_in_time() -> None:

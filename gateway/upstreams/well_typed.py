@@ -61,7 +61,8 @@ def well_typed_messages(value: Json, *, sender: str) -> list[JsonObject]:
     return [
         {**each, "content": _block(each["content"], sender)}
         for each in mappings(value)
-        if each.get("role") in {"user", "assistant"} and isinstance(each.get("content"), dict)
+        # A list, as a role may be here, has no place in a set.
+        if each.get("role") in ("user", "assistant") and isinstance(each.get("content"), dict)
     ]
 
 

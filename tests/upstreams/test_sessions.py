@@ -60,6 +60,8 @@ async def test_what_a_server_sends_with_wrong_types_is_left_out_and_the_rest_of_
     *malformed, whole = (await client.call("odd_mistyped")).result["content"]
     assert [block["type"] for block in malformed] == ["text"] * 4
     assert whole == {"type": "text", "text": "whole"}
+    got = (await client.ask("prompts/get", {"name": "odd_said"})).result
+    assert got["messages"] == [{"role": "user", "content": whole}]
 
 
 @pytest.mark.parametrize(

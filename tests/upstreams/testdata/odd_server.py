@@ -36,6 +36,11 @@ MALFORMED: list[Any] = [
     {"type": "audio", "data": 5},
     {"type": "text", "text": "whole", "annotations": 5, "_meta": 5},
 ]
+ROLES: list[Any] = [[], {}, 5, "system", None, "user"]
+PROMPTS: dict[str, dict[str, Any]] = {
+    "prompts/list": {"prompts": [{"name": "said"}]},
+    "prompts/get": {"messages": [*({"role": role, "content": MALFORMED[-1]} for role in ROLES), {"role": "user"}]},
+}
 RESOURCES = (
     ["odd://shared", "odd://only", "skill://skill/SKILL.md"] if MODE in {"nameless", "readable", "refusing"} else []
 )
@@ -88,7 +93,12 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "initialize":
             DECLARED.update(params["capabilities"])
-            capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": MODE == "refusing"}}
+            capabilities: dict[str, Any] = {
+                "tools": {"listChanged": True},
+                "resources": {"subscribe": MODE == "refusing"},
+            }
+            if MODE == "mistyped":
+                capabilities["prompts"] = {}
             info = {"name": MODE, "version": "1"}
             return {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info}
         case "tools/list":
@@ -104,7 +114,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             return {"resourceTemplates": found}
         case "tools/call":
             return call(params["name"])
-    return {}
+    return PROMPTS.get(method, {})
 
 
 def serve() -> None:

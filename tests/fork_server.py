@@ -55,7 +55,7 @@ _MOST_PASSED: Final = 16
 _UNUSED: Final = 100
 """Descriptors from here on are nobody's."""
 _ROOM: Final = {"ROOM": 16_384 * "x"}
-"""A variable in place of which a fork's own are to be seen in `/proc/PID/environ`, which each daemon that starts reads."""
+"""A variable in place of which a fork's own are to be seen in `/proc/PID/environ`. Each daemon reads all of these."""
 _PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _CLONE_PARENT: Final = 0x8000

@@ -20,7 +20,9 @@ def functions_of(path: Path) -> dict[str, set[str]]:
 
 
 def test_every_requirement_has_a_test_and_every_test_beside_one_names_its_own() -> None:
-    files = [functions_of(path) for path in sorted(TESTS.rglob("test_*.py"))]
+    # Parsed are those alone that may name one: a tenth of the time.
+    naming = [path for path in sorted(TESTS.rglob("test_*.py")) if "@requirement(" in path.read_text()]
+    files = [functions_of(path) for path in naming]
     tests = {name: ids for file in files if any(file.values()) for name, ids in file.items()}
     assert [name for name, ids in tests.items() if not ids] == []
     assert set().union(*tests.values()) == REQUIREMENTS.keys()

@@ -4,7 +4,7 @@ import base64
 import http.client
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -167,17 +167,14 @@ class SessionClient:
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": dict(params)}
         return self.post(message).messages[-1]
 
-    def ask_all(self, requests: Iterable[tuple[str, JsonObject]]) -> Iterator[Json]:
-        """Ask one after the other on one connection: many connections cost more than what is asked."""
-        connection = http.client.HTTPConnection(self.client.host, self.client.port, timeout=PATIENCE_SECONDS)
-        fields = dict([("Content-Type", "application/json"), *map(_text, self.fields)])
-        with closing(connection):
-            for number, (method, params) in enumerate(requests):
-                message = {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)}
-                connection.request("POST", "/mcp", orjson.dumps(message), fields)
-                response = connection.getresponse()
-                headers = {name.lower(): value for name, value in response.getheaders()}
-                yield Answer(status=response.status, headers=headers, body=response.read()).messages[-1]
+    def ask_together(self, requests: Iterable[tuple[str, JsonObject]]) -> list[Json]:
+        """Ask in one batch, in a session of 2025-03-26."""
+        batch = [
+            {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)}
+            for number, (method, params) in enumerate(requests)
+        ]
+        answers: list[Json] = self.post(orjson.dumps(batch)).json
+        return answers
 
 
 def initialize(revision: str = "2025-11-25", *, request_id: Json = 0) -> JsonObject:
@@ -190,11 +187,6 @@ def mirrored_value(text: str) -> bytes:
     if text.isascii() and text.isprintable() and text == text.strip() and text and not text.startswith("=?"):
         return text.encode()
     return b"=?base64?%b?=" % base64.b64encode(text.encode(errors="surrogatepass"))
-
-
-def _text(field: tuple[str | bytes, str | bytes]) -> tuple[str, str]:
-    name, value = (each if isinstance(each, str) else each.decode("latin-1") for each in field)
-    return name, value
 
 
 def _bytes(text: str | bytes) -> bytes:

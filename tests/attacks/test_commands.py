@@ -31,7 +31,7 @@ PLAN = Plan(
       brief:
         description: Run code that does not end, and not for long.
         input: {{code: string}}
-        shell: {{<<: *run, timeout: 400ms}}
+        shell: {{<<: *run, timeout: 200ms}}
       limited:
         description: Run code that may use little.
         input: {{code: string}}
@@ -52,11 +52,11 @@ PLAN = Plan(
       fed_briefly:
         description: Run code that is fed, and does not end.
         input: {{code: string, text: string}}
-        shell: {{<<: *fed, timeout: 400ms}}
+        shell: {{<<: *fed, timeout: 200ms}}
       watched:
         description: Run code whose lines are progress, and which does not end.
         input: {{code: string}}
-        shell: {{<<: *run, timeout: 400ms, progress: stdout}}
+        shell: {{<<: *run, timeout: 200ms, progress: stdout}}
     """
 )
 
@@ -152,7 +152,7 @@ def test_commands_without_end_are_ended(target: Target) -> None:
     with ThreadPoolExecutor(len(ENDLESS)) as callers:
         texts = callers.map(lambda code: target.client.refusal("brief", {"code": code}), ENDLESS)
         for code, text in zip(ENDLESS, texts, strict=True):
-            assert "timed out after 0.4 s" in text, (code, text)
+            assert "timed out after 0.2 s" in text, (code, text)
     assert target.rss() - before < 128 * MIB
     assert target.client.says("run", {"code": "echo still here"}) == "still here\n"
 
@@ -199,7 +199,7 @@ def test_a_caller_that_goes_away_takes_its_command_along(target: Target) -> None
         body = orjson.dumps(request("tools/call", {"name": "run", "arguments": {"code": code}}))
         fields = ["Content-Type: application/json", f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/call"]
         fields += ["Mcp-Name: run", f"Host: 127.0.0.1:{target.client.port}", f"Content-Length: {len(body)}"]
-        for pause in (0.0, 0.2):
+        for pause in (0.0, 0.1):
             with target.client.connection() as connection:
                 connection.sendall("\r\n".join(["POST /mcp HTTP/1.1", *fields, "", ""]).encode() + body)
                 select.select([connection], [], [], pause)

@@ -14,7 +14,7 @@ from gateway.errors import ConfigError
 from gateway.executors.shared_services import Services
 from tests.effort import cost
 
-SMALL = 40
+SMALL = 20
 FACTOR = 4
 
 
@@ -88,4 +88,4 @@ def test_loading_takes_work_in_proportion_to_the_file(
 
     loading(1)()  # what is done once in a process is done now
     small, large = cost(loading(SMALL)), cost(loading(SMALL * FACTOR))
-    assert large < small * FACTOR * 1.2
+    assert large < small * FACTOR * 1.05

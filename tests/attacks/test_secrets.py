@@ -63,7 +63,7 @@ def structured() -> dict[str, object]:
 async def talks(context: Context) -> str:
     """Progress and log."""
     await context.progress(1, message=SECRET)
-    await context.log("error", {SECRET: SECRET}, logger=SECRET)
+    context.log("error", {SECRET: (SECRET, {SECRET})}, logger=SECRET)
     return "talked"
 
 async def asks(context: Context) -> str:

@@ -104,7 +104,7 @@ def candidates(value): return [TORN]
 
 async def talks(context: Context):
     await context.progress(1, None, TORN)
-    await context.log("error", {{TORN: (TORN, [TORN])}}, logger=TORN)
+    context.log("error", {{TORN: (TORN, [TORN], {{TORN}})}}, logger=TORN)
 
 async def asks(context: Context):
     await context.elicit("a", TORN, {{"type": "object", "properties": {{"a": {{"type": "string", "title": TORN}}}}}})

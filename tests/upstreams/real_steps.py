@@ -144,7 +144,7 @@ async def ask_itself(server: Running, data: Path) -> Own:
             case _:
                 wire = HttpWire(server.url, http, client)
         client.wire = wire
-        everything: JsonObject = {"elicitation": {}, "sampling": {}, "roots": {}}
+        everything: JsonObject = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
         client.initialized = (await client.ask("initialize", initialize_params(LATEST_LEGACY, everything))).result
         await client.notify("notifications/initialized")
         offered = client.initialized["capabilities"]

@@ -86,7 +86,7 @@ def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json
     found = document.get("inputs", []) if isinstance(document, dict) else []
     if not isinstance(found, list):
         raise NotEditableError("its `inputs` are no list")
-    ids = {question["id"] for question in questions}
+    ids = [question["id"] for question in questions]
     return [*(each for each in found if not (isinstance(each, dict) and each.get("id") in ids)), *questions]
 
 

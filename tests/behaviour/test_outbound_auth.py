@@ -254,6 +254,7 @@ async def test_a_refusal_is_told_without_secrets(tmp_path: Path, server: TokenSe
         (web.json_response({"access_token": "a\r\nX-Evil: 1"}), "without an access token that can be used"),
         (web.json_response({"access_token": "x" * 20_000}), "without an access token that can be used"),
         (web.json_response({"access_token": "abc", "token_type": "DPoP"}), "only bearer tokens can"),
+        (web.json_response({"access_token": "abc", "issued_token_type": []}), "only bearer tokens can"),
         (
             web.json_response(
                 {"access_token": "abc", "issued_token_type": "urn:ietf:params:oauth:token-type:id_token"}
@@ -264,7 +265,7 @@ async def test_a_refusal_is_told_without_secrets(tmp_path: Path, server: TokenSe
         (web.Response(text="x" * 600_000, status=500), "over 0 MiB"),
         (web.Response(status=302, headers={"Location": "http://127.0.0.1:9/"}), "answered 302"),
     ],
-    ids=["space", "line-break", "long", "dpop", "id-token", "html", "large", "redirect"],
+    ids=["space", "line-break", "long", "dpop", "no-text", "id-token", "html", "large", "redirect"],
 )
 async def test_what_is_no_token_is_not_sent(
     tmp_path: Path, server: TokenServer, service: Service, answer: web.Response, said: str

@@ -156,7 +156,7 @@ def _read(response: Response, *, host: str) -> AccessToken:
     if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH or not _SENDABLE.fullmatch(token):
         raise ExecutionError(f"{host} answered 200 without an access token that can be used")
     is_bearer = isinstance(kind, str) and kind.lower() == "bearer"
-    if not is_bearer or answer.get("issued_token_type", _ACCESS_TOKEN) not in {_ACCESS_TOKEN, _JWT}:
+    if not is_bearer or answer.get("issued_token_type", _ACCESS_TOKEN) not in (_ACCESS_TOKEN, _JWT):
         raise ExecutionError(f"{host} answered with a token of a kind that cannot be used: only bearer tokens can")
     return AccessToken(value=token, seconds=_seconds_to_keep(answer.get("expires_in")))
 

@@ -246,6 +246,7 @@ CODE: dict[str, list[ArgvItem]] = {
     "the rest of one": ["psql", "--com{{ a }}", "db"],
     "a short form before an operand": ["awk", "--field", ",", "/{{ a }}/", "file"],
     "a wrapper's short form": ["sudo", "--us", "root", "timeout", "--sig=KILL", "--kill", "1", "5", "awk", "{{ a }}"],
+    "a wrapper's option that the caller writes": ["nice", "--{{ a }}", "sed", "-n", "s/{{ b }}//"],
     "a container in the background": ["docker", "exec", "--detach", "app", "awk", "{{ a }}"],
     "powershell": ["pwsh", "-NoProfile", "-Comm", "{{ a }}"],
     "powershell's base64": ["powershell", "-EncodedCommand", "{{ a }}"],

@@ -157,7 +157,8 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 def _takes_next(option: str, starter: CommandWrapper) -> bool:
     """Whether the value of an option is the next word."""
     if option.startswith("--"):
-        return bool(_meant(option, starter.long_valued, whole=starter.whole))
+        # Why not with a value in it: were the next word its own, a program that stands there would not be found.
+        return EXPRESSION not in option and bool(_meant(option, starter.long_valued, whole=starter.whole))
     # In `-abc` the first letter with a value takes the rest of the word; the next word, if it is the last.
     at = next((at for at, letter in enumerate(option) if at and letter in starter.valued), None)
     return at == len(option) - 1

@@ -150,6 +150,8 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
         LEAN_IMPORTS,
         *(command.module for command in COMMANDS.values()),
     },
+    "cli/client/open_client.py": {"gateway.cli.client.remote"},
+    "cli/commands/validate/command.py": {"gateway.cli.commands.validate.query_check"},
     "cli/commands/serve.py": {"gateway.app.workers.supervisor"},
     "cli/commands/dev/command.py": {"gateway.cli.commands.dev.live_view"},
     "executors/http/clients.py": {"gateway.executors.http.client_sessions"},

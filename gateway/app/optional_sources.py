@@ -151,3 +151,13 @@ def openapi_documents(*, services: Services, documents: DocumentStore | None) ->
         return made
 
     return OptionalSource("openapi", make)
+
+
+def local_documents() -> "OptionalSource[OpenApiSource]":
+    """The OpenAPI documents of the file, if it has any; nobody is asked for those with URLs, which offer nothing."""
+
+    def make(**_: bool) -> "OpenApiSource":
+        made: OpenApiSource = import_lean(_OPENAPI).OpenApiSource()
+        return made
+
+    return OptionalSource("openapi", make)

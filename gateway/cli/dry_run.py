@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
+from gateway.app.optional_sources import OptionalSource, Upstreams, local_documents, openapi_documents
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import Check, compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
@@ -25,8 +27,6 @@ from gateway.executors.processes.processes import Processes
 from gateway.executors.shared_services import Services, running_services
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
-from gateway.openapi.remote_documents import RemoteDocuments
-from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.listener_identity import with_identity
@@ -34,7 +34,9 @@ from gateway.reload.pipeline import CHECKS
 from gateway.state.keys import random_keys
 from gateway.telemetry.logs import Logs, Mask
 from gateway.transports.memory import MemoryClient
-from gateway.upstreams.source import UpstreamSource
+
+if TYPE_CHECKING:
+    from gateway.openapi.source import OpenApiSource
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +56,15 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
     """Upstreams, and documents with URLs, that were asked once for what they offer."""
 
-    upstreams: UpstreamSource
-    documents: RemoteDocuments
+    upstreams: Upstreams
+    documents: "OptionalSource[OpenApiSource]"
     loaded: LoadedConfig
     """The file as it was before they were asked."""
     logs: Logs
 
     @property
     def all(self) -> tuple[DefinitionSource, ...]:
-        return self.upstreams, OpenApiSource(self.documents)
+        return self.upstreams, self.documents
 
     @property
     def unreachable(self) -> Problems:
@@ -130,7 +132,7 @@ async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
     """
     plugins = Plugins()
     async with asked_sources(settings) as sources:
-        with _loaded(settings, sources, unasked=(OpenApiSource(),)) as loaded:
+        with _loaded(settings, sources, unasked=(local_documents(),)) as loaded:
             async with _started(loaded, plugins) as dry:
                 yield dry
 
@@ -166,8 +168,8 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
         return
     with _logs(settings, loaded.redactor.text) as logs:
         async with running_services() as services:
-            upstreams = UpstreamSource(services=services, documents=None)
-            documents = RemoteDocuments(services=services, documents=None)
+            upstreams = _upstreams(services)
+            documents = openapi_documents(services=services, documents=None)
             try:
                 await upstreams.follow(document, lambda: None)
                 await documents.follow(document, lambda: None)
@@ -195,7 +197,11 @@ def _logs(settings: Settings, mask: Mask) -> Logs:
 
 
 def _unasked(services: Services) -> tuple[DefinitionSource, ...]:
-    return UpstreamSource(services=services, documents=None), OpenApiSource()
+    return _upstreams(services), local_documents()
+
+
+def _upstreams(services: Services) -> Upstreams:
+    return Upstreams(services=services, documents=None, waits_for_first_lists=False, mailbox=None)
 
 
 def _compiled(  # noqa: PLR0913 - what a file is compiled with

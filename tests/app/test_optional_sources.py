@@ -67,6 +67,27 @@ def test_a_room_is_imported_once_the_file_uses_it(tmp_path: Path) -> None:
     assert tools == ["hello", "shop_goods"]
 
 
+COMMANDS: Final = """
+import sys
+from gateway.cli import main
+
+for words in (["validate", sys.argv[1]], ["call", sys.argv[1], "hello"]):
+    assert main(words) == 0
+print(*(name for name in ("aiohttp", "gateway.upstreams", "gateway.openapi", "sqlalchemy") if name in sys.modules))
+"""
+
+
+def test_commands_import_what_the_file_uses_and_no_client_without_a_url(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(PLAIN)
+    run = subprocess.run(
+        [sys.executable, "-c", COMMANDS, path], capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert not run.returncode, run.stderr
+    assert run.stdout.splitlines() == ["Hello", ""]
+
+
 STDIO: Final = """
 import asyncio, sys
 from pathlib import Path

@@ -22,9 +22,6 @@ from gateway.cli.client.file_arguments import data_uri
 from gateway.cli.commands.test.comparison import Mismatch, mismatch
 from gateway.cli.commands.test.stub_server import StubServer, diverted_to
 from gateway.cli.dry_run import DryRun, offline_gateway
-from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import is_file
-from gateway.config.loader import LoadedConfig
 from gateway.config.models.tool_tests import ToolTest
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, Problem, RpcError
@@ -74,17 +71,6 @@ async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIt
                 continue
             for index, test in enumerate(config.tests):
                 yield await _Attempt(dry, name, index, test).verdict()
-
-
-def check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
-    """Warn of tests whose stub answer is a file that does not exist. A `Check` of the compiler."""
-    for name, tool in loaded.document.tools.items():
-        for index, test in enumerate(tool.tests):
-            if test.http is None or test.http.file is None:
-                continue
-            place = problems.at("tools", name, "tests", index, "http", "file")
-            if not is_file(place.directory / test.http.file):
-                place.warning(f"there is no file `{test.http.file}`")
 
 
 def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.in_flight import InFlight
 from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, Request, RequestId, size_of
+from gateway.wire.jsonrpc import Batch, Notification, Request, RequestId, size_of
 
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
 """How long cancelled calls may take to end."""
@@ -89,6 +89,8 @@ class DuplexSession:
         if isinstance(message, _ANSWERED) and not (opens or is_immediate):
             self._run(self._answer(message, exchange), messages=size_of(message))
             return
+        if self._requests and isinstance(message, Notification) and message.method == "notifications/cancelled":
+            await asyncio.sleep(0)  # what it cancels may have come in the same read, and its task has not begun
         reply = await self._dispatcher.answer(message, exchange, self._session, in_flight=self._modern)
         if opens and reply.session is not None:
             self._session = reply.session

@@ -111,7 +111,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             wanted = await context.once(f"{self.upstream}.round{number}", round_)
             if brought:
                 return brought[0]
-            questions = wanted.get("inputRequests") or {}
+            questions = _questions(wanted.get("inputRequests") or {}, self.upstream)
             more = {}
             if questions:
                 # The request state keeps the answers of all rounds, and a server may use its keys again.
@@ -210,6 +210,12 @@ def origin_of(catalog: Catalog, uri: str) -> tuple[str, str] | None:
     if not isinstance(executor, ResourceRelay):
         return None
     return executor.relay.upstream, executor.relay.uris.theirs(uri)
+
+
+def _questions(value: Json, upstream: str) -> Mapping[str, JsonObject]:
+    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
+        raise UpstreamError(f"{upstream} asks, but its `inputRequests` are no questions by name")
+    return value
 
 
 def _forwarded_meta(result: JsonObject) -> JsonObject:

@@ -217,6 +217,22 @@ class TestCancellation:
         await until(wire.course.cancelled)
         assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
 
+    @pytest.mark.parametrize("is_modern", [True, False])
+    async def test_a_request_is_cancelled_by_the_line_right_behind_it(self, wire: Wire, *, is_modern: bool) -> None:
+        if not is_modern:
+            await wire.ask(initialize_request())
+        waiting = (
+            modern_request("tools/call", {"name": "wait"}, request_id="w")
+            if is_modern
+            else call("wait", request_id="w")
+        )
+        wire.send(b"".join(orjson.dumps(message) + b"\n" for message in (waiting, cancel("w"))))
+        assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
+
+        wire.course.release.set()
+        wire.hang_up()
+        assert await wire.rest() == []
+
     async def test_an_id_that_is_being_served_cannot_be_used_again(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}, request_id=1))
         await until(wire.course.started)

@@ -172,6 +172,15 @@ async def test_a_malformed_answer_is_refused_and_the_question_stays_open(tmp_pat
         assert "Ada" in str(await answered({"action": "accept", "content": {"name": "Ada"}}))
 
 
+async def test_questions_that_are_none_are_the_calls_error(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("confused"))) as running:
+        await until_listed(running, "odd_work")
+
+        result = await call(running.memory_client(), "odd_work", **asked_by("form"))
+        assert result["isError"]
+        assert "`inputRequests` are no questions" in result["content"][0]["text"]
+
+
 async def test_a_refused_subscription_says_nothing_of_the_server(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("refusing"))) as running:
         await until_listed(running, "odd_work")

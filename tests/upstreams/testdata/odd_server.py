@@ -20,6 +20,10 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "ask_url": {"message": "Go", "mode": "url", "url": "https://example.com/", "elicitationId": "e"},
 }
 REFUSED = {"fail": "tools/call", "halved": "resources/list", "refusing": "resources/subscribe"}
+CONFUSED: dict[str, dict[str, Any]] = {
+    "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
+    "tools/call": {"resultType": "input_required", "inputRequests": [5]},
+}
 MISTYPED: dict[str, Any] = {
     "title": None,
     "description": 5,
@@ -131,14 +135,15 @@ def serve() -> None:
         if message["method"] == "server/discover" and MODE == "mute":
             for _ in sys.stdin:  # it says nothing any more, whatever it is asked
                 pass
-        if message["method"] == "server/discover":
+        if message["method"] == "server/discover" and MODE != "confused":
             say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
             continue
         if message["method"] == REFUSED.get(MODE):
             code = int(sys.argv[2]) if MODE == "fail" else -32603
             say({"id": message["id"], "error": {"code": code, "message": "the disk is full"}})
             continue
-        say({"id": message["id"], "result": answer(message["method"], message.get("params", {}))})
+        said = CONFUSED.get(message["method"]) if MODE == "confused" else None
+        say({"id": message["id"], "result": said or answer(message["method"], message.get("params", {}))})
 
 
 match MODE:

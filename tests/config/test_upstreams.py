@@ -47,8 +47,7 @@ def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None
         "gemini": {"httpUrl": "https://y"},
         "windsurf": {"serverUrl": "https://z"},
     }
-    # What `json.dumps` escapes as two surrogates is one character (RFC 8259 §7); what only looks so stays.
-    more = {"code": {"command": "${PROGRAM:-npx}", "args": ["😀𝒳", "\\ud83d\\ude00"], "prefix": ""}}
+    more = {"code": {"command": "${PROGRAM:-npx}", "prefix": ""}}
 
     config = loaded(
         tmp_path,
@@ -62,10 +61,20 @@ def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None
     assert (upstreams["gemini"].url, upstreams["windsurf"].url) == ("https://y", "https://z")
     assert upstreams["web"].headers == {"Authorization": "Bearer s3cret-token-of-mine"}
     assert config.redactor.text("s3cret-token-of-mine") != "s3cret-token-of-mine"
-    assert (upstreams["code"].argv, upstreams["code"].prefix) == (("npx", "😀𝒳", "\\ud83d\\ude00"), "")
+    assert (upstreams["code"].argv, upstreams["code"].prefix) == (("npx",), "")
     assert [str(each).partition(": ")[2] for each in config.warnings] == [
         "upstreams.web.timeout: `timeout` is the client's own, and is not used here"
     ]
+
+
+@pytest.mark.parametrize("has_escapes", [True, False])
+def test_every_character_of_json_is_read_in_a_clients_file(tmp_path: Path, has_escapes: bool) -> None:  # noqa: FBT001
+    # RFC 8259 §7: `json.dumps` escapes the first ones as two surrogates; what only looks so stays.
+    text = "😀𝒳 \\ud83d\\ude00 \x7f\x85\u2028\u2029\ufeff\uffff"
+    servers = {"mcpServers": {"a": {"command": "x", "args": [text]}}}
+    config = loaded(tmp_path, "mcp_json: [a.json]", a=json.dumps(servers, ensure_ascii=has_escapes))
+    assert not config.problems
+    assert config.document.upstreams["a"].argv == ("x", text)
 
 
 @pytest.mark.parametrize("half", ["\\ud83d", "\\ude00\\ud83d", "\\ud83d\\\\ude00"])

@@ -1,7 +1,7 @@
 """Reads the servers of a JSON file as MCP clients have it (`.mcp.json`, `claude_desktop_config.json`, `mcp.json`).
 
-JSON is read as YAML, which it is but for tabs and for characters that are two escapes: so each server has its place,
-and errors in it are located.
+JSON is read as YAML, which it is but for tabs and a few characters: so each server has its place, and errors in it are
+located.
 """
 
 import re
@@ -24,8 +24,11 @@ _URLS: Final = ("httpUrl", "serverUrl")
 # YAML 1.2 §6.1 has no tabs in indentation. As many spaces keep the columns of errors.
 _TABS: Final = re.compile(r"(?m)^[ \t]*\t[ \t]*")
 # RFC 8259 §7: a character beyond the BMP is escaped as two surrogates. Any other escape is matched, too, so that the
-# second half of `\\` begins none.
-_ESCAPE: Final = re.compile(r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|.)", re.IGNORECASE | re.DOTALL)
+# second half of `\\` begins none. Other characters of a JSON string that YAML 1.2 §5 takes for line breaks, or refuses.
+_UNLIKE_YAML: Final = re.compile(
+    r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|.)|[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 class McpServersFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +41,7 @@ class McpServersFile(msgspec.Struct, frozen=True, kw_only=True):
 def read_mcp_servers_file(source: SourceFile) -> McpServersFile:
     """Read the mappings under `mcpServers` and `servers`. Keys that mean something to a client alone are left out."""
     source = SourceFile(source.path, source.text, is_of_client=True)
-    text = _ESCAPE.sub(_joined, _TABS.sub(lambda match: " " * len(match[0]), source.text))
+    text = _UNLIKE_YAML.sub(_in_yaml, _TABS.sub(lambda match: " " * len(match[0]), source.text))
     composed = compose(source, text)
     if composed.root is None and composed.diagnostics:
         return McpServersFile(servers={}, diagnostics=_placed(composed.diagnostics))
@@ -67,11 +70,13 @@ def read_mcp_servers_file(source: SourceFile) -> McpServersFile:
     return McpServersFile(servers=servers, diagnostics=tuple(diagnostics))
 
 
-def _joined(escape: re.Match[str]) -> str:
-    """Two surrogates as YAML 1.2 §5.7 escapes their character; any other escape as it is."""
-    if escape[1] is None:
-        return escape[0]
-    return f"\\U{0x10000 + ((int(escape[1], 16) - 0xD800) << 10) + (int(escape[2], 16) - 0xDC00):08x}"
+def _in_yaml(found: re.Match[str]) -> str:
+    """A character as YAML 1.2 §5.7 escapes it; an escape that it reads alike stays."""
+    if len(found[0]) == 1:
+        return f"\\u{ord(found[0]):04x}"
+    if found[1] is None:
+        return found[0]
+    return f"\\U{0x10000 + ((int(found[1], 16) - 0xD800) << 10) + (int(found[2], 16) - 0xDC00):08x}"
 
 
 def _sections(root: Node | None) -> Iterator[tuple[str, Node]]:

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 from urllib.parse import parse_qs, unquote
 
 from pydantic import BeforeValidator, SecretStr, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gateway.config.cpu_quota import usable_processors
 from gateway.config.models.address import Address
@@ -121,6 +121,18 @@ class Settings(BaseSettings):
     """Signs cursors, request states and session ids: one key a line, newest first; None: the state directory's."""
     secret_key_file: Path | None = None
     """A file of such lines, which is read again when it changes."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings hands over all five
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return what is read: a `.env` file never is, and to look for every field in none took as long as the rest."""
+        return init_settings, env_settings
 
     @property
     def serves_http(self) -> bool:

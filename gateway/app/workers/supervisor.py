@@ -7,8 +7,8 @@ which serves before its predecessor drains. systemd hears of all from here alone
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,15 +17,15 @@ import structlog
 from gateway.app.systemd_notify import ServiceManager
 from gateway.app.workers.listening_sockets import bound_sockets
 from gateway.app.workers.private_directory import private_directory
+from gateway.app.workers.shared_keys import shared_keys
 from gateway.app.workers.siblings import RELOAD_SECONDS, Siblings
 from gateway.app.workers.worker_process import WorkerProcess
 from gateway.config.loader import load
 from gateway.config.secrets.redactor import Redactor
-from gateway.config.settings import Settings, own_secrets, variable_of
+from gateway.config.settings import Settings, own_secrets
 from gateway.held_signals import came_early
 from gateway.json_types import Json
-from gateway.state.keys import SigningKeys, own_keys, warn_of_unshared
-from gateway.state.state import StateDirectory, directory_of
+from gateway.state.keys import SigningKeys
 from gateway.telemetry.logs import Logs
 from gateway.transports.listener.socket_activation import Inherited
 
@@ -51,8 +51,7 @@ class Supervisor:
         self._manager: Final = ServiceManager(os.environ)
         self._sockets: Inherited = activated
         self._directory: Path
-        self._keys: SigningKeys | None = None
-        """Those of all workers; None where the settings have them, and each reads them by itself."""
+        self._keys: SigningKeys | None
         self._stopping: Final = asyncio.Event()
         self._replacement_wanted: Final = asyncio.Event()
         self._exit_code = 0
@@ -75,23 +74,9 @@ class Supervisor:
             self._handle_signals()
             if not self._activated:
                 self._sockets = await bound_sockets(settings, load(settings.config).document.listen)
-            with private_directory() as self._directory, self._shared_keys():
+            with private_directory() as self._directory, shared_keys(settings) as self._keys:
                 async with self._ended():
                     return await self._serve()
-
-    @contextmanager
-    def _shared_keys(self) -> Iterator[None]:
-        """Have the keys of the state directory for all workers, whose own directories are below, for the context."""
-        settings = self._settings
-        if settings.signing_keys():
-            yield
-            return
-        with StateDirectory(directory_of(settings.state_dir, config=settings.config, environ=os.environ)) as directory:
-            if directory.problem:
-                log.warning("signing keys not written; they are kept in memory", reason=directory.problem)
-            self._keys = own_keys(directory.path)
-            warn_of_unshared(variable=variable_of("secret_key"))
-            yield
 
     async def _serve(self) -> int:
         # One alone at first: a file that cannot be served is reported once, and not by each worker.

@@ -262,7 +262,7 @@ async def test_a_refusal_is_told_without_secrets(tmp_path: Path, server: TokenSe
             "only bearer tokens can",
         ),
         (web.Response(text="<html>", status=200), "answered 200"),
-        (web.Response(text="x" * 600_000, status=500), "over 0 MiB"),
+        (web.Response(text="x" * 600_000, status=500), "over 512KiB"),
         (web.Response(status=302, headers={"Location": "http://127.0.0.1:9/"}), "answered 302"),
     ],
     ids=["space", "line-break", "long", "dpop", "no-text", "id-token", "html", "large", "redirect"],

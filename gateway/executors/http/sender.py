@@ -28,6 +28,7 @@ from gateway.executors.http.request import Request
 from gateway.executors.http.streamed_body import StreamedBody, streamed
 from gateway.executors.http.tls import ClientIdentity
 from gateway.json_types import Json
+from gateway.language.files.decoding import size_in_words
 
 MAX_RESPONSE_BYTES: Final = 8 * 2**20
 
@@ -134,7 +135,9 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         try:
             body = await answer.read(max_bytes=self.max_bytes)
         except BodyTooLargeError:
-            raise ExecutionError(f"The answer of {host} is over {self.max_bytes // 2**20} MiB; ask for less") from None
+            raise ExecutionError(
+                f"The answer of {host} is over {size_in_words(self.max_bytes)}; ask for less"
+            ) from None
         return Response(status=answer.status, reason=valid_text(answer.reason), headers=answer.headers, body=body)
 
 

@@ -6,6 +6,7 @@ Why: a client that checks what it is given refuses a whole list for one wrong me
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gateway.executors.invocation import sole_text
 from gateway.json_types import Json, JsonObject
 
 _Types = Mapping[str, type | tuple[type, ...]]
@@ -48,7 +49,10 @@ def well_typed(entry: JsonObject) -> dict[str, Json]:
 
 def well_typed_blocks(value: Json, *, sender: str) -> list[JsonObject]:
     """Return content blocks; in the place of one that is none stands a word on that."""
-    return [_block(each, sender) for each in mappings(value)]
+    blocks = mappings(value)
+    if sole_text(blocks) is not None:
+        return blocks  # as most results are, and there is nothing in it to leave out
+    return [_block(each, sender) for each in blocks]
 
 
 def well_typed_contents(value: Json) -> list[JsonObject]:

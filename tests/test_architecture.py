@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from gateway.cli.commands.table import COMMANDS, ERROR_REPORT, EVENT_LOOP, LEAN_IMPORTS
+from gateway.cli.command_table import COMMANDS, ERROR_REPORT, EVENT_LOOP, LEAN_IMPORTS
 
 GATEWAY: Final = Path(__file__).parents[1] / "gateway"
 
@@ -144,7 +144,7 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "app/monitoring/metrics.py": {"gateway.app.monitoring.metric_sources"},
     "catalog/compile/backends.py": {"gateway.catalog.compile.sql", "gateway.executors.http.executor"},
     "catalog/compile/compiler.py": {"gateway.executors.outbound_auth.compiler"},
-    "cli/commands/table.py": {
+    "cli/command_table.py": {
         EVENT_LOOP,
         ERROR_REPORT,
         LEAN_IMPORTS,

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from io import TextIOWrapper
 
 from gateway import __version__
-from gateway.cli.commands.table import COMMANDS, load, load_report
+from gateway.cli.command_table import COMMANDS, load, load_report
 from gateway.cli.console import Console
 from gateway.cli.parser import EXIT_CODES, Parser
 

@@ -30,7 +30,7 @@ from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
 from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
 from gateway.upstreams.relayed_definitions import RelayedPrompt, RelayedResource, RelayedTool
 from gateway.upstreams.server_lists import ServerLists
-from gateway.upstreams.well_typed import well_typed
+from gateway.upstreams.type_checks import well_typed
 from gateway.wire.revisions import Era
 
 # MCP allows 128 (2025-11-25 server/tools, "Tool Names"); the interfaces of several models take no more than these.

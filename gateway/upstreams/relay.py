@@ -22,8 +22,8 @@ from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.invocation_caller import InvocationCaller
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
+from gateway.upstreams.type_checks import well_typed_blocks, well_typed_contents, well_typed_messages
 from gateway.upstreams.uris import PrefixedUris
-from gateway.upstreams.well_typed import well_typed_blocks, well_typed_contents, well_typed_messages
 from gateway.wire import meta
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era

@@ -25,7 +25,7 @@ DOCUMENT: Final = {
 PROGRAM: Final = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
-from gateway.cli.commands.table import COMMANDS, load
+from gateway.cli.command_table import COMMANDS, load
 
 def imported():
     names = ("gateway.upstreams", "gateway.openapi", "gateway.app.workers.supervisor", "rich", "referencing")
@@ -91,7 +91,7 @@ def test_commands_import_what_the_file_uses_and_no_client_without_a_url(tmp_path
 STDIO: Final = """
 import asyncio, sys
 from pathlib import Path
-from gateway.cli.commands.table import COMMANDS, load
+from gateway.cli.command_table import COMMANDS, load
 
 load(COMMANDS["serve"])
 from gateway.app.gateway import Gateway
@@ -133,7 +133,7 @@ def test_stdio_starts_without_the_libraries_of_http_but_those_of_its_tools(
 
 CLIENT: Final = """
 import asyncio, ssl, sys
-from gateway.cli.commands.table import COMMANDS, load
+from gateway.cli.command_table import COMMANDS, load
 
 _, run = load(COMMANDS["serve"])
 from gateway.lean_imports import import_lean

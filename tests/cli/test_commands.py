@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.commands.table import COMMANDS
+from gateway.cli.command_table import COMMANDS
 from tests.cli.typed import CONFIG, Finished, Run, started
 from tests.fork_server import FORKED
 

@@ -151,6 +151,7 @@ async def test_no_front_matter_fills_or_ends_the_daemon(tmp_path: Path, bomb: st
     assert sum(len(each.message) for each in raised.value.errors) < 2000
 
 
+@pytest.mark.build
 async def test_a_skill_of_ten_thousand_files_is_refused_without_reading_them(tmp_path: Path) -> None:
     directory = skill(tmp_path)
     (directory / "many").mkdir()

@@ -450,6 +450,7 @@ def test_nothing_that_a_caller_sends_forges_a_line_of_the_log(target: Target) ->
     assert all(line.rstrip("\n").isprintable() for line in target.log)
 
 
+@pytest.mark.build
 def test_streams_that_are_opened_and_cut_leave_nothing(target: Target) -> None:
     def one(number: int) -> None:
         client = Client(port=target.client.port)

@@ -25,6 +25,7 @@ COUNTED: Final = (
 )
 
 
+@pytest.mark.build
 async def test_a_thousand_calls_over_http_leave_nothing(config: Path) -> None:
     async with serving(config) as daemon:
         url = await daemon.url()
@@ -36,6 +37,7 @@ async def test_a_thousand_calls_over_http_leave_nothing(config: Path) -> None:
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.build
 async def test_a_thousand_calls_over_stdio_leave_nothing(config: Path) -> None:
     async with serving(config, "--stdio", "--http", "127.0.0.1:0") as daemon:
         url = await daemon.url()

@@ -11,6 +11,7 @@ import socket
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from gateway.json_types import Json
 from tests.e2e.daemon import MODERN, request, serving
@@ -26,6 +27,7 @@ tools:
 CLIENTS, LEGACY = 40, 10
 
 
+@pytest.mark.build
 async def test_no_call_fails_and_no_client_begins_anew(tmp_path: Path) -> None:
     rate, seconds = map(int, os.environ.get("MCP_GATEWAY_TEST_LOAD", "100x6").split("x"))
     config = tmp_path / "config.yaml"

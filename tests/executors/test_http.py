@@ -631,6 +631,7 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counts, nothing else
 
 
+@pytest.mark.build
 async def test_a_thousand_calls_leave_nothing_behind(server: Server) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path == "/hang":

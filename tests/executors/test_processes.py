@@ -558,6 +558,7 @@ def test_grandchildren_that_ended_by_themselves_are_reaped(run: Run[None], inher
     run(work())
 
 
+@pytest.mark.build
 def test_many_calls_leave_nothing_behind(run: Run[None], mark: str) -> None:
     scripts = [
         "true",
@@ -857,6 +858,7 @@ def test_it_works_as_the_first_process_of_a_container(*, with_cgroups: bool) -> 
     assert (finished.stdout, finished.returncode) == (b"4\n0\n0\n0\n0\n", 0), finished.stderr
 
 
+@pytest.mark.build
 def test_starting_a_child_does_not_copy_the_daemon(run: Run[float]) -> None:
     """A fork copies page tables, which takes tens of milliseconds where the parent is large; a vfork does not."""
 

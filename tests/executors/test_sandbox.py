@@ -363,6 +363,7 @@ async def test_two_hundred_broken_sandboxes_are_tried_once(tool: Tool, bwrap: Ca
     assert len((folder / "programs" / "log").read_text().splitlines()) < 20
 
 
+@pytest.mark.build
 async def test_many_calls_leave_nothing_behind(tool: Tool, services: Services) -> None:
     executor = tool.compiled(boxed("sleep 0.0$INPUT_N & echo $INPUT_N"))
     permit, before = RecordingPermit(), set(child_pids())

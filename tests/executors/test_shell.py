@@ -302,6 +302,7 @@ async def test_a_script_uses_every_input(services: Services) -> None:
     assert scope.used == set(SCHEMAS)
 
 
+@pytest.mark.build
 async def test_many_calls_leave_nothing_behind(tool: Tool, services: Services) -> None:
     executors = [
         tool.compiled(config)

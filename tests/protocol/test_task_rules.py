@@ -191,6 +191,7 @@ async def test_while_nothing_can_be_written_optional_is_an_ordinary_call_and_req
         assert served.gateway.status()["tasks_problem"]
 
 
+@pytest.mark.build
 async def test_a_thousand_waiting_tasks_hold_neither_thread_nor_process_nor_place(
     served: House, peer: ModernPeer
 ) -> None:

@@ -214,6 +214,7 @@ async def test_a_store_that_cannot_be_written_costs_no_plain_call(tmp_path: Path
             assert "right" not in str(replica.status())
 
 
+@pytest.mark.build
 async def test_a_session_used_at_all_replicas_costs_a_kibibyte_and_leaves_nothing_behind(store: RedisServer) -> None:
     count, batch = 200, 50
     async with asyncio.timeout(2 * SECONDS), AsyncExitStack() as stack:

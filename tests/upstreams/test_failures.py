@@ -191,6 +191,7 @@ async def test_a_refused_subscription_says_nothing_of_the_server(tmp_path: Path)
             assert (await said(running.memory_client(), "odd_work")).startswith("did work")
 
 
+@pytest.mark.build
 async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answer(tmp_path: Path) -> None:
     bad, good = ("dead", "hang", "flood", "die"), [f"good{number}" for number in range(16)]
     state, programs = tmp_path / "state", {name: tmp_path / name for name in (*bad, *good)}
@@ -523,6 +524,7 @@ def is_alive(pid: int) -> bool:
     return False
 
 
+@pytest.mark.build
 async def test_a_hundred_reloads_leave_no_child_of_an_upstream_that_changed_or_went(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     path = config(tmp_path, deaf=odd("deaf", pids))

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -44,6 +45,7 @@ class Servers:
                 return {"resultType": "complete", "content": [{"type": "text", "text": text}]}
 
 
+@pytest.mark.build
 async def test_a_hundred_upstreams_are_listed_whole_in_order_and_without_being_asked(tmp_path: Path) -> None:
     servers, app = Servers(), web.Application()
     app.router.add_post("/{number}", servers.answer)

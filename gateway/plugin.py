@@ -314,9 +314,9 @@ class _Facts(Protocol):
 class Context(_Facts, Protocol):
     """The context of one call, for async functions. To be used on the event loop, not from other threads.
 
-    `progress`, `log` and `close_stream` send when they are called, in the order of the calls. Whoever awaits what they
-    return waits until it is sent; that is for much that is said quickly, because of a client that does not keep up no
-    more than 1000 messages are kept, and the next are dropped. Awaited or not, all comes before the call's result.
+    `progress`, `log` and `close_stream` send when they are called, in the order of the calls, and before the call's
+    result. To await what they return is to wait until it is sent. Do so where much is sent quickly: of what a slow
+    client has not taken at most 1000 messages are kept, and further ones are dropped.
 
     Once the call has ended, these three do nothing, and what asks the client raises `ToolError`.
     """

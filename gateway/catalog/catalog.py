@@ -66,7 +66,7 @@ class ListedBySearch(Protocol):
         """The part of the view, with tools that search in place of most of its list."""
 
 
-# `dict` is for `cached_property`, and `weakref` for `reload.freeing`, which lets go of old catalogs bit by bit.
+# `dict` is for `cached_property`, and `weakref` for `reload.deallocation`, which lets go of old catalogs bit by bit.
 class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True):
     """The immutable set of primitives that is served. Mappings keep file order, which is the order in lists."""
 

@@ -88,9 +88,8 @@ class UsedStates:
     def take(self, nonce: str, *, expires: float) -> bool:
         """Use a state; False if it was used before."""
         # Nothing is awaited from the check to the mark: two requests with one state cannot both pass.
-        if (
-            self._claimed.get(nonce) is not None
-        ):  # by this process, though another request of it may have been refused already
+        if self._claimed.get(nonce) is not None:
+            # Claimed by this process, though another request of it may have been refused already.
             self._claimed.discard(nonce)
         elif self._used.get(nonce) is not None:
             return False

@@ -21,7 +21,7 @@ from gateway.language.schemas.coercion import coerced, without_nulls
 from gateway.language.schemas.confinement import Confinement
 from gateway.language.schemas.defaults import NO_DEFAULTS, Defaults, defaults_of
 from gateway.language.schemas.header_parameters import header_parameters
-from gateway.language.schemas.integers import Integers, integers_of
+from gateway.language.schemas.integer_places import IntegerPlaces, integers_of
 from gateway.language.schemas.json_schema import SchemaError, SchemaShape, Validator, compile_schema
 from gateway.language.schemas.rules import SchemaPath, SchemaProblem, subschemas
 from gateway.language.scope import Inputs
@@ -42,7 +42,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     validator: Validator
     defaults: Defaults
     confinements: Mapping[str, Confinement]
-    integers: Integers | None
+    integers: IntegerPlaces | None
     coerce: bool
     validates: bool = True
     files: FilePlaces | None = None
@@ -222,7 +222,7 @@ class _SchemaParts(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Defaults
     unfit_defaults: tuple[SchemaProblem, ...]
     """The defaults that do not fit the schema."""
-    integers: Integers | None
+    integers: IntegerPlaces | None
 
 
 @lru_cache(maxsize=1024)

@@ -20,7 +20,7 @@ from yarl import URL
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError, Limit
+from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.http.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http.clients import ClientProfile, HttpClients
 from gateway.executors.http.exchange import Answer, BodyTooLargeError
@@ -69,14 +69,13 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
             DeadlineExceededError: none came back by `deadline`, on the event loop's clock.
             ExecutionError: the answer is too large, or an address or a redirect is refused.
         """
-        seconds = deadline - asyncio.get_running_loop().time()
-        what = f"The request to {request.url.raw_host}"
+        began = asyncio.get_running_loop().time()
         try:
             # Around all hops, and the reading of the body: a server that sends a byte a second ends here, too.
-            async with Limit(what, at=deadline, seconds=seconds):
+            async with asyncio.timeout_at(deadline):
                 return await self._follow(request)
-        except TimeoutError as error:  # of the look-up of the host, which aiohttp passes on as it is
-            raise DeadlineExceededError(what, seconds) from error
+        except TimeoutError as error:
+            raise DeadlineExceededError(f"The request to {request.url.raw_host}", deadline - began) from error
 
     async def _follow(self, request: Request) -> Response:
         home, is_home = request.url, True

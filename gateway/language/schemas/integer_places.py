@@ -19,14 +19,14 @@ _MAX_PLACES: Final = 1000
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf", "then", "else")
 
 
-class Integers(msgspec.Struct, eq=False):
-    """The places of integers within the values of a schema; a recursive schema has places within themselves."""
+class IntegerPlaces(msgspec.Struct, eq=False):
+    """The places of integers within the values of a schema; those of a recursive schema lie within themselves."""
 
     is_integer: bool = False
-    members: dict[str, "Integers"] = {}
-    others: "Integers | None" = None
+    members: dict[str, "IntegerPlaces"] = {}
+    other_members: "IntegerPlaces | None" = None
     """Of the members that are not named."""
-    items: "Integers | None" = None
+    items: "IntegerPlaces | None" = None
 
     def read(self, value: Json) -> Json:
         """Return a valid value with its integers; the value that was given stays as it is.
@@ -36,8 +36,8 @@ class Integers(msgspec.Struct, eq=False):
         match value:
             case float() if self.is_integer and value.is_integer() and abs(value) <= EXACT_INTEGERS:
                 return int(value)
-            case dict() if self.members or self.others is not None:
-                found = {name: self.members.get(name, self.others) for name in self._names(value)}
+            case dict() if self.members or self.other_members is not None:
+                found = {name: self.members.get(name, self.other_members) for name in self._names(value)}
                 return {**value, **{name: place.read(value[name]) for name, place in found.items() if place}}
             case list() if self.items is not None:
                 return [self.items.read(item) for item in value]
@@ -45,18 +45,18 @@ class Integers(msgspec.Struct, eq=False):
                 return value
 
     def _names(self, value: dict[str, Json]) -> Iterable[str]:
-        return value if self.others is not None else self.members.keys() & value.keys()
+        return value if self.other_members is not None else self.members.keys() & value.keys()
 
     @property
-    def parts(self) -> Iterator["Integers"]:
+    def parts(self) -> Iterator["IntegerPlaces"]:
         yield from self.members.values()
-        yield from (each for each in (self.others, self.items) if each is not None)
+        yield from (each for each in (self.other_members, self.items) if each is not None)
 
 
-_NOWHERE: Final = Integers()
+_NOWHERE: Final = IntegerPlaces()
 
 
-def integers_of(schema: JsonObject) -> Integers | None:
+def integers_of(schema: JsonObject) -> IntegerPlaces | None:
     """Return the places of integers; None if there are none."""
     if b'"integer"' not in orjson.dumps(schema):  # as in most schemas
         return None
@@ -71,10 +71,10 @@ class _Places:
 
     def __init__(self, root: JsonObject) -> None:
         self._root: Final = root
-        self._known: Final[dict[frozenset[int], Integers]] = {}
-        self._unfilled: Final[list[tuple[Integers, list[JsonObject]]]] = []
+        self._known: Final[dict[frozenset[int], IntegerPlaces]] = {}
+        self._unfilled: Final[list[tuple[IntegerPlaces, list[JsonObject]]]] = []
 
-    def at(self, schemas: Iterable[Json]) -> Integers | None:
+    def at(self, schemas: Iterable[Json]) -> IntegerPlaces | None:
         """The place to which these schemas apply; None if none of them says anything."""
         together = self._together(schemas)
         if not together:
@@ -83,7 +83,7 @@ class _Places:
         if key not in self._known:
             if len(self._known) == _MAX_PLACES:
                 return None
-            self._known[key] = Integers(is_integer=any(_says_integer(each) for each in together))
+            self._known[key] = IntegerPlaces(is_integer=any(_says_integer(each) for each in together))
             self._unfilled.append((self._known[key], together))
         return self._known[key]
 
@@ -100,10 +100,10 @@ class _Places:
             place.members = {name: member or _NOWHERE for name, member in found.items()}
             # What is for the members that match a pattern is no matter of these.
             if not any("patternProperties" in each for each in together):
-                place.others = self.at(each.get("additionalProperties") for each in together)
+                place.other_members = self.at(each.get("additionalProperties") for each in together)
             place.items = self.at(item for each in together for item in _items(each))
 
-    def with_integers(self) -> set[Integers]:
+    def with_integers(self) -> set[IntegerPlaces]:
         """The places with integers in them; all others are taken away, so that no time is spent there."""
         kept = {place for place in self._known.values() if place.is_integer}
         while more := {
@@ -111,11 +111,11 @@ class _Places:
         }:
             kept |= more
         for place in kept:
-            place.others = place.others if place.others in kept else None
+            place.other_members = place.other_members if place.other_members in kept else None
             place.members = {
                 name: member if member in kept else _NOWHERE
                 for name, member in place.members.items()
-                if member in kept or place.others  # whose place a member of its own name does not have
+                if member in kept or place.other_members  # whose place a member of its own name does not have
             }
             place.items = place.items if place.items in kept else None
         return kept

@@ -9,11 +9,11 @@ from typing import Final
 
 import aiohttp
 import orjson
-from yarl import URL
 
 from gateway.access.identity.issuer import FetchError, NotFoundError
 from gateway.executors.http.address_guard import AddressGuard
 from gateway.executors.http.clients import ClientProfile, HttpClients
+from gateway.executors.http.url import parse_url
 from gateway.json_types import Json
 
 SECONDS: Final = 10.0
@@ -43,7 +43,7 @@ class JsonFetcher:
 
 async def _get(session: aiohttp.ClientSession, url: str) -> Json:
     # encoded=True: the URL is sent as it is written, and nothing in its path is normalised.
-    async with session.get(URL(url, encoded=True), headers=_ACCEPT, allow_redirects=False) as response:
+    async with session.get(parse_url(url, encoded=True), headers=_ACCEPT, allow_redirects=False) as response:
         # 4xx is an answer: the other well-known place of the metadata is tried (RFC 8414 §3.1). 5xx may pass.
         if 400 <= response.status < 500:
             raise NotFoundError(f"{url}: answered {response.status}")

@@ -4,7 +4,6 @@ import asyncio
 from typing import Final
 
 import msgspec
-from yarl import URL
 
 from gateway.access.identity.credentials import Credential
 from gateway.config.diagnostics.problems import NO_PLACES, Problems
@@ -16,8 +15,9 @@ from gateway.executors.http.address_guard import compile_policy
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.executor import AUTHORIZATION
 from gateway.executors.http.request import Header, Request
-from gateway.executors.http.sender import Sender, origin_of
+from gateway.executors.http.sender import Sender
 from gateway.executors.http.tls import ClientIdentity, compile_tls
+from gateway.executors.http.url import origin_of, parse_url
 from gateway.executors.outbound_auth.compiler import compile_connection
 from gateway.executors.shared_services import Services
 from gateway.openapi.document import MAX_BYTES, DocumentError
@@ -55,14 +55,14 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
         headers = [Header(name="Accept", value=_ACCEPT, is_bound=False)]
         if etag:
             headers.append(Header(name="If-None-Match", value=etag, is_bound=False))
-        if self.home and origin_of(URL(url)) == origin_of(URL(self.home)):
+        if self.home and origin_of(parse_url(url)) == origin_of(parse_url(self.home)):
             # The connection's `Accept` is about its answers, and a document is asked for in other types.
             headers += [each for each in self.headers if each.name.lower() != "accept"]
             if self.authorization is not None:
                 value = await self.authorization.header(_NO_TOKEN, deadline=deadline)
                 headers.append(Header(name=AUTHORIZATION, value=value, is_bound=True))
         # As it is written: yarl would otherwise resolve `%2e%2e`, and another document would be fetched.
-        request = Request(method="GET", url=URL(url, encoded=True), headers=tuple(headers))
+        request = Request(method="GET", url=parse_url(url, encoded=True), headers=tuple(headers))
         response = await self.sender.send(request, deadline=deadline)
         if response.status == 304:
             raise NotModified

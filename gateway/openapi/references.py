@@ -78,7 +78,10 @@ class References:
         Raises:
             DocumentError: it leads nowhere, or must not be followed.
         """
-        uri, fragment = (base, reference[1:]) if reference.startswith("#") else urldefrag(urljoin(base, reference))
+        try:
+            uri, fragment = (base, reference[1:]) if reference.startswith("#") else urldefrag(urljoin(base, reference))
+        except ValueError as error:
+            raise DocumentError(f"`$ref: {reference}` is no URL") from error
         if fragment and not fragment.startswith("/"):
             raise DocumentError(f"`$ref: {reference}` is no JSON Pointer (#/…)")
         try:

@@ -22,7 +22,7 @@ from gateway.config.models.openapi import OpenApi
 from gateway.config.reading.entries import content_key
 from gateway.errors import ExecutionError
 from gateway.executors.deadline import DeadlineExceededError
-from gateway.executors.http.sender import origin_of
+from gateway.executors.http.url import origin_of, parse_url
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
 from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, Source, read
@@ -276,7 +276,7 @@ async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocu
             raise DocumentError(f"with what it refers to, it is larger than {MAX_BYTES // 2**20} MiB")
         documents[each] = data
         etags |= {each: etag} if etag else {}
-        waiting += [other for other in _references(each, data) if origin_of(URL(other)) == origin_of(URL(url))]
+        waiting += _references(each, data)
     read(Source(uri=url, path=Path(URL(url).name or "openapi"), data=documents[url]))  # a broken one replaces none
     return FetchedDocuments(documents=documents, etags=etags, missing=missing)
 
@@ -293,5 +293,13 @@ async def _one(url: str, fetcher: DocumentFetcher, earlier: FetchedDocuments) ->
 
 
 def _references(base: str, data: bytes) -> list[str]:
-    found = {match[1].decode(errors="replace") for match in _REFERENCE.finditer(data)}
-    return sorted(urldefrag(urljoin(base, each))[0] for each in found)
+    """Return the documents of its own origin that a document refers to."""
+    found = set()
+    for match in _REFERENCE.finditer(data):
+        try:
+            url, _ = urldefrag(urljoin(base, match[1].decode(errors="replace")))
+            if origin_of(parse_url(url)) == origin_of(parse_url(base)):
+                found.add(url)
+        except ValueError:  # no URL: reported where the reference is used
+            continue
+    return sorted(found)

@@ -26,11 +26,14 @@ def base_url(operation: Operation, root: Node) -> str:
     """
     server = own_server(operation) or _first(root.at("servers")) or "/"
     # OpenAPI 3.0.3, "Server Object": a relative URL is relative to the place of the document.
-    url = urljoin(root.uri, server) if root.uri.startswith(("http://", "https://")) else server
-    parts = urlsplit(url)
+    no_url = f"its server is `{server}`, which is no URL: name a `connection` with the `base_url`"
+    try:
+        url = urljoin(root.uri, server) if root.uri.startswith(("http://", "https://")) else server
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise DocumentError(no_url) from error
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        error = DocumentError if parts.scheme else RelativeServerError
-        raise error(f"its server is `{server}`, which is no URL: name a `connection` with the `base_url`")
+        raise (DocumentError if parts.scheme else RelativeServerError)(no_url)
     # OpenAPI 3.0.3 "Paths Object": a path is appended to it, not resolved against it.
     return url.partition("#")[0].partition("?")[0].rstrip("/")
 

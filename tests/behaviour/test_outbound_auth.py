@@ -162,9 +162,10 @@ async def test_a_service_says_which_authorization_server_it_trusts_where_the_fil
     service.metadata = {"resource": service.url, "authorization_servers": [server.issuer.issuer]}
     async with product(tmp_path, file_with(service, own(server, issuer=None))) as client:
         assert (await whoami(client))["aud"] == service.url
-        service.metadata = {"resource": "https://other.example.com", "authorization_servers": [server.issuer.issuer]}
-    async with product(tmp_path, file_with(service, own(server, issuer=None))) as client:
-        assert "is the metadata of another service" in await failure(client)
+    for other in ("https://other.example.com", "https://["):
+        service.metadata = {"resource": other, "authorization_servers": [server.issuer.issuer]}
+        async with product(tmp_path, file_with(service, own(server, issuer=None))) as client:
+            assert "is the metadata of another service" in await failure(client)
 
 
 async def test_a_token_is_fetched_anew_after_one_401_and_the_request_is_sent_again_once(

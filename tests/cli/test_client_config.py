@@ -263,6 +263,13 @@ def test_what_cannot_be_is_said(run: Run, words: list[str], hint: str) -> None:
     assert hint in finished.hints
 
 
+@pytest.mark.parametrize("url", ["http://[", "http://h:x", "http://h:99999", "http://"])
+def test_what_is_no_url_is_said(run: Run, url: str) -> None:
+    finished = run("client-config", "claude", "--url", url)
+    assert (finished.code, finished.out) == (1, "")
+    assert f"{url}: expected a URL such as http://127.0.0.1:8000/mcp" in finished.hints
+
+
 def test_a_view_is_what_the_client_starts_or_asks(run: Run, tmp_path: Path) -> None:
     (tmp_path / "views.yaml").write_text(
         "tools: {hi: {description: Says hi., content: [{text: Hi.}]}}\nviews: {support: {include: {tools: [hi]}}}\n"

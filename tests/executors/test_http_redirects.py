@@ -67,6 +67,7 @@ def test_another_origin_gets_no_bound_header(location: str) -> None:
         ("https://a%2eb/", "h redirects to what is not a web address"),
         ("https://h:99999/", "h redirects to what is not a URL"),
         ("https://[::1/", "h redirects to what is not a URL"),
+        ("//[]@/", "h redirects to what is not a URL"),
     ],
 )
 def test_a_redirect_that_must_not_be_followed_is_an_error(location: str, message: str) -> None:

@@ -135,8 +135,9 @@ def test_a_relative_server_of_a_file_is_an_error_that_names_the_connection(
     assert [each.reason for each in offered.left_out] == [reason, reason]
 
 
-def test_a_server_that_is_not_http_leaves_its_operation_out(tmp_path: Path) -> None:
-    given = document({"/x": {"get": operation()}}, servers=[{"url": "ftp://x.example"}])
+@pytest.mark.parametrize("server", ["ftp://x.example", "http://[", "//[]@/"])
+def test_a_server_that_is_not_http_leaves_its_operation_out(tmp_path: Path, server: str) -> None:
+    given = document({"/x": {"get": operation()}}, servers=[{"url": server}])
     offered = offer(given, tmp_path, is_connected=False)
     assert offered.errors == []
     assert [each.operation for each in offered.left_out] == ["GET /x"]

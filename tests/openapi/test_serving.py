@@ -323,7 +323,15 @@ async def test_what_a_document_refers_to_and_cannot_be_fetched_costs_those_that_
                 return await tools_of(gateway) == ["shop_plain", "shop_a", "shop_b"]
 
             await until(has_all)
-            assert gateway.status()["openapi"]["shop"]["problem"] is None
+
+
+@pytest.mark.parametrize("reference", ["http://[/b", "//[]@/b"])
+async def test_a_reference_that_is_no_url_costs_its_operation_alone(tmp_path: Path, reference: str) -> None:
+    publisher = Publisher()
+    publisher.document = referring("a", reference)
+    async with publisher.publishing() as url, serving(written_config(tmp_path, url, allow_private=True)) as gateway:
+        assert await tools_of(gateway) == ["shop_plain", "shop_a"]
+        assert gateway.status()["openapi"]["shop"]["problem"] is None
 
 
 def test_a_file_that_a_document_refers_to_counts_once_it_is_there(tmp_path: Path) -> None:

@@ -230,6 +230,14 @@ async def test_heads_are_bounded_in_every_direction(flood: bytes, status: bytes)
         assert b"aiohttp" not in told
 
 
+@pytest.mark.parametrize("target", [b"http://[]@/mcp", b"http://[::1/mcp", b"http://h:x/mcp", b"a"])
+async def test_a_target_that_is_no_url_is_a_bad_request(caplog: pytest.LogCaptureFixture, target: bytes) -> None:
+    async with http_server() as served, line(served) as one:
+        one.say(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await one.answer()).split(b" ", 2)[1] == b"400"
+    assert not caplog.records
+
+
 CHUNKED: Final = (
     b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b"Accept: application/json, text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

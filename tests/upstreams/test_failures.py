@@ -258,6 +258,7 @@ async def test_an_update_that_comes_before_anybody_can_be_told_costs_nothing(tmp
     ("kind", "answer", "reason"),
     [
         ("http", {"status": 307, "headers": {"Location": "http://["}}, "redirects to what is no URL"),
+        ("http", {"status": 307, "headers": {"Location": "http://[]@/"}}, "redirects to what is no URL"),
         (
             "sse",
             {"text": "event: endpoint\ndata: http://[\n\n", "content_type": "text/event-stream"},

@@ -36,8 +36,12 @@ def endpoint(url: str, *, path: str) -> str:
     Raises:
         RemoteError: it is not a URL.
     """
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0  # reading it checks it
+    except ValueError:
+        is_url = False
+    if not is_url:
         raise RemoteError(f"{url}: expected a URL such as http://127.0.0.1:8000{path}")
     return urlunsplit(parts._replace(path=parts.path if parts.path.strip("/") else path, fragment=""))
 

@@ -27,6 +27,7 @@ from gateway.executors.http.fields import (
     pairs_of,
 )
 from gateway.executors.http.streamed_body import StreamedBody
+from gateway.executors.http.url import parse_url
 from gateway.executors.invocation import Invocation
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
@@ -126,7 +127,7 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
         text += ("&" if "?" in text else "?") + pairs if pairs else ""
     try:
         # As it is: yarl would otherwise resolve `%2e%2e`, and a value would leave its path segment.
-        return URL(text, encoded=True)
+        return parse_url(text, encoded=True)
     except ValueError as error:
         raise ExecutionError(f"the URL is not valid: {error}") from error
 

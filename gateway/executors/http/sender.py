@@ -27,6 +27,7 @@ from gateway.executors.http.exchange import Answer, BodyTooLargeError
 from gateway.executors.http.request import Request
 from gateway.executors.http.streamed_body import StreamedBody, streamed
 from gateway.executors.http.tls import ClientIdentity
+from gateway.executors.http.url import origin_of, parse_url
 from gateway.json_types import Json
 from gateway.language.files.decoding import size_in_words
 
@@ -194,14 +195,9 @@ def redirected(request: Request, *, status: int, location: str) -> Request:
     return replace(following, headers=tuple(header for header in following.headers if not header.is_bound))
 
 
-def origin_of(url: URL) -> tuple[str, str | None, int | None]:
-    """RFC 6454 §4: scheme, host in lower case, and port, also where it is the scheme's own."""
-    return url.scheme, url.raw_host and url.raw_host.lower(), url.port
-
-
 def _target(base: URL, location: str) -> URL:
     try:
-        target = base.join(URL(location)).with_fragment(None)
+        target = base.join(parse_url(location)).with_fragment(None)
         if target.scheme not in {"http", "https"} or not _HOST.fullmatch(target.raw_host or ""):
             raise ExecutionError(f"{base.raw_host} redirects to what is not a web address")
         # RFC 9110 §4.2.4: a server does not choose the credentials of the next request.

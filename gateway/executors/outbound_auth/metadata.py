@@ -20,6 +20,7 @@ from gateway.config.models.address import host_of, is_loopback_name
 from gateway.errors import ExecutionError
 from gateway.executors.http.request import Header, Request
 from gateway.executors.http.sender import Sender
+from gateway.executors.http.url import parse_url
 from gateway.json_types import Json, JsonObject
 
 REQUEST_SECONDS: Final = 10.0
@@ -101,7 +102,7 @@ def _is_trustworthy(url: str) -> bool:
 def url_of(text: str) -> URL:
     """Raises: ExecutionError: it is no URL that can be asked."""
     try:
-        return URL(text, encoded=True)
+        return parse_url(text, encoded=True)
     except ValueError:
         raise ExecutionError(f"{text} is not a URL") from None
 
@@ -144,7 +145,10 @@ def _resource_metadata_urls(service_url: str) -> Iterator[str]:
 
 def _is_of(resource: str, service_url: str) -> bool:
     """Whether a resource identifier is that of a service, or of the part of its host that holds it."""
-    one, other = urlsplit(resource), urlsplit(service_url)
+    try:
+        one, other = urlsplit(resource), urlsplit(service_url)
+    except ValueError:
+        return False
     if (one.scheme, one.netloc.lower()) != (other.scheme, other.netloc.lower()) or one.query:
         return False
     # Both with a slash at the end, lest `/api` be taken for the parent of `/apis`.

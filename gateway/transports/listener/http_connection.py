@@ -171,7 +171,11 @@ class HttpConnection(web.RequestHandler):
             if self._deadline is None and data.find(_END_OF_HEAD) < 0:  # most heads come whole
                 self._wait_for_head()
         waiting = len(self._messages)
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except IndexError:  # for the target `http://[]@/`: https://github.com/aio-libs/yarl/issues/1822
+            self._turn_away(HttpError(status=_BAD_REQUEST, message=_NO_HEAD))
+            return
         messages = len(self._messages) - waiting
         if messages or self._body is not None:
             self._count_framing(data, messages=messages)

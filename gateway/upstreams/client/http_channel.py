@@ -18,8 +18,9 @@ from gateway.executors.http.address_guard import AddressPolicy, AddressRefusedEr
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.clients import ClientProfile, HttpClients
 from gateway.executors.http.exchange import Answer, BodyTooLargeError, Exchange
-from gateway.executors.http.sender import explained, origin_of
+from gateway.executors.http.sender import explained
 from gateway.executors.http.tls import ClientTrust
+from gateway.executors.http.url import origin_of, parse_url
 from gateway.upstreams.client.link import Outgoing
 from gateway.upstreams.failures import (
     ConnectionLostError,
@@ -97,7 +98,7 @@ class HttpChannel:
             NotMcpError: it is no URL, or at another origin.
         """
         try:
-            target = url.join(URL(location))
+            target = url.join(parse_url(location))
         except ValueError as error:
             raise NotMcpError(f"{url.raw_host} redirects to what is no URL") from error
         # The credentials of this server would go along.

@@ -10,7 +10,7 @@ from yarl import URL
 
 from gateway.access.identity.credentials import Credential
 from gateway.executors.http.exchange import Answer
-from gateway.executors.http.sender import origin_of
+from gateway.executors.http.url import origin_of, parse_url
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, refusal
 from gateway.upstreams.client.link import INTERNAL_ERROR, MAX_DEPTH, Inbox, Outgoing, Pending
@@ -103,7 +103,7 @@ class SseLink:
     def _endpoint(self, event: Event) -> None:
         """Note where to post: within the origin of the stream, lest credentials go elsewhere."""
         try:
-            url = self._channel.url.join(URL(event.data.decode(errors="replace")))
+            url = self._channel.url.join(parse_url(event.data.decode(errors="replace")))
         except ValueError as error:
             raise NotMcpError("names an endpoint that is no URL") from error
         # Credentials are sent with each POST.

@@ -11,21 +11,19 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import Deadline, DeadlineExceededError
-from gateway.executors.invocation import Permit
+from gateway.executors.deadline import DeadlineExceededError
+from gateway.executors.invocation import Invocation
 
 T = TypeVar("T")
 
 log: Final = structlog.get_logger()
 
-_IDLE_SECONDS: Final = 30.0
-"""The time for which a thread without work is kept, in seconds."""
 MAX_ON_LOOP: Final = 2**19
 """Bytes, whose shaping takes a few hundredths of a second at the most."""
 
@@ -35,13 +33,14 @@ class NoThreadFreeError(TimeoutError):
 
 
 class DaemonThreadPool:
-    """Runs functions in threads, `limit` at once. Belongs to the event loop that it is used on."""
+    """Runs functions in threads, `limit` at once, which it keeps. Belongs to the event loop that it is used on."""
 
-    def __init__(self, limit: int, *, idle_seconds: float = _IDLE_SECONDS) -> None:
+    def __init__(self, limit: int) -> None:
         self._free = asyncio.Semaphore(limit)
-        self._idle_seconds = idle_seconds
-        self._idle: list[tuple[_Worker, float]] = []
-        self._retirement: asyncio.TimerHandle | None = None
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        """Jobs for the threads; None ends the one that takes it."""
+        self._idle = 0
+        """Threads for which there is no job in the queue."""
         self._jobs: set[_Job] = set()
         self._orphans: set[asyncio.Task[Any]] = set()
         self._watches = BackgroundTasks()
@@ -106,29 +105,31 @@ class DaemonThreadPool:
     async def stop(self) -> None:
         """Let the threads end that have nothing to do; stuck ones are left behind."""
         self._stopped = True
-        if self._retirement is not None:
-            self._retirement.cancel()
-        while self._idle:
-            self._idle.pop()[0].dismiss()
+        for _ in range(self._idle):
+            self._queue.put(None)
+        self._idle = 0
         await self._watches.cancel()
         if self.stuck:
             log.warning("threads left behind", stuck=self.stuck)
 
     def _start(self, function: Callable[..., T], args: tuple[Any, ...]) -> "_Job":
-        loop = asyncio.get_running_loop()
-        job = _Job(function, args, loop)
-        try:
-            # The one used last: the others may reach the age at which they end.
-            worker = self._idle.pop()[0] if self._idle else _Worker(self._finish)
-            worker.take(job)
-        except BaseException:
-            # No thread can be started (RLIMIT_NPROC), and no `_finish` will release the permit.
-            self._free.release()
-            raise
+        job = _Job(function, args, asyncio.get_running_loop())
+        if self._idle:
+            self._idle -= 1
+        else:
+            # A daemon thread: one that never returns must not hold up the end of the process, which joins all others.
+            thread = threading.Thread(target=_work, args=(self._queue, self._finish), name="plugin", daemon=True)
+            try:
+                thread.start()
+            except BaseException:
+                # No thread can be started (RLIMIT_NPROC), and no `_finish` will release the permit.
+                self._free.release()
+                raise
+        self._queue.put(job)
         self._jobs.add(job)
         return job
 
-    def _finish(self, worker: "_Worker", job: "_Job") -> None:
+    def _finish(self, job: "_Job") -> None:
         """On the loop: the function has returned."""
         self._jobs.discard(job)
         # Done already if it was cancelled with its waiter, at the deadline.
@@ -136,32 +137,24 @@ class DaemonThreadPool:
             job.result.set_result(None)
         job.ended.set_result(None)
         if self._stopped:
-            worker.dismiss()
+            self._queue.put(None)
         else:
-            loop = asyncio.get_running_loop()
-            self._idle.append((worker, loop.time()))
-            if self._retirement is None:
-                self._retirement = loop.call_later(self._idle_seconds, self._retire)
+            self._idle += 1
         self._free.release()
 
-    def _retire(self) -> None:
-        """End the threads that have been idle for long; the latest used are at the end of the list."""
-        loop = asyncio.get_running_loop()
-        while self._idle and self._idle[0][1] + self._idle_seconds <= loop.time():
-            self._idle.pop(0)[0].dismiss()
-        self._retirement = loop.call_at(self._idle[0][1] + self._idle_seconds, self._retire) if self._idle else None
+
+def _work(jobs: "SimpleQueue[_Job | None]", finish: "Callable[[_Job], None]") -> None:
+    """Run one job after another, in a thread."""
+    while (job := jobs.get()) is not None:
+        job.run()
+        try:
+            job.loop.call_soon_threadsafe(finish, job)
+        except RuntimeError:  # the loop is closed: no result of this thread is wanted any more
+            return
+        del job  # an idle thread must not keep a call's values alive
 
 
-class BoundedCall(Protocol):
-    """A call that blocking work is done for: every `Invocation` is one."""
-
-    @property
-    def deadline(self) -> Deadline: ...
-    @property
-    def permit(self) -> Permit: ...
-
-
-async def run_in_thread(function: Callable[[], T], *, what: str, call: BoundedCall, threads: DaemonThreadPool) -> T:
+async def run_in_thread(function: Callable[[], T], *, what: str, call: Invocation, threads: DaemonThreadPool) -> T:
     """Return what `function`, which does `what`, returns in a thread.
 
     Raises:
@@ -178,7 +171,7 @@ async def run_in_thread(function: Callable[[], T], *, what: str, call: BoundedCa
         raise DeadlineExceededError(what, call.deadline.seconds) from error
 
 
-async def shaped(shape: Callable[[], T], *, size: int, call: BoundedCall, threads: DaemonThreadPool) -> T:
+async def shaped(shape: Callable[[], T], *, size: int, call: Invocation, threads: DaemonThreadPool) -> T:
     """Return what `shape` makes of an outcome of `size` bytes: on the event loop if that is little, else in a thread.
 
     Raises:
@@ -233,28 +226,3 @@ class _Job:
                     raise error
         finally:
             del error  # its traceback leads back to this frame
-
-
-class _Worker:
-    """A thread that runs one job after another until it is dismissed."""
-
-    def __init__(self, finish: Callable[["_Worker", _Job], None]) -> None:
-        self._finish = finish
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        # A daemon thread: one that never returns must not hold up the end of the process, which joins all others.
-        threading.Thread(target=self._work, name="plugin", daemon=True).start()
-
-    def take(self, job: _Job) -> None:
-        self._jobs.put(job)
-
-    def dismiss(self) -> None:
-        self._jobs.put(None)
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.run()
-            try:
-                job.loop.call_soon_threadsafe(self._finish, self, job)
-            except RuntimeError:  # the loop is closed: no result of this thread is wanted any more
-                return
-            del job  # an idle thread must not keep a call's values alive

@@ -43,7 +43,7 @@ async def until_there_are_no_threads() -> None:
 
 @pytest.fixture
 async def threads() -> AsyncIterator[DaemonThreadPool]:
-    async with DaemonThreadPool(2, idle_seconds=30) as threads:
+    async with DaemonThreadPool(2) as threads:
         yield threads
     await until_there_are_no_threads()
 
@@ -135,17 +135,11 @@ async def test_never_more_threads_than_the_limit(threads: DaemonThreadPool) -> N
     assert len(plugin_threads()) == 2
 
 
-async def test_idle_threads_end() -> None:
-    async with DaemonThreadPool(4, idle_seconds=0.02) as threads:
-        await asyncio.gather(*(threads.run(time.sleep, 0.01, deadline=soon()) for _ in range(4)))
-        await until_there_are_no_threads()
-        assert await threads.run(lambda: 1, deadline=soon()) == 1
-
-
 async def test_stopping_does_not_wait_and_leaves_no_task() -> None:
     release = threading.Event()
     before = asyncio.all_tasks()
-    async with DaemonThreadPool(1) as threads:
+    async with DaemonThreadPool(2) as threads:
+        await asyncio.gather(*(threads.run(time.sleep, 0.01, deadline=soon()) for _ in range(2)))
         with pytest.raises(TimeoutError):
             await threads.run(release.wait, deadline=soon(0.02), on_stuck=lambda _: None)
     assert asyncio.all_tasks() == before

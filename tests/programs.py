@@ -2,18 +2,16 @@
 
 import os
 import shutil
+from functools import cache
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import pytest
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Sandbox
 from gateway.executors.shell.sandbox import compile_sandbox
-from gateway.executors.shell.sandbox_probe import SandboxProbe
 from tests.executors.recording import OneFile
-
-_PROBE: Final = SandboxProbe()
 
 
 def need(program: str) -> str:
@@ -27,10 +25,11 @@ def need_named_by(variable: str, *, what: str) -> str:
     return os.environ.get(variable) or do_without(f"{variable} does not name {what} (CONTRIBUTING.md)")
 
 
+@cache
 def need_sandboxes() -> None:
     """Bubblewrap, on a machine that lets it work."""
     problems = Problems(OneFile(Path("/")))
-    compile_sandbox(Sandbox(), cwd=None, problems=problems, probe=_PROBE)
+    compile_sandbox(Sandbox(), cwd=None, problems=problems)
     for problem in problems:
         do_without(problem.message)
 

@@ -13,7 +13,6 @@ from gateway.executors.output.expected_schema import MismatchCounter
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OverflowCounter
 from gateway.executors.processes.processes import Processes
-from gateway.executors.shell.sandbox_probe import SandboxProbe
 from gateway.executors.shell.scratch import Scratch
 from gateway.executors.sql.pools import DatabasePools
 from gateway.executors.threads import DaemonThreadPool
@@ -35,7 +34,6 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     databases: DatabasePools = msgspec.field(default_factory=DatabasePools)
     overflows: OverflowCounter = msgspec.field(default_factory=OverflowCounter)
     mismatches: MismatchCounter = msgspec.field(default_factory=MismatchCounter)
-    sandboxes: SandboxProbe = msgspec.field(default_factory=SandboxProbe)
     scratch: Scratch = msgspec.field(default_factory=Scratch)
     hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_HOOK_THREADS))
     """Run `startup()` and `shutdown()` of plugins: a corrected plugin starts though functions of the old one hang."""

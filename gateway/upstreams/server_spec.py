@@ -56,9 +56,7 @@ def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> 
     directory = config.cwd or os.getcwd()  # noqa: PTH109 - a path as text
     sandbox = None
     if config.sandbox is not None:
-        sandbox = compile_sandbox(
-            config.sandbox, cwd=directory, problems=problems.at("sandbox"), probe=services.sandboxes
-        )
+        sandbox = compile_sandbox(config.sandbox, cwd=directory, problems=problems.at("sandbox"))
     places = {name: PRIVATE for name in ("TMPDIR", "HOME") if sandbox is not None and name not in config.env}
     launcher = Launcher(limits=None, sandbox=sandbox, places=places)
     environment = {**inherited_environment(()), **config.env}

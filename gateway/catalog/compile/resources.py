@@ -147,11 +147,7 @@ def _refuse_aliases(config: models.Resource, *, problems: Problems) -> None:
 def _compile_completers(config: models.Resource, *, scope: Scope, context: CompileContext) -> Mapping[str, Completer]:
     """Compile `complete`; its commands run in the resource's own sandbox, since the same callers choose their input."""
     completers = {}
-    launcher = (
-        None
-        if config.shell is None
-        else compile_launcher(config.shell, scope=scope.at("shell"), probe=context.services.sandboxes)
-    )
+    launcher = None if config.shell is None else compile_launcher(config.shell, scope=scope.at("shell"))
     for name, source in config.complete.items():
         place = scope.at("complete", name)
         if name not in scope.inputs.schemas:

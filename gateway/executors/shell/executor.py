@@ -241,7 +241,7 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
     stdin = compile_text(config.stdin or "", scope.at("stdin"))
     return ShellExecutor(
         program=_compile_script(config, scope) if config.command is None else _compile_command(config, stdin, scope),
-        launcher=launcher or compile_launcher(config, scope=scope, probe=services.sandboxes),
+        launcher=launcher or compile_launcher(config, scope=scope),
         environment=compile_environment(config.env, inherit=config.inherit_env, scope=scope.at("env")),
         directory=str(scope.problems.directory),
         cwd=compile_text(config.cwd or "", scope.at("cwd")),

@@ -16,7 +16,6 @@ from gateway.config.models.backends import Shell
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.shell.limits import Limits, compile_limits
 from gateway.executors.shell.sandbox import PRIVATE, Sandbox, compile_sandbox
-from gateway.executors.shell.sandbox_probe import SandboxProbe
 from gateway.json_types import empty
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
@@ -87,12 +86,12 @@ _COMPLAINTS: Final = tuple(
 """Their messages, and the wording for the model."""
 
 
-def compile_launcher(config: Shell, *, scope: Scope, probe: SandboxProbe) -> Launcher:
+def compile_launcher(config: Shell, *, scope: Scope) -> Launcher:
     """Compile `limits` and `sandbox` of a `shell:`, at whose place `scope` looks; mistakes are reported."""
     written = None if config.cwd is None else compile_text(config.cwd, scope.at("cwd")).literal
     return Launcher(
         limits=compile_limits(config.limits, scope.problems.at("limits"), is_sandboxed=config.sandbox is not None),
-        sandbox=compile_sandbox(config.sandbox, cwd=written, problems=scope.problems.at("sandbox"), probe=probe),
+        sandbox=compile_sandbox(config.sandbox, cwd=written, problems=scope.problems.at("sandbox")),
         places=empty()
         if config.sandbox is None
         else {name: PRIVATE for name in ("TMPDIR", "HOME") if name not in config.env},

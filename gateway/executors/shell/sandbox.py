@@ -34,7 +34,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.fs_checks import exists, is_directory, is_file, program_path
 from gateway.config.machine_facts import machine_fact
 from gateway.config.models.backends import Sandbox as SandboxConfig
-from gateway.executors.shell.sandbox_probe import SandboxProbe
+from gateway.executors.shell.sandbox_probe import sandbox_problem
 
 PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
 """The directory that belongs to the call."""
@@ -96,9 +96,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         return _is_shown(path, self.visible)
 
 
-def compile_sandbox(
-    config: SandboxConfig | None, *, cwd: str | None, problems: Problems, probe: SandboxProbe
-) -> Sandbox | None:
+def compile_sandbox(config: SandboxConfig | None, *, cwd: str | None, problems: Problems) -> Sandbox | None:
     """Make the sandbox ready; None without one, and where there can be none, which is then reported.
 
     `cwd` is the working directory if it is written in the file, without expressions.
@@ -108,7 +106,7 @@ def compile_sandbox(
     home = _absolute("", problems)
     system = dict(_system(network=config.network))
     # Without the entry's own places, so that one answer serves all sandboxes of its kind.
-    if problem := probe.problem(_base(system.items(), SandboxConfig(network=config.network))):
+    if problem := sandbox_problem(_base(system.items(), SandboxConfig(network=config.network))):
         problems.error(problem)
         return None
     program = program_path(_PROGRAM) or _PROGRAM  # not by the PATH of the command, which may lead to what it wrote

@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -15,33 +14,11 @@ _OLDEST: Final = (0, 8)
 """Bubblewrap that can forbid further user namespaces, and bound a tmpfs."""
 _INSTALL: Final = "install the package bubblewrap (apt-get, dnf or apk)"
 _TIMEOUT_SECONDS: Final = 10.0
-_REMEMBERED_SECONDS: Final = 5.0
-"""The time for which a failure is remembered: a file with a thousand sandboxes is refused quickly, and can soon be
-accepted."""
 
 
-class SandboxProbe:
-    """Asks once for each kind of sandbox, and remembers the answer; a failure only for a moment. For one thread."""
-
-    def __init__(self) -> None:
-        self._working: set[tuple[str, ...]] = set()
-        self._problems: dict[tuple[str, ...], tuple[float, str]] = {}
-
-    @machine_fact
-    def problem(self, bwrap: tuple[str, ...]) -> str | None:
-        """Say why this command, bubblewrap with what every such sandbox has, cannot run a program. Blocking."""
-        if bwrap in self._working:
-            return None
-        since, problem = self._problems.get(bwrap, (0.0, ""))
-        if not problem or time.monotonic() - since > _REMEMBERED_SECONDS:
-            problem = _problem(bwrap) or ""
-            self._problems[bwrap] = (time.monotonic(), problem)
-        if not problem:
-            self._working.add(bwrap)
-        return problem or None
-
-
-def _problem(bwrap: Sequence[str]) -> str | None:
+@machine_fact
+def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
+    """Say why this command, bubblewrap with what every such sandbox has, cannot run a program. Blocking."""
     if sys.platform != "linux":
         return "sandboxes need Linux"
     program = shutil.which(bwrap[0])

@@ -263,7 +263,12 @@ def test_of_two_hosts_neither_is_believed(target: Target, first: bytes) -> None:
     [
         *(b"http://evil.example", b"null", b"", b"http://localhost.evil.example", b"http://localhost@evil.example"),
         *(b"https://evil.example:8000", b"file://", b"javascript:alert(1)", b"http://localhost\xff", b"http://[::1"),
-        *(b"http://localhost:99999999", b"chrome-extension://abc", b"http://localhost, http://evil.example"),
+        *(
+            b"http://localhost:99999999",
+            b"http://localhost:" + b"9" * 5000,
+            b"chrome-extension://abc",
+            b"http://localhost, http://evil.example",
+        ),
         *(b"http://evil.example http://localhost", b"//localhost", b"localhost", b"http://127.0.0.1.evil.example"),
     ],
 )

@@ -117,6 +117,7 @@ def test_pages_of_loopback_and_of_the_public_url_may_call(origin: str) -> None:
         "file://",
         "chrome-extension://localhost",
         "http://localhost:99999999",
+        f"http://localhost:{'9' * 5000}",
         "http://[::1",
         "http://[::1].evil",
         "http://[::1].evil.example.com:80",

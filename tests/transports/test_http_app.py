@@ -1,11 +1,12 @@
 """What stands before every path, and the paths that are not MCP's."""
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from gateway.config.models.address import Address
 from gateway.transports.listener.http_listener import HttpListener, ListenError
@@ -94,6 +95,22 @@ async def test_a_daemon_that_stops_is_healthy_and_not_ready(served: RunningServe
     assert (await served.send(None, method="GET", path="/-/healthy")).status == 200
     answer = await served.send(None, method="GET", path="/-/ready")
     assert (answer.status, answer.json["state"]) == (503, "stopping")
+
+
+class Broken(tuple[str, ...]):
+    """Names that cannot be read."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("a bug")
+
+
+async def test_a_probe_that_fails_is_answered_with_500_and_logged() -> None:
+    async with http_server(missing=Broken(["shop"])) as served:
+        with capture_logs() as logged:
+            assert (await served.send(None, method="GET", path="/-/ready")).status == 500
+        assert [(line["event"], line["path"]) for line in logged] == [("request handler failed", "/-/ready")]
 
 
 async def test_a_stranger_is_told_that_there_are_problems_and_not_which() -> None:

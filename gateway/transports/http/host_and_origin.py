@@ -46,7 +46,7 @@ _ALLOWED_HEADERS: Final = {
     )
 }
 _PARAMETER_HEADER: Final = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+", re.IGNORECASE)
-_HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>[0-9]+))?", re.IGNORECASE)
+_HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>[0-9]{1,5}))?", re.IGNORECASE)
 _ORIGIN: Final = re.compile(r"null|(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[^\s/?#@]+)", re.IGNORECASE)
 """RFC 6454 §7.1: scheme, host and port, and nothing after them; whether the host is one, `_HOST` tells."""
 _MAX_SHOWN_LENGTH: Final = 200

@@ -1,11 +1,10 @@
-"""The middleware of every path: guard, CORS, authentication, and a log line for an internal error."""
+"""The middleware of every path: guard, CORS and authentication."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, Protocol, cast
 
-import structlog
 from aiohttp import HttpVersion, web
 from aiohttp.typedefs import RawHeaders
 from msgspec.structs import replace
@@ -21,8 +20,6 @@ from gateway.transports.http.host_and_origin import ALLOWED_METHODS, Guard
 from gateway.transports.http.request import HeaderFields, HttpRequest, MakeChallenge, read_fields
 from gateway.transports.http.resource_metadata import ResourceMetadata
 from gateway.transports.http.response import SERVER, refuse
-
-log: Final = structlog.get_logger()
 
 Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -212,9 +209,6 @@ class Middleware:
                 # aiohttp's task and the traceback hold each other, and with it each frame that has the answer.
                 error.__context__ = None
                 raise error.with_traceback(None)  # noqa: B904 - from nothing
-            except Exception:  # Boundary: aiohttp answers 500; what happened is for the operator.
-                log.exception("request handler failed", path=raw.path, method=raw.method)
-                raise
 
         return handle
 

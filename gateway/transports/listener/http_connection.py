@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, cast
 
 import msgspec
+import structlog
 from aiohttp import StreamReader, web
 
 from gateway.access.identity.identity import network_of
@@ -23,8 +24,10 @@ from gateway.transports.http.host_and_origin import is_loopback_address
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.response import SERVER, OneWriteResponse, refuse
 
+log: Final = structlog.get_logger()
+
 IDLE: Final = logging.getLogger("gateway.http")
-"""aiohttp logs each malformed request with a traceback; our own mistakes are logged before they get there."""
+"""aiohttp logs each malformed request with a traceback; our own mistakes are logged by `handle_error`."""
 
 _BAD_REQUEST: Final = 400
 _MAX_LINE_LENGTH: Final = 8190
@@ -229,6 +232,9 @@ class HttpConnection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer what could not be read, or what a bug of ours broke; aiohttp's own words tell its version."""
+        # A `ConnectionError`: the client went away.
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(exc, ConnectionError):
+            log.error("request handler failed", path=request.path, method=request.method, exc_info=exc or True)
         # For the `ConnectionError` that it raises if a part of an answer has been sent; its own answer is not used.
         super().handle_error(request, status, exc, message)
         said = _NO_HEAD if status == _BAD_REQUEST else "Internal error"

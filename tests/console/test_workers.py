@@ -13,6 +13,7 @@ from tests.redis_server import redis_server
 SECONDS: Final = 60
 FILE: Final = """
 listen: {console: true}
+limits: {concurrency: {in_all: 8}}
 tools:
   whoami: {description: Says who., shell: {command: [sh, -c, "echo $PPID"]}}
 """
@@ -54,6 +55,11 @@ async def test_calls_of_all_workers_are_listed_opened_counted_and_streamed(tmp_p
                     opened = [await get(f"/calls/{call['seq']}") for call in calls]
                     assert {each["response"]["result"]["content"][0]["text"] for each in opened} == {*workers}
                     assert sum((await get("/overview"))["rates"]["calls"]) == count
+                # Both workers are asked for what was typed, and not for the part before a `#`.
+                assert (await get("/calls?q=whoami%23"))["calls"] == []
+                # They share the limit by their store: together they have what the file says.
+                quotas = {each["name"]: each["limit"] for each in (await get("/limits"))["quotas"]}
+                assert quotas["limits.concurrency"] == 8
                 told = {call["seq"] for call in calls}
                 seen: set[int] = set()
                 while seen != told:

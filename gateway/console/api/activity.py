@@ -17,6 +17,7 @@ from gateway.console.recording.call_rates import intervals_of
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
 from gateway.console.reports.daemon import Daemon
+from gateway.console.reports.limits import quotas
 from gateway.console.reports.merging import merged_calls, merged_limits, merged_sessions, merged_upstreams
 from gateway.console.reports.sessions import NO_SESSION, end_session
 from gateway.console.reports.this_worker import AskOthers, ThisWorker
@@ -120,7 +121,8 @@ class ActivityApi:
             wanted = CallFilter.parse(request.raw.query)
         except ValueError as error:
             return error_response(HttpError(status=400, message=str(error)), request.response_headers)
-        others = await self._ask_others("GET", f"calls?{request.raw.query_string}")
+        # As it came: decoded, a `#` in it would end it.
+        others = await self._ask_others("GET", f"calls?{request.raw.rel_url.raw_query_string}")
         return json_response(merged_calls([self._calls.listed(wanted), *others], wanted), request)
 
     async def _show_call(self, request: HttpRequest) -> web.Response:
@@ -130,8 +132,8 @@ class ActivityApi:
         return error_response(_NO_CALL, request.response_headers) if found is None else json_response(found, request)
 
     async def _list_sessions(self, request: HttpRequest) -> web.Response:
-        clients = (await self._status_of_all())["clients"]
-        return json_response(merged_sessions(await self._everywhere("sessions"), clients=clients), request)
+        sessions, status = await self._everywhere("sessions"), await self._status_of_all()
+        return json_response({**merged_sessions(sessions), "clients": status["clients"]}, request)
 
     async def _end_session(self, request: HttpRequest) -> web.Response:
         name = request.raw.match_info["id"]
@@ -154,7 +156,9 @@ class ActivityApi:
         return json_response({"name": name}, request, status=202)
 
     async def _list_limits(self, request: HttpRequest) -> web.Response:
-        return json_response(merged_limits(await self._everywhere("limits")), request)
+        limits, status = await self._everywhere("limits"), await self._status_of_all()
+        answer = {"quotas": quotas(status), **merged_limits(limits), "refused": status["refused"]}
+        return json_response(answer, request)
 
     async def _everywhere(self, path: str) -> list[Json]:
         """The answers of all workers, this one's first."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.console.recording.recorded_calls import MAX_REFUSALS, RecordedCalls
 from gateway.console.reports.daemon import Daemon
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.transports.http.quota import ResourceQuota
 
@@ -20,15 +20,27 @@ def nearest_to_limits(uses: Iterable[JsonObject]) -> list[JsonObject]:
     return nlargest(MAX_CALLERS, uses, key=lambda use: use["used"] / use["limit"] if use["limit"] else 0.0)
 
 
+def quotas(status: JsonObject) -> list[JsonObject]:
+    """Return what there is of each limit and how much of it is used, of the answer of `/-/status`."""
+    return [
+        {
+            "name": f"limits.{name}",
+            "used": use["used"],
+            "limit": use["limit"],
+            "perCaller": use.get("per_caller"),
+            "unit": _UNITS.get(name, name),
+        }
+        for name, use in status["limits"].items()
+    ]
+
+
 def limits_report(daemon: Daemon, calls: RecordedCalls) -> JsonObject:
-    """The limits of this process."""
-    status, masked = daemon.status(), daemon.pipeline.redactor.json
+    """The callers and refusals of this process."""
+    masked = daemon.pipeline.redactor.json
     refusals = sorted([*calls.refused(), *_refused_by_quotas(daemon)], key=lambda each: each["at"])
     return {
-        "quotas": [_quota(name, use) for name, use in status["limits"].items()],
         "callers": masked(nearest_to_limits(_uses(daemon))),
         "refusals": masked(refusals[-MAX_REFUSALS:]),
-        "refused": status["refused"],
     }
 
 
@@ -63,11 +75,6 @@ def _quotas(daemon: Daemon) -> Iterator[tuple[str, ResourceQuota]]:
     for name, quota in ({} if http is None else http.quotas).items():
         if isinstance(quota, ResourceQuota):
             yield name, quota
-
-
-def _quota(name: str, use: JsonObject) -> JsonObject:
-    facts: dict[str, Json] = {"name": f"limits.{name}", "used": use["used"], "limit": use["limit"]}
-    return {**facts, "perCaller": use.get("per_caller"), "unit": _UNITS.get(name, name)}
 
 
 def _use(caller: str | None, name: str, used: int, limit: int, *, per: str | None = None) -> JsonObject:

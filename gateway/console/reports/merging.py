@@ -6,7 +6,7 @@ from typing import Final
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.recorded_calls import MAX_REFUSALS
 from gateway.console.reports.limits import nearest_to_limits
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import JsonObject
 
 _SUMMED: Final = ("callsRunning", "callsWaiting", "sessions", "streams")
 
@@ -23,7 +23,7 @@ def merged_calls(found: Sequence[JsonObject], wanted: CallFilter) -> JsonObject:
     }
 
 
-def merged_sessions(found: Sequence[JsonObject], *, clients: Json) -> JsonObject:
+def merged_sessions(found: Sequence[JsonObject]) -> JsonObject:
     """Return one list of sessions; one that several workers serve is one."""
     sessions: dict[str, JsonObject] = {}
     # The entry of the worker that served it last counts: it comes last, and replaces the others.
@@ -36,7 +36,6 @@ def merged_sessions(found: Sequence[JsonObject], *, clients: Json) -> JsonObject
         "sessions": [*sessions.values()][::-1],
         "total": sum(each["total"] for each in found) - twice,
         "streams": [stream for each in found for stream in each["streams"]],
-        "clients": clients,
     }
 
 
@@ -49,21 +48,12 @@ def merged_upstreams(found: Sequence[JsonObject]) -> JsonObject:
 
 
 def merged_limits(found: Sequence[JsonObject]) -> JsonObject:
-    """Return one list; each worker counts by itself, but for what a store of all of them counts."""
-    quotas: dict[str, JsonObject] = {}
-    for quota in (quota for each in found for quota in each["quotas"]):
-        before = quotas.get(quota["name"])
-        quotas[quota["name"]] = quota if before is None else {**quota, **_added(before, quota)}
-    refused: dict[str, int] = {}
-    for name, count in (item for each in found for item in each["refused"].items()):
-        refused[name] = refused.get(name, 0) + count
+    """Return one list of callers, and one of refusals."""
     refusals = sorted((refusal for each in found for refusal in each["refusals"]), key=lambda refusal: refusal["at"])
     callers = [caller for each in found for caller in each["callers"]]
     return {
-        "quotas": [*quotas.values()],
         "callers": nearest_to_limits(callers),
         "refusals": refusals[-MAX_REFUSALS:],
-        "refused": refused,
     }
 
 
@@ -75,8 +65,3 @@ def merged_status(own: JsonObject, others: Sequence[JsonObject]) -> JsonObject:
         **{name: sum(each[name] for each in every) for name in _SUMMED},
         "rate": {name: sum(each["rate"][name] for each in every) for name in ("calls", "errors")},
     }
-
-
-def _added(before: JsonObject, quota: JsonObject) -> JsonObject:
-    bounds = (before["limit"], quota["limit"])
-    return {"used": before["used"] + quota["used"], "limit": None if None in bounds else sum(bounds)}

@@ -30,7 +30,6 @@ def sessions_report(daemon: Daemon, calls: RecordedCalls) -> JsonObject:
         "sessions": sessions,
         "total": len(newest),
         "streams": [*listening, *({"kind": "get", **each} for each in sessions if each["streams"])],
-        "clients": daemon.status()["clients"],
     }
 
 

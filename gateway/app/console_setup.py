@@ -15,21 +15,19 @@ from gateway.console.api.mcp import McpApi
 from gateway.console.api.overview import OverviewApi, snippets
 from gateway.console.console import Console
 from gateway.console.console_access import ConsoleAccess, PrintedToken
+from gateway.console.daemon import Daemon
 from gateway.console.recording.call_rates import CallRates
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.console.recording.task_progress import TaskProgress
-from gateway.console.reports.daemon import Daemon
 from gateway.console.session_cookie import SessionCookies
 from gateway.console.static_files import read_static_files
-from gateway.errors import Problem
 from gateway.json_types import Json, JsonObject
 from gateway.state.keys import SigningKeys
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
 from gateway.transports.http.admin_api import OPERATORS
-from gateway.transports.http.middleware import Endpoint
 from gateway.transports.http.request import HttpRequest
 
 if TYPE_CHECKING:
@@ -72,32 +70,21 @@ class ConsoleSetup:
             logs: its log lines are shown with the calls that wrote them.
             workers: all of the daemon, if it has several.
         """
-        status, ask_others = partial(_status, health, workers), _nobody if workers is None else workers.ask_console
         if workers is not None:
             workers.console = self.answer
         logs.heard = self._calls.heard
-        self._activity = activity = ActivityApi(
-            _daemon(components, health), self._calls, ask_others=ask_others, status=status
-        )
+        daemon = _daemon(components, health, workers)
+        self._activity = activity = ActivityApi(daemon, self._calls)
         activity.start()
         components.dispatcher.tasks.runner.observers.append(self.task_progress)
-        pipeline = components.pipeline
-        problems = partial(_problems, components)
-        files = ConfigFileReader(pipeline, state=partial(_state, components))
-        views = components.dispatcher.views
+        files = ConfigFileReader(daemon)
         groups = (
             activity,
-            OverviewApi(
-                status=status,
-                problems=problems,
-                rates=activity.rates,
-                clients=partial(_clients, components),
-                mask=partial(_masked, components),
-            ),
-            CatalogApi(pipeline, files, upstreams=components.upstreams.status),
-            ExplainApi(pipeline.store, components.services, views=views),
-            ConfigApi(pipeline, files, problems=problems, reloads=activity.reloads),
-            McpApi(partial(_mcp_endpoint, components), views=views),
+            OverviewApi(daemon, rates=activity.rates, clients=partial(_clients, components)),
+            CatalogApi(daemon, files),
+            ExplainApi(daemon),
+            ConfigApi(daemon, files, reloads=activity.reloads),
+            McpApi(daemon),
         )
         self._console = console = Console(
             access=ConsoleAccess(
@@ -130,43 +117,28 @@ class ConsoleSetup:
             await self._activity.close()
 
 
-def _daemon(components: Components, health: Health) -> Daemon:
+def _daemon(components: Components, health: Health, workers: "AllWorkers | None") -> Daemon:
+    async def status() -> JsonObject:
+        own = health.status()
+        return own if workers is None else await workers.status(own)
+
     return Daemon(
         pipeline=components.pipeline,
         reloader=components.reloader,
         dispatcher=components.dispatcher,
+        services=components.services,
         upstreams=lambda: components.upstreams.servers,
         http=lambda: components.http,
         open_sessions=components.open_sessions,
-        status=health.status,
         state=lambda: health.state,
+        status=status,
+        ask_others=_nobody if workers is None else workers.ask_console,
     )
-
-
-async def _status(health: Health, workers: "AllWorkers | None") -> JsonObject:
-    """Return the answer of `/-/api/status`: of all workers, where there are several."""
-    own = health.status()
-    return own if workers is None else await workers.status(own)
 
 
 async def _nobody(_method: str, _path: str) -> Sequence[Json]:
     """Stands for the other workers where the daemon is one process."""
     return ()
-
-
-def _problems(components: Components) -> Sequence[Problem]:
-    """Return what keeps the files from being served, then the warnings of what is served."""
-    return [*components.reloader.status.problems, *components.pipeline.store.current.warnings]
-
-
-def _masked(components: Components, value: Json) -> Json:
-    """Mask the secrets of now: a reload may bring others."""
-    return components.pipeline.redactor.json(value)
-
-
-def _state(components: Components) -> object:
-    """Return what differs when the files should be read again."""
-    return components.pipeline.store.current.generation, components.reloader.status.at
 
 
 def _clients(components: Components, request: HttpRequest) -> Iterable[JsonObject]:
@@ -175,9 +147,3 @@ def _clients(components: Components, request: HttpRequest) -> Iterable[JsonObjec
     is_main = components.pipeline.first.listen.admin is None
     url = endpoint_url(components, request.client_endpoint.base_url if is_main else None)
     return () if url is None else snippets(url, name=served.server.name, needs_key=served.auth is not None)
-
-
-def _mcp_endpoint(components: Components) -> Endpoint:
-    if components.http is None:
-        raise RuntimeError("not listening")
-    return components.http.streamable_http.handle

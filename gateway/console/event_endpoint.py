@@ -5,12 +5,14 @@ its connection is dropped), and a stream that outlives the credential that it wa
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from typing import Final
 
 from aiohttp import web
 
 from gateway import __version__
+from gateway.console.daemon import Daemon
 from gateway.console.event_feed import MAX_WATCHERS, EventFeed, framed, skipped_event
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
@@ -40,22 +42,12 @@ _NO_ROOM: Final = HttpError(
 class EventEndpoint:
     """Answers with the feed, from now on or from an event on."""
 
-    def __init__(  # noqa: PLR0913 - what a stream is made of
-        self,
-        feed: EventFeed,
-        *,
-        calls: RecordedCalls,
-        reloads: ReloadHistory,
-        active_requests: Callable[[], ActiveRequests],
-        generation: Callable[[], int],
-        started: float,
-    ) -> None:
+    def __init__(self, feed: EventFeed, daemon: Daemon, *, calls: RecordedCalls, reloads: ReloadHistory) -> None:
         self._feed: Final = feed
+        self._daemon: Final = daemon
         self._calls: Final = calls
         self._reloads: Final = reloads
-        self._active_requests: Final = active_requests
-        self._generation: Final = generation
-        self._started: Final = timestamp(started)
+        self._started: Final = timestamp(time.time())
         self._pace: Final = StreamTimeouts(keepalive=KEEPALIVE_SECONDS, quota=WriteQuota())
 
     async def answer(self, request: HttpRequest) -> web.StreamResponse:
@@ -67,7 +59,8 @@ class EventEndpoint:
             request.raw, pace=self._pace, headers={**request.response_headers, **_FIELDS}, caller="console"
         )
         # Entered among the requests: a reload that ends the credential ends the stream, and a drain waits for it.
-        active, task = self._active_requests(), current_task()
+        http, task = self._daemon.http(), current_task()
+        active = ActiveRequests() if http is None else http.active_requests
         active.begin(task, request.identity)
         active.begin_stream(task, request.identity)
         try:
@@ -89,7 +82,7 @@ class EventEndpoint:
         hello: JsonObject = {
             "api": 1,
             "version": __version__,
-            "generation": self._generation(),
+            "generation": self._daemon.pipeline.store.current.generation,
             "started": self._started,
         }
         return framed("hello", hello, self._calls.numbers.next())

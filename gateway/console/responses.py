@@ -21,8 +21,6 @@ MAX_BODY: Final = 2**20
 """Bytes of a request to the API. Calls of tools have `listen.max_body`."""
 MAX_DEPTH: Final = 200
 """How deep it nests. Validators stop at 255; calls of tools have `limits.request_depth`."""
-NO_VIEW: Final = HttpError(status=404, message="There is no such view")
-"""Also for callers who may not use it: it is for them alone to know that there is one."""
 _RECEIVE_SECONDS: Final = 30.0
 _MIN_COMPRESSED: Final = 16 * 1024
 """Bytes from which an answer is compressed, in a thread, where its client takes that."""

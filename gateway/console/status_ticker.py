@@ -6,10 +6,10 @@ from typing import Final
 
 import structlog
 
+from gateway.console.daemon import Daemon
 from gateway.console.event_feed import EventFeed
-from gateway.console.reports.daemon import Daemon
 from gateway.console.reports.merging import merged_status
-from gateway.console.reports.this_worker import AskOthers, ThisWorker
+from gateway.console.reports.this_worker import ThisWorker
 from gateway.console.reports.upstreams import upstream_states
 
 log: Final = structlog.get_logger(__name__)
@@ -20,12 +20,11 @@ TICK_SECONDS: Final = 2.0
 class StatusTicker:
     """A task that runs while somebody watches."""
 
-    def __init__(self, feed: EventFeed, daemon: Daemon, *, own: ThisWorker, ask_others: AskOthers) -> None:
+    def __init__(self, feed: EventFeed, daemon: Daemon, *, own: ThisWorker) -> None:
         """Do nothing yet."""
         self._feed: Final = feed
         self._daemon: Final = daemon
         self._own: Final = own
-        self._ask_others: Final = ask_others
         self._states: Mapping[str, str] = {}
         self._heard = 0
         """The number up to which calls of other workers were told of."""
@@ -61,7 +60,7 @@ class StatusTicker:
         self._states = states
         # The number is taken before others are asked: what begins meanwhile belongs to the next tick.
         since, self._heard = self._heard, self._feed.numbers.next()
-        others = await self._ask_others("GET", f"news?since={since}")
+        others = await self._daemon.ask_others("GET", f"news?since={since}")
         calls = sorted((call for each in others for call in each["calls"]), key=lambda call: call[0])
         for number, call in calls:
             self._feed.publish_call(call, number)

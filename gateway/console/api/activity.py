@@ -1,7 +1,6 @@
 """The activity of a daemon, of all its workers: calls, sessions, upstreams, limits, and the stream of events."""
 
-import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 from urllib.parse import quote
@@ -9,6 +8,7 @@ from urllib.parse import quote
 from aiohttp import web
 
 from gateway.console.console import Route
+from gateway.console.daemon import Daemon
 from gateway.console.event_endpoint import EventEndpoint
 from gateway.console.event_feed import EventFeed
 from gateway.console.json_forms import short_id
@@ -16,11 +16,10 @@ from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import intervals_of
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
-from gateway.console.reports.daemon import Daemon
 from gateway.console.reports.limits import quotas
 from gateway.console.reports.merging import merged_calls, merged_limits, merged_sessions, merged_upstreams
 from gateway.console.reports.sessions import NO_SESSION, end_session
-from gateway.console.reports.this_worker import AskOthers, ThisWorker
+from gateway.console.reports.this_worker import ThisWorker
 from gateway.console.reports.upstreams import reconnect
 from gateway.console.responses import error_response, json_response, no_content
 from gateway.console.status_ticker import StatusTicker
@@ -28,7 +27,6 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol.session import Session
 from gateway.tasks.task import Task
 from gateway.transports.errors import HttpError
-from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.request import HttpRequest
 
 _NO_CALL: Final = HttpError(status=404, message="There is no such call (any more): the newest are remembered")
@@ -37,38 +35,15 @@ _NO_CALL: Final = HttpError(status=404, message="There is no such call (any more
 class ActivityApi:
     """The routes `/calls`, `/sessions`, `/upstreams`, `/limits` and `/events`. Implements `TaskObserver`."""
 
-    def __init__(
-        self,
-        daemon: Daemon,
-        calls: RecordedCalls,
-        *,
-        ask_others: AskOthers,
-        status: Callable[[], Awaitable[JsonObject]],
-    ) -> None:
-        """Take the parts.
-
-        Args:
-            daemon: those of this process.
-            calls: recorded already.
-            ask_others: asks the other workers for theirs.
-            status: the answer of `/-/api/status`, of all workers.
-        """
-        self._ask_others: Final = ask_others
-        self._status_of_all: Final = status
+    def __init__(self, daemon: Daemon, calls: RecordedCalls) -> None:
+        """Take the parts of this process; `calls` are recorded already."""
         self._daemon: Final = daemon
         self._calls: Final = calls
         self._feed: Final = EventFeed(calls.numbers)
         self._history: Final = ReloadHistory(daemon.pipeline, numbers=calls.numbers)
         self.own: Final = ThisWorker(daemon, calls)
-        self._ticker: Final = StatusTicker(self._feed, daemon, own=self.own, ask_others=ask_others)
-        self._events: Final = EventEndpoint(
-            self._feed,
-            calls=calls,
-            reloads=self._history,
-            active_requests=self._active_requests,
-            generation=lambda: daemon.pipeline.store.current.generation,
-            started=time.time(),
-        )
+        self._ticker: Final = StatusTicker(self._feed, daemon, own=self.own)
+        self._events: Final = EventEndpoint(self._feed, daemon, calls=calls, reloads=self._history)
 
     def start(self) -> None:
         """Be told of reloads, sessions and tasks from now on."""
@@ -101,7 +76,7 @@ class ActivityApi:
         yield Route(path="/events", endpoint=self._events.answer, methods=("GET",))
 
     async def rates(self) -> JsonObject:
-        others = await self._ask_others("GET", "rates")
+        others = await self._daemon.ask_others("GET", "rates")
         return self._calls.rates.shown(map(intervals_of, others))
 
     def reloads(self) -> Sequence[JsonObject]:
@@ -122,7 +97,7 @@ class ActivityApi:
         except ValueError as error:
             return error_response(HttpError(status=400, message=str(error)), request.response_headers)
         # As it came: decoded, a `#` in it would end it.
-        others = await self._ask_others("GET", f"calls?{request.raw.rel_url.raw_query_string}")
+        others = await self._daemon.ask_others("GET", f"calls?{request.raw.rel_url.raw_query_string}")
         return json_response(merged_calls([self._calls.listed(wanted), *others], wanted), request)
 
     async def _show_call(self, request: HttpRequest) -> web.Response:
@@ -132,14 +107,14 @@ class ActivityApi:
         return error_response(_NO_CALL, request.response_headers) if found is None else json_response(found, request)
 
     async def _list_sessions(self, request: HttpRequest) -> web.Response:
-        sessions, status = await self._everywhere("sessions"), await self._status_of_all()
+        sessions, status = await self._everywhere("sessions"), await self._daemon.status()
         return json_response({**merged_sessions(sessions), "clients": status["clients"]}, request)
 
     async def _end_session(self, request: HttpRequest) -> web.Response:
         name = request.raw.match_info["id"]
         error = await end_session(self._daemon, name)
         # It may be another worker's: HTTP+SSE binds a session to the process that has its stream.
-        if error is NO_SESSION and await self._ask_others("DELETE", f"sessions/{quote(name, safe='')}"):
+        if error is NO_SESSION and await self._daemon.ask_others("DELETE", f"sessions/{quote(name, safe='')}"):
             error = None
         return no_content(request) if error is None else error_response(error, request.response_headers)
 
@@ -152,23 +127,23 @@ class ActivityApi:
         error = reconnect(self._daemon, name)
         if error is not None:
             return error_response(error, request.response_headers)
-        await self._ask_others("POST", f"upstreams/{quote(name, safe='')}")
+        await self._daemon.ask_others("POST", f"upstreams/{quote(name, safe='')}")
         return json_response({"name": name}, request, status=202)
 
     async def _list_limits(self, request: HttpRequest) -> web.Response:
-        limits, status = await self._everywhere("limits"), await self._status_of_all()
+        limits, status = await self._everywhere("limits"), await self._daemon.status()
         answer = {"quotas": quotas(status), **merged_limits(limits), "refused": status["refused"]}
         return json_response(answer, request)
 
     async def _everywhere(self, path: str) -> list[Json]:
         """The answers of all workers, this one's first."""
         own = await self.own.answer("GET", path, {})
-        return [own, *await self._ask_others("GET", path)]
+        return [own, *await self._daemon.ask_others("GET", path)]
 
     async def _anywhere(self, method: str, path: str) -> Json:
         """The answer of the worker that has one."""
         own = await self.own.answer(method, path, {})
-        return own or next(iter(await self._ask_others(method, path)), None)
+        return own or next(iter(await self._daemon.ask_others(method, path)), None)
 
     def _watching_changed(self) -> None:
         self._calls.listener = self._feed if self._feed.wants_calls else None
@@ -180,10 +155,6 @@ class ActivityApi:
     def _session_ended(self, session_id: str) -> None:
         self._calls.session_ended(session_id)
         self._feed.publish("session", {"change": "ended", "id": short_id(session_id)})
-
-    def _active_requests(self) -> ActiveRequests:
-        http = self._daemon.http()
-        return ActiveRequests() if http is None else http.active_requests
 
 
 def _both(first: Callable[[str], None], second: Callable[[str], None]) -> Callable[[str], None]:

@@ -11,9 +11,9 @@ from gateway.config.secrets.masked_document import masked_document
 from gateway.console.api.catalog_entries import KINDS, CatalogEntry, CatalogSnapshot, entries, section_of
 from gateway.console.api.config import ConfigFileReader
 from gateway.console.console import Route
+from gateway.console.daemon import Daemon
 from gateway.console.responses import error_response, json_response, json_response_by_thread
 from gateway.json_types import Json, JsonObject
-from gateway.reload.pipeline import ReloadPipeline
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
 from gateway.wire import downgrade
@@ -34,12 +34,9 @@ _NO_ENTRY: Final = HttpError(status=404, message="There is no such entry (any mo
 class CatalogApi:
     """The routes below `/catalog`."""
 
-    def __init__(
-        self, pipeline: ReloadPipeline, files: ConfigFileReader, *, upstreams: Callable[[], Mapping[str, JsonObject]]
-    ) -> None:
-        self._pipeline: Final = pipeline
+    def __init__(self, daemon: Daemon, files: ConfigFileReader) -> None:
+        self._daemon: Final = daemon
         self._files: Final = files
-        self._upstreams: Final = upstreams
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/catalog", endpoint=self._catalog)
@@ -50,7 +47,7 @@ class CatalogApi:
         query = dict(request.raw.query)
         if len(query.get("q", "")) > _MAX_SEARCHED:
             return error_response(_TOO_LONG, request.response_headers)
-        snapshot, redactor = self._snapshot(request), self._pipeline.redactor
+        snapshot, redactor = self._snapshot(request), self._daemon.pipeline.redactor
 
         def made() -> Json:
             return redactor.json(
@@ -80,16 +77,16 @@ class CatalogApi:
             "limits": {} if found.primitive is None else _limits(found.primitive),
             "examples": definition.get("tests", []),
         }
-        return json_response(self._pipeline.redactor.json(answer), request)
+        return json_response(self._daemon.pipeline.redactor.json(answer), request)
 
     def _snapshot(self, request: HttpRequest) -> CatalogSnapshot:
-        served = self._pipeline.served
+        served = self._daemon.pipeline.served
         return CatalogSnapshot(
             document=served.document,
             whole=served.catalog,
-            current=self._pipeline.store.current,
+            current=self._daemon.pipeline.store.current,
             places=served.places,
-            upstreams=self._upstreams(),
+            upstreams={name: server.status() for name, server in self._daemon.upstreams().items()},
             identity=request.identity,
         )
 

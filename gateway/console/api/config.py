@@ -14,13 +14,13 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.secrets.masked_document import masked_document
 from gateway.config.secrets.redactor import Redactor
 from gateway.console.console import Route
+from gateway.console.daemon import Daemon
 from gateway.console.json_forms import problem_json
 from gateway.console.responses import json_response_by_thread
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json, JsonObject
 from gateway.reload.candidate import Candidate
 from gateway.reload.definition_places import NO_PLACES, DefinitionPlaces, Place, definition_places
-from gateway.reload.pipeline import ReloadPipeline
 from gateway.transports.http.request import HttpRequest
 
 _WIDTH: Final = 120
@@ -55,10 +55,9 @@ class ConfigFileReader:
     files are read once for each state in which the console shows them.
     """
 
-    def __init__(self, pipeline: ReloadPipeline, *, state: Callable[[], object]) -> None:
-        """Read nothing yet; `state` changes whenever the files should be read again."""
-        self._pipeline: Final = pipeline
-        self._state: Final = state
+    def __init__(self, daemon: Daemon) -> None:
+        """Read nothing yet."""
+        self._daemon: Final = daemon
         self._lock: Final = asyncio.Lock()
         self._read: tuple[object, ConfigFiles] | None = None
 
@@ -66,14 +65,14 @@ class ConfigFileReader:
         """Return the files as they are; nothing if they cannot be read at all."""
         # One at a time: two pages that open together have the files read once.
         async with self._lock:
-            state = self._state()
+            state = self._daemon.pipeline.store.current.generation, self._daemon.reloader.status.at
             if self._read is None or self._read[0] != state:
                 self._read = state, await self._written()
             return self._read[1]
 
     async def _written(self) -> ConfigFiles:
         try:
-            return await self._pipeline.read_again(_look)
+            return await self._daemon.pipeline.read_again(_look)
         except ConfigError:
             return ConfigFiles()
 
@@ -81,18 +80,10 @@ class ConfigFileReader:
 class ConfigApi:
     """The route `/config`."""
 
-    def __init__(
-        self,
-        pipeline: ReloadPipeline,
-        files: ConfigFileReader,
-        *,
-        problems: Callable[[], Sequence[Problem]],
-        reloads: Callable[[], Sequence[JsonObject]],
-    ) -> None:
-        """Take what knows the files; `problems` are all of now, warnings too, `reloads` the newest first."""
-        self._pipeline: Final = pipeline
+    def __init__(self, daemon: Daemon, files: ConfigFileReader, *, reloads: Callable[[], Sequence[JsonObject]]) -> None:
+        """Take what knows the files; `reloads` are the newest first."""
+        self._daemon: Final = daemon
         self._files: Final = files
-        self._problems: Final = problems
         self._reloads: Final = reloads
         self._effective: tuple[str, str] | None = None
         """The digest of a configuration, and its document."""
@@ -102,25 +93,25 @@ class ConfigApi:
 
     async def _config(self, request: HttpRequest) -> web.Response:
         # Read again, and masked: what is served does not keep the text of its files.
-        written, served = await self._files.written(), self._pipeline.served
+        written, served = await self._files.written(), self._daemon.pipeline.served
         wants_effective = request.raw.query.get("effective") != "0"
         answer = {
             "files": _files(written),
             "effective": await self._effective_of(served) if wants_effective else None,
-            "problems": await asyncio.to_thread(_all_json, self._problems()),
+            "problems": await asyncio.to_thread(_all_json, self._daemon.problems),
             "reloads": list(self._reloads()),
             "lock": {
                 "file": str(served.lock.path) if served.lock.pins is not None or served.lock.problem else None,
                 "differs": list(served.lock_differences),
             },
-            "restartRequired": self._pipeline.restart_required,
+            "restartRequired": self._daemon.pipeline.restart_required,
         }
-        return await json_response_by_thread(partial(self._pipeline.redactor.json, answer), request)
+        return await json_response_by_thread(partial(self._daemon.pipeline.redactor.json, answer), request)
 
     async def _effective_of(self, served: Candidate) -> str:
         """The document as one file, made once for each that is served: thousands of tools take seconds."""
         if self._effective is None or self._effective[0] != served.digest:
-            self._effective = served.digest, await asyncio.to_thread(_effective, served, self._pipeline.redactor)
+            self._effective = served.digest, await asyncio.to_thread(_effective, served, self._daemon.pipeline.redactor)
         return self._effective[1]
 
 

@@ -11,13 +11,13 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
 from gateway.catalog.primitives import Primitive
 from gateway.catalog.store import CatalogStore
+from gateway.console.api.mcp import view_of
 from gateway.console.console import Route
-from gateway.console.responses import NO_VIEW, error_response, json_response, read_json_object
+from gateway.console.daemon import Daemon
+from gateway.console.responses import error_response, json_response, read_json_object
 from gateway.errors import ArgumentsError, RpcError
-from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.protocol.served_views import ServedViews
 from gateway.state.keys import random_keys
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
@@ -34,10 +34,10 @@ _NOT_EXPLAINED: Final = HttpError(
 class ExplainApi:
     """The routes `/validate` and `/explain`."""
 
-    def __init__(self, store: CatalogStore, services: Services, *, views: ServedViews) -> None:
-        self._store: Final = store
-        self._services: Final = services
-        self._views: Final = views
+    def __init__(self, daemon: Daemon) -> None:
+        self._store: Final = daemon.pipeline.store
+        self._services: Final = daemon.services
+        self._views: Final = daemon.dispatcher.views
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/validate", endpoint=self._validate, methods=("POST",))
@@ -68,9 +68,9 @@ class ExplainApi:
 
         404 where the caller may not use the view; 422 with the text that its caller would be told.
         """
-        view = request.raw.query.get("view") or None
-        if not (request.identity.may_enter(view) and self._views.admits(view, request.identity)):
-            return error_response(NO_VIEW, request.response_headers)
+        view = view_of(request, self._views)
+        if isinstance(view, HttpError):
+            return error_response(view, request.response_headers)
         body = await read_json_object(request)
         if isinstance(body, HttpError):
             return error_response(body, request.response_headers)

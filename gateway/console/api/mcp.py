@@ -1,15 +1,15 @@
 """`POST /-/api/mcp`: the MCP endpoint for the page, of the stateless revision, as the caller who signed in."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from aiohttp import web
 
 from gateway.console.console import Route
-from gateway.console.responses import NO_VIEW, error_response
+from gateway.console.daemon import Daemon
+from gateway.console.responses import error_response
 from gateway.protocol.served_views import ServedViews
 from gateway.transports.errors import HttpError
-from gateway.transports.http.middleware import Endpoint
 from gateway.transports.http.request import HttpRequest
 from gateway.wire import meta
 from gateway.wire.revisions import is_modern_date
@@ -18,15 +18,15 @@ _STATELESS: Final = HttpError(
     status=400,
     message=f"This path speaks the stateless revision alone: send {meta.HEADER_PROTOCOL_VERSION}: 2026-07-28",
 )
+# Also for callers who may not use it: it is for them alone to know that there is one.
+_NO_VIEW: Final = HttpError(status=404, message="There is no such view")
 
 
 class McpApi:
     """The route `/mcp`: hands requests on to the daemon's endpoint, as the caller, and at the view they name."""
 
-    def __init__(self, handle: Callable[[], Endpoint], *, views: ServedViews) -> None:
-        """Take what gives the daemon's endpoint, which is there once the daemon listens."""
-        self._handle: Final[Callable[[], Callable[[HttpRequest], Awaitable[web.StreamResponse]]]] = handle
-        self._views: Final = views
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon: Final = daemon
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/mcp", endpoint=self._answer, methods=("POST",))
@@ -41,15 +41,24 @@ class McpApi:
         headers = request.response_headers
         if not is_modern_date(request.raw.headers.get(meta.HEADER_PROTOCOL_VERSION, "")):
             return error_response(_STATELESS, headers)
-        name = request.raw.query.get("view") or None
-        if not (request.identity.may_enter(name) and self._views.admits(name, request.identity)):
-            return error_response(NO_VIEW, headers)
+        view = view_of(request, self._daemon.dispatcher.views)
+        if isinstance(view, HttpError):
+            return error_response(view, headers)
         # The caller has been identified by the console's own rules; the endpoint asks for no credential again.
         inner = HttpRequest(
             request.raw,
             client_endpoint=request.client_endpoint,
             response_headers=headers,
             identity=request.identity,
-            view=name,
+            view=view,
         )
-        return await self._handle()(inner)
+        http = self._daemon.http()
+        assert http is not None  # noqa: S101 - the request came by it
+        return await http.streamable_http.handle(inner)
+
+
+def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
+    """Return the view that `?view=` names, None for the whole; 404 where the caller may not use it."""
+    name = request.raw.query.get("view") or None
+    is_admitted = request.identity.may_enter(name) and views.admits(name, request.identity)
+    return name if is_admitted else _NO_VIEW

@@ -10,6 +10,7 @@ from aiohttp import web
 from gateway.client_configs.clients import CLIENTS, HttpServer
 from gateway.config.settings import PREFIX
 from gateway.console.console import Route
+from gateway.console.daemon import Daemon
 from gateway.console.json_forms import problem_json
 from gateway.console.responses import json_response_by_thread
 from gateway.errors import Problem, Severity
@@ -29,34 +30,28 @@ class OverviewApi:
 
     def __init__(
         self,
+        daemon: Daemon,
         *,
-        status: Callable[[], Awaitable[JsonObject]],
-        problems: Callable[[], Sequence[Problem]],
         rates: Callable[[], Awaitable[JsonObject]],
         clients: Callable[[HttpRequest], Iterable[JsonObject]],
-        mask: Callable[[Json], Json],
     ) -> None:
         """Take what is asked.
 
         Args:
-            status: the answer of `/-/api/status`.
-            problems: all problems of now, warnings too.
+            daemon: its status and its problems.
             rates: the calls of the last hour, of all workers.
             clients: a snippet for each client, with the URL that this one uses.
-            mask: takes secrets out of an answer.
         """
-        self._status: Final = status
-        self._problems: Final = problems
+        self._daemon: Final = daemon
         self._rates: Final = rates
         self._clients: Final = clients
-        self._mask: Final = mask
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/overview", endpoint=self._overview)
 
     async def _overview(self, request: HttpRequest) -> web.Response:
-        problems, most = self._problems(), _most(request)
-        status = await self._status()  # masked already
+        problems, most = self._daemon.problems, _most(request)
+        status = await self._daemon.status()  # masked already
         # Ten thousand tools may have a warning each: a page that asks every ten seconds shows a few, and no names.
         if most is not None:
             status = {**status, "warnings": []}
@@ -71,7 +66,7 @@ class OverviewApi:
 
         def made() -> Json:
             shown = list(_grouped(sorted(problems, key=_rank)).values())[:most]
-            return {**answer, "problems": self._mask([_group_json(each) for each in shown])}
+            return {**answer, "problems": self._daemon.pipeline.redactor.json([_group_json(each) for each in shown])}
 
         return await json_response_by_thread(made, request)
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from typing import Final
 
+from gateway.console.daemon import Daemon
 from gateway.console.recording.recorded_calls import MAX_REFUSALS, RecordedCalls
-from gateway.console.reports.daemon import Daemon
 from gateway.json_types import JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.transports.http.quota import ResourceQuota

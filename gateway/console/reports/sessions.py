@@ -3,10 +3,10 @@
 import time
 from typing import Final
 
+from gateway.console.daemon import Daemon
 from gateway.console.json_forms import short_id
 from gateway.console.recording.call_record import CallRecord
 from gateway.console.recording.recorded_calls import RecordedCalls
-from gateway.console.reports.daemon import Daemon
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session

@@ -1,19 +1,16 @@
 """The records of this process, as it shows them and as other workers of the daemon ask for them."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from gateway.console.daemon import Daemon
 from gateway.console.event_feed import CALLS_PER_SECOND
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.recorded_calls import RecordedCalls
-from gateway.console.reports.daemon import Daemon
 from gateway.console.reports.limits import limits_report
 from gateway.console.reports.sessions import end_session, sessions_report
 from gateway.console.reports.upstreams import reconnect, upstream_states, upstreams_report
 from gateway.json_types import Json, JsonObject
-
-AskOthers = Callable[[str, str], Awaitable[Sequence[Json]]]
-"""Has the other workers answer a method and a path (see `ThisWorker.answer`), and returns what is not None."""
 
 
 class ThisWorker:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.secrets.redactor import Redactor
-from gateway.console.reports.daemon import Daemon
+from gateway.console.daemon import Daemon
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.transports.errors import HttpError

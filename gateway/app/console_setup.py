@@ -1,6 +1,6 @@
 """The console's part of the daemon: what records for it, and what its API asks. Imported only where it is served."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -70,12 +70,12 @@ class ConsoleSetup:
             logs: its log lines are shown with the calls that wrote them.
             workers: all of the daemon, if it has several.
         """
-        if workers is not None:
-            workers.console = self.answer
         logs.heard = self._calls.heard
         daemon = _daemon(components, health, workers)
         self._activity = activity = ActivityApi(daemon, self._calls)
         activity.start()
+        if workers is not None:
+            workers.console = activity.own.answer
         components.dispatcher.tasks.runner.observers.append(self.task_progress)
         files = ConfigFileReader(daemon)
         groups = (
@@ -102,10 +102,6 @@ class ConsoleSetup:
     def link(self, base_url: str) -> str:
         """Return the URL of the page: see `Console.link`."""
         return self._console.link(base_url)
-
-    async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Json:
-        """Answer another worker: see `ThisWorker.answer`."""
-        return None if self._activity is None else await self._activity.own.answer(method, path, query)
 
     def drain(self) -> None:
         """End the streams of events: the daemon stops."""

@@ -7,6 +7,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.access.identity.auth_error import AuthError
+from gateway.access.identity.identity import UNAUTHENTICATED, Identity
 from gateway.console.console_access import ConsoleAccess
 from gateway.console.responses import error_response
 from gateway.console.security_headers import OF_API, OF_PAGE, without_cors
@@ -76,17 +77,13 @@ class Console:
 
     def _admitted(self, endpoint: Endpoint) -> Endpoint:
         async def answer(request: HttpRequest) -> web.StreamResponse:
-            headers = {**without_cors(request.response_headers), **OF_API}
             identity = await self._access.identify(request)
             if isinstance(identity, AuthError):
                 address, path = request.client_endpoint.address, request.raw.path
                 self._access.authenticator.record_denial(identity, address=address, path=path)
             if isinstance(identity, AuthError | HttpError):
-                return error_response(identity, headers)
-            admitted = HttpRequest(
-                request.raw, client_endpoint=request.client_endpoint, response_headers=headers, identity=identity
-            )
-            return await endpoint(admitted)
+                return error_response(identity, _of_api(request).response_headers)
+            return await endpoint(_of_api(request, identity))
 
         return answer
 
@@ -119,12 +116,17 @@ async def _to_page(request: HttpRequest) -> web.StreamResponse:
 
 def _with_headers(endpoint: Endpoint) -> Endpoint:
     async def answer(request: HttpRequest) -> web.StreamResponse:
-        headers = {**without_cors(request.response_headers), **OF_API}
-        return await endpoint(
-            HttpRequest(request.raw, client_endpoint=request.client_endpoint, response_headers=headers)
-        )
+        return await endpoint(_of_api(request))
 
     return answer
+
+
+def _of_api(request: HttpRequest, identity: Identity = UNAUTHENTICATED) -> HttpRequest:
+    """Return the request of somebody, whose response carries the header fields of the API."""
+    headers = {**without_cors(request.response_headers), **OF_API}
+    return HttpRequest(
+        request.raw, client_endpoint=request.client_endpoint, response_headers=headers, identity=identity
+    )
 
 
 def _by_method(route: Route) -> Endpoint:

@@ -166,9 +166,7 @@ class ConsoleAccess:
     async def _by_header(self, request: HttpRequest) -> Identity | AuthError | HttpError:
         fields = request.raw.headers
         if self.authenticator.is_open:
-            credential = read_credential(
-                authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ())
-            )
+            credential = _credential_of(request.raw)
             if not isinstance(credential, Credential):
                 return credential or missing_credentials()
             return await self.by_credential(credential.secret, address=request.client_endpoint.address)
@@ -199,10 +197,7 @@ class ConsoleAccess:
         return None if session.identity is None else self.authenticator.revalidate(session.identity)
 
     def _has_token(self, raw: web.Request) -> bool:
-        fields = raw.headers
-        credential = read_credential(
-            authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ())
-        )
+        credential = _credential_of(raw)
         return isinstance(credential, Credential) and self.token.matches(credential.secret)
 
 
@@ -225,6 +220,11 @@ class FailedSignIns:
         key = network_of(address)
         count, end = self._failures.get(key) or (0, self._clock() + WINDOW_SECONDS)
         self._failures.put(key, (count + 1, end), expires=end)
+
+
+def _credential_of(raw: web.Request) -> Credential | AuthError | None:
+    fields = raw.headers
+    return read_credential(authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ()))
 
 
 def _derived(key: bytes) -> str:

@@ -199,12 +199,12 @@ async def test_nobody_watching_costs_calls_nothing(tmp_path: Path) -> None:
         assert daemon.gateway._console_setup is not None
         [recorder] = daemon.gateway._console_setup.observers
         assert isinstance(recorder, RecordedCalls)
-        assert recorder.listener is None
+        assert recorder.feed is None
         async with daemon.events(calls="0"):
-            assert recorder.listener is None
+            assert recorder.feed is None
         async with daemon.events():
-            assert recorder.listener is not None
-        while recorder.listener is not None:
+            assert recorder.feed is not None
+        while recorder.feed is not None:
             await daemon.call("greet")
 
 
@@ -216,7 +216,7 @@ async def test_without_a_console_no_observer_is_registered(tmp_path: Path) -> No
 
 def feed_of(calls: RecordedCalls) -> EventFeed:
     feed = EventFeed(calls.numbers, clock=lambda: 1.0)
-    calls.listener = feed
+    calls.feed = feed
     return feed
 
 
@@ -243,7 +243,7 @@ async def test_a_watcher_that_does_not_read_does_not_grow() -> None:
     calls = RecordedCalls(SequenceNumbers(), rates=CallRates())
     seconds = 0.0
     feed = EventFeed(calls.numbers, clock=lambda: seconds)
-    calls.listener = feed
+    calls.feed = feed
     with feed.watch() as watcher:
         for _ in range(100):
             seconds += 1

@@ -40,7 +40,7 @@ class ActivityApi:
         self._daemon: Final = daemon
         self._calls: Final = calls
         self._feed: Final = EventFeed(calls.numbers)
-        self._history: Final = ReloadHistory(daemon.pipeline, numbers=calls.numbers)
+        self._history: Final = ReloadHistory(daemon.pipeline, self._feed)
         self.own: Final = ThisWorker(daemon, calls)
         self._ticker: Final = StatusTicker(self._feed, daemon, own=self.own)
         self._events: Final = EventEndpoint(self._feed, daemon, calls=calls, reloads=self._history)
@@ -49,7 +49,6 @@ class ActivityApi:
         """Be told of reloads, sessions and tasks from now on."""
         daemon, notifier = self._daemon, self._daemon.dispatcher.notifier
         self._feed.watching_changed = self._watching_changed
-        self._history.listener = lambda number, reload: self._feed.publish("reload", reload, number=number)
         self._history.start(daemon.reloader.status)
         daemon.reloader.attempted = self._history.attempted
         daemon.dispatcher.tasks.runner.observers.append(self)
@@ -146,7 +145,7 @@ class ActivityApi:
         return own or next(iter(await self._daemon.ask_others(method, path)), None)
 
     def _watching_changed(self) -> None:
-        self._calls.listener = self._feed if self._feed.wants_calls else None
+        self._calls.feed = self._feed if self._feed.wants_calls else None
         self._ticker.watching_changed()
 
     def _session_opened(self, session: Session) -> None:

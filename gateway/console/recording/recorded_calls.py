@@ -7,8 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import chain, islice
-from typing import Final, Protocol
+from typing import Final
 
+from gateway.console.event_feed import EventFeed
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import CallRates
 from gateway.console.recording.call_record import CallRecord, kept
@@ -35,13 +36,6 @@ _MAX_ASKED: Final = 4096
 _MAX_SESSIONS: Final = 20_000
 _OWN_KEYS: Final = frozenset({CALL, "timestamp"})
 _UNRECORDED: Final = frozenset({"ping"})
-
-
-class CallListener(Protocol):
-    """Told of calls, on the event loop."""
-
-    def call_began(self, record: CallRecord) -> None: ...
-    def call_ended(self, record: CallRecord) -> None: ...
 
 
 class RecordedCalls:
@@ -71,8 +65,8 @@ class RecordedCalls:
         """The number of a session's calls, and the address of the last."""
         self.refusals: Final[deque[CallRecord]] = deque(maxlen=MAX_REFUSALS)
         """The newest calls that a limit refused."""
-        self.listener: CallListener | None = None
-        """Set while somebody watches."""
+        self.feed: EventFeed | None = None
+        """Told of calls while somebody watches them."""
 
     def began(self, call: Call) -> None:
         if call.method in _UNRECORDED:
@@ -103,8 +97,8 @@ class RecordedCalls:
         self._running[id(call)] = self._by_id[record.id] = record
         if session_id is not None:
             self._count(session_id, call.address)
-        if self.listener is not None:
-            self.listener.call_began(record)
+        if self.feed is not None:
+            self.feed.call_began(record)
 
     def ended(self, call: Call, ending: CallResult) -> None:
         record = self._running.pop(id(call), None)
@@ -118,8 +112,8 @@ class RecordedCalls:
         if ending.is_over_limit:
             self.refusals.append(record)
         self._keep(record)
-        if self.listener is not None:
-            self.listener.call_ended(record)
+        if self.feed is not None:
+            self.feed.call_ended(record)
 
     def heard(self, line: Mapping[str, Json]) -> None:
         """Keep a line of the log with the call that it belongs to. Called in any thread."""

@@ -14,8 +14,8 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.models.document import LISTS
+from gateway.console.event_feed import EventFeed
 from gateway.console.json_forms import milliseconds, problem_json
-from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.planning import Change, ChangeKind, Plan, plan
@@ -45,20 +45,18 @@ _NOUNS: Final[Mapping[str, str]] = {
 class ReloadHistory:
     """The newest reloads, the start of the daemon among them."""
 
-    def __init__(self, pipeline: ReloadPipeline, *, numbers: SequenceNumbers) -> None:
-        """Record nothing yet."""
+    def __init__(self, pipeline: ReloadPipeline, feed: EventFeed) -> None:
+        """Record nothing yet; `feed` is told of each."""
         self._pipeline: Final = pipeline
-        self._numbers: Final = numbers
+        self._feed: Final = feed
         self._reloads: Final[deque[tuple[int, JsonObject]]] = deque(maxlen=MAX_RELOADS)
         self._served: Manifest | None = None
         self._one_at_a_time: Final = asyncio.Lock()
         self._tasks: Final = BackgroundTasks()
-        self.listener: Callable[[int, JsonObject], None] = lambda _number, _reload: None
-        """Called with each reload and its number."""
 
-    def start(self, status: ReloadStatus, *, seconds: float = 0.0) -> None:
+    def start(self, status: ReloadStatus) -> None:
         """Begin with what is served now."""
-        self.attempted(ReloadAttempt(status=status, trigger=Trigger.START, seconds=seconds))
+        self.attempted(ReloadAttempt(status=status, trigger=Trigger.START, seconds=0.0))
 
     def attempted(self, attempt: ReloadAttempt) -> None:
         """Record a reload. What is served is taken now; the comparison follows."""
@@ -90,9 +88,9 @@ class ReloadHistory:
                 log.exception("reload not recorded")
                 return
             reload = {**reload, "problems": self._pipeline.redactor.json(reload["problems"])}
-            number = self._numbers.next()
+            number = self._feed.numbers.next()
             self._reloads.append((number, reload))
-            self.listener(number, reload)
+            self._feed.publish("reload", reload, number=number)
 
 
 def _compared(

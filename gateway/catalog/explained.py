@@ -49,12 +49,13 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explaining(catalog: Catalog, report: Callable[[Explained], None]) -> Catalog:
-    """The catalog with executors that explain instead of running, and without confirmations."""
+    """The catalog with executors that explain instead of running, and without confirmations and tasks."""
 
     def explaining(given: Primitive) -> Primitive:
         match given:
             case Tool():
-                return replace(given, executor=explainer(given, given.executor), confirm=None, result=_NOTHING)
+                explained = explainer(given, given.executor)
+                return replace(given, executor=explained, confirm=None, task=None, result=_NOTHING)
             case Resource() | ResourceTemplate():
                 return replace(given, executor=explainer(given, given.executor), contents=_NOTHING)
             case Prompt():

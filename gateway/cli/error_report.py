@@ -1,5 +1,6 @@
 """The report of an error that ended a command. Imported once there is one: it knows the errors of every room."""
 
+import errno
 import os
 import traceback
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
             hints.line(hints.styled("error: ", "red") + error.message + (f" ({say(data)})" if data else ""))
         case RemoteError():
             hints.line(hints.styled("error: ", "red") + str(error))
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EIO):  # a full disk behind standard output
+            hints.line(f"{hints.styled('error:', 'red')} cannot write: {error.strerror}")
         case _:
             # The words, and not the settings, which may be what is wrong.
             if "debug" in (*words, os.environ.get(variable_of("log_level"))):

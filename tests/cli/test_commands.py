@@ -399,6 +399,14 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
         assert child.wait(20) in {0, 141}
 
 
+def test_a_full_disk_behind_standard_output_is_named(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        finished = subprocess.run(
+            [FORKED, "schema"], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (finished.returncode, finished.stderr) == (1, "error: cannot write: No space left on device\n")
+
+
 def test_an_interrupted_call_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         CONFIG.replace('[sleep, "600"]', f"[sh, -c, 'touch {tmp_path}/up; exec sleep 600']")

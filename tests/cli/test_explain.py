@@ -190,7 +190,8 @@ def test_a_function_is_shown_with_what_it_would_be_called_with(run: Run, tmp_pat
 
 def test_what_would_be_asked_first_is_shown_and_nobody_is_asked(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
-        'tools: {go: {input: {to: string}, confirm: "Go to {{ to }}?", requires: {client: [sampling]}, content: "x"}}'
+        'tools: {go: {input: {to: string}, confirm: "Go to {{ to }}?", task: required, requires: {client: [sampling]}, '
+        'content: "x"}}'
     )
     assert run("call", "go", "to=Rome").code == 1
     assert json.loads(run("call", "go", "to=Rome", "--explain", "--raw").out)["confirm"] == "Go to Rome?"

@@ -169,12 +169,18 @@ tools:
     confirm: "Go to {{ to }}?"
     content: "Went to {{ to }}."
     tests: [{name: goes, with: {to: Rome}, expect: {text: Went to Rome.}}]
+  work:
+    confirm: Work?
+    task: required
+    shell: {script: echo done}
+    tests: [{name: works, expect: {text: done}}]
   ask:
     python: "curious:ask"
     tests: [{name: asks}]
 """
     assert verdicts_of(run, tmp_path, text) == {
         "goes": "passed",
+        "works": "passed",
         "asks": "failed asks its user for more than a yes, which nobody can answer here",
     }
 

@@ -150,8 +150,9 @@ class _Attempt(msgspec.Struct, frozen=True):
 
     def _client(self, tool: Tool) -> MemoryClient:
         catalog = self.dry.catalog
-        # A catalog for this test alone: the next one has the executor without a stub.
-        offered = replace(catalog, tools={**catalog.tools, self.tool: tool})
+        # A catalog for this test alone: the next one has the executor without a stub. What is tested is the result,
+        # which a call with `task: required` has as well.
+        offered = replace(catalog, tools={**catalog.tools, self.tool: replace(tool, task=None)})
         return self.dry.client(offered, capabilities=_CAPABILITIES)
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.console.daemon import Daemon
-from gateway.console.event_feed import MAX_WATCHERS, EventFeed, framed, skipped_event
+from gateway.console.recording.event_feed import MAX_WATCHERS, EventFeed, framed, skipped_event
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
 from gateway.console.responses import error_response

@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from gateway.console.daemon import Daemon
-from gateway.console.event_feed import EventFeed
+from gateway.console.recording.event_feed import EventFeed
 from gateway.console.reports.merging import merged_status
 from gateway.console.reports.this_worker import ThisWorker
 from gateway.console.reports.upstreams import upstream_states

@@ -8,8 +8,8 @@ from typing import Final
 import aiohttp
 import pytest
 
-from gateway.console.event_feed import CALLS_PER_SECOND, MAX_CALLS, MAX_OTHERS, MAX_WATCHERS, EventFeed
 from gateway.console.recording.call_rates import CallRates
+from gateway.console.recording.event_feed import CALLS_PER_SECOND, MAX_CALLS, MAX_OTHERS, MAX_WATCHERS, EventFeed
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.telemetry.observer import CallResult, Outcome

@@ -10,10 +10,10 @@ from aiohttp import web
 from gateway.console.console import Route
 from gateway.console.daemon import Daemon
 from gateway.console.event_endpoint import EventEndpoint
-from gateway.console.event_feed import EventFeed
 from gateway.console.json_forms import short_id
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import intervals_of
+from gateway.console.recording.event_feed import EventFeed
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
 from gateway.console.reports.limits import quotas

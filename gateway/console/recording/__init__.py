@@ -1,1 +1,1 @@
-"""The records that the console shows: calls, rates and reloads. In memory, bounded, and none without a console."""
+"""The records that the console shows: calls, rates and reloads, and the feed of events that tells of them. Bounded."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from itertools import chain, islice
 from typing import Final
 
-from gateway.console.event_feed import EventFeed
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import CallRates
 from gateway.console.recording.call_record import CallRecord, kept
+from gateway.console.recording.event_feed import EventFeed
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp

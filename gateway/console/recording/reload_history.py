@@ -14,8 +14,8 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.models.document import LISTS
-from gateway.console.event_feed import EventFeed
 from gateway.console.json_forms import milliseconds, problem_json
+from gateway.console.recording.event_feed import EventFeed
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.planning import Change, ChangeKind, Plan, plan

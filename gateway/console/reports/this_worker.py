@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from gateway.console.daemon import Daemon
-from gateway.console.event_feed import CALLS_PER_SECOND
 from gateway.console.recording.call_filter import CallFilter
+from gateway.console.recording.event_feed import CALLS_PER_SECOND
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.reports.limits import limits_report
 from gateway.console.reports.sessions import end_session, sessions_report

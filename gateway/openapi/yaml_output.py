@@ -5,7 +5,7 @@ from typing import Final
 
 import yaml
 
-from gateway.config.reading.core_schema import scalar
+from gateway.config.core_schema import scalar
 from gateway.json_types import Json
 
 _WIDTH: Final = 110

@@ -83,6 +83,26 @@ tools:
     assert shell.env == {"PORT": "8080"}
 
 
+@pytest.mark.parametrize(
+    ("text", "environ", "value"),
+    [
+        ("listen: {sse: '${env:V}'}", "FALSE", "sse=False"),
+        ("listen: {console: '${env:V}'}", "false", "console=None"),
+        ("listen: {console: '${env:V}'}", "true", "scopes=['console']"),
+        ("limits: {threads: '${env:V}'}", "0x10", "threads=16"),
+        ("tools: {t: {content: x, input: {n: {type: number, default: '${env:V}'}}}}", "1e5", "'default': 100000.0"),
+        ("upstreams: {u: {command: x, queue: '${env:V}'}}", "3", "queue=3"),
+        ("tools: {t: {http: {url: 'https://x/'}, tests: [{http: {status: '${env:V}'}}]}}", "503", ""),
+    ],
+)
+def test_the_type_is_that_of_the_same_text_without_quotes(tmp_path: Path, text: str, environ: str, value: str) -> None:
+    main = tmp_path / "config.yaml"
+    main.write_text(text, encoding="utf-8")
+    config = load(main, environ={"V": environ})
+    config.raise_errors()
+    assert value in repr(config.document)
+
+
 def test_quoted_text_takes_no_other_type(tmp_path: Path) -> None:
     assert problems(tmp_path, 'listen: {sse: "true"}') == [
         "listen.sse: expected true or false, got the text 'true'; take the quotes away"

@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
+from gateway.config.core_schema import scalar
 from gateway.config.models.interpolated_text import InterpolatedText
 from gateway.json_types import Json
 
@@ -126,15 +127,11 @@ def typed_interpolation(value: Json) -> Json:
     """Give a value that is one interpolation the type that it would have without quotes (YAML 1.2 core schema)."""
     if not (isinstance(value, InterpolatedText) and value.is_whole):
         return value
-    text = str(value)
-    if text in {"true", "false"}:
-        return text == "true"
-    # As many digits as 64 bits with a sign have: Python takes quadratic time for any number of them.
-    if re.fullmatch(r"[-+]?\d{1,19}", text):
-        return int(text)
-    if re.fullmatch(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d{1,2})?", text):
-        return float(text)
-    return value
+    try:
+        typed = scalar(value)
+    except ValueError:  # a number that JSON does not have
+        return value
+    return value if typed is None else typed  # an empty variable is empty text
 
 
 _takes_interpolation: Final = BeforeValidator(typed_interpolation)

@@ -21,6 +21,7 @@ from gateway.config.models.base import (
     ShortForm,
     defaults_of,
     matching,
+    typed_interpolation,
 )
 from gateway.config.models.definition_keys import Icon
 from gateway.config.models.field_use import Use
@@ -134,6 +135,7 @@ class ConsolePage(Model):
 
 
 def _switch(value: Json) -> Json:
+    value = typed_interpolation(value)
     return {True: {}, False: None}[value] if isinstance(value, bool) else value
 
 

@@ -3,10 +3,19 @@
 import re
 from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.base import TEXT_SCHEMA, Model, ShortForm, VerbatimObject, exactly_one, keep_text, plain_text
+from gateway.config.models.base import (
+    TEXT_SCHEMA,
+    Model,
+    ShortForm,
+    VerbatimObject,
+    exactly_one,
+    keep_text,
+    plain_text,
+    typed_interpolation,
+)
 from gateway.json_types import Json
 
 
@@ -72,7 +81,7 @@ class StandInAnswer(Model):
     """The answer of the backend's server in a test. Nothing is sent anywhere else."""
 
     # RFC 9110 §15.2: a status below 200 is interim, and no answer.
-    status: Annotated[int, Field(ge=200, le=599)] = 200
+    status: Annotated[int, Field(ge=200, le=599), BeforeValidator(typed_interpolation)] = 200
     """The HTTP status."""
     json_: Annotated[Json, AfterValidator(plain_text)] = Field(None, alias="json")
     """A JSON body."""

@@ -17,6 +17,7 @@ from gateway.config.models.base import (
     DISTINCT,
     ONE_OR_MANY,
     SCALAR_SCHEMA,
+    Count,
     Duration,
     Flag,
     Model,
@@ -223,7 +224,7 @@ class Upstream(Model):
     """How long a connection, its handshake and its first lists may take."""
     concurrency: PositiveCount | None = None
     """How many calls may run at once, on the whole upstream. Default 16."""
-    queue: Annotated[int, Field(ge=0)] | None = None
+    queue: Count | None = None
     """How many more calls may wait for their turn; beyond that they are refused. Default 64."""
     rate_limit: WrittenRateLimit | None = None
     """How often each of its primitives may be called, such as 10/minute by each caller."""

@@ -30,7 +30,7 @@ from typing import Final, NoReturn
 import msgspec
 import yaml
 
-from gateway.config.reading.core_schema import scalar
+from gateway.config.core_schema import scalar
 from gateway.config.reading.nodes import (
     START,
     Diagnostic,

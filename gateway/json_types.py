@@ -10,7 +10,7 @@ Json: TypeAlias = Any
 JsonObject: TypeAlias = Mapping[str, Json]
 
 DocumentPath: TypeAlias = tuple[str | int, ...]
-"""Keys and indexes from the root of the merged document: `("tools", "disk_usage", "shell", "command", 0)`."""
+"""Keys and indexes from the root of a document, such as the merged file: `("tools", "x", "shell", "command", 0)`."""
 
 _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 

@@ -285,8 +285,10 @@ TREE: JsonObject = {
             "additionalProperties": {"allOf": [{"type": "integer"}]},
         },
         "free": {},
+        "anchored": {"$ref": "#named"},
     },
     "$defs": {
+        "named": {"$anchor": "named", "type": "object", "properties": {"n": {"type": "number"}}},
         "tree": {
             "type": "object",
             "properties": {"size": {"type": "integer"}, "of": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
@@ -306,6 +308,7 @@ def test_whole_numbers_are_integers_wherever_the_schema_has_integers_and_nowhere
         "tree": {"size": -1.0, "of": [{"size": 2.0, "of": []}, {"of": [{"size": 4.0, "x": 5.0}]}]},
         "by_name": {"a": 7.0, "x": 8.0, "y": 9.0},
         "free": free,
+        "anchored": {"n": 3.0},
     }
     before = repr(given)
     assert repr(arguments.prepare(given)) == repr({
@@ -316,6 +319,7 @@ def test_whole_numbers_are_integers_wherever_the_schema_has_integers_and_nowhere
         "tree": {"size": -1, "of": [{"size": 2, "of": []}, {"of": [{"size": 4, "x": 5.0}]}]},
         "by_name": {"a": 7, "x": 8.0, "y": 9.0},
         "free": free,
+        "anchored": {"n": 3.0},
     })  # fmt: skip
     assert repr(given) == before, "what the caller sent is left alone"
     assert arguments.prepare({"n": "4.0"}) == {"n": 4}

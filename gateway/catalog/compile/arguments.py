@@ -14,16 +14,17 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.fs_checks import is_directory, real_path
 from gateway.config.models.definitions import TYPE_WORDS, InputProperty, Tool
 from gateway.errors import ArgumentsError
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.file_inputs import Place, compile_file_inputs
 from gateway.language.files.file_places import FilePlaces
 from gateway.language.schemas.coercion import coerced, without_nulls
 from gateway.language.schemas.confinement import Confinement
 from gateway.language.schemas.defaults import NO_DEFAULTS, Defaults, defaults_of
+from gateway.language.schemas.errors import SchemaError
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.language.schemas.integer_places import IntegerPlaces, integers_of
-from gateway.language.schemas.json_schema import SchemaError, SchemaShape, Validator, compile_schema
-from gateway.language.schemas.rules import SchemaPath, SchemaProblem, subschemas
+from gateway.language.schemas.json_schema import SchemaShape, Validator, compile_schema
+from gateway.language.schemas.rules import subschemas
 from gateway.language.scope import Inputs
 from gateway.wire.headers import HeaderParameter
 
@@ -151,15 +152,15 @@ def _written(config: Tool, derived: JsonObject, problems: Problems) -> tuple[Jso
     return derived, _in_signature
 
 
-def _in_short_form(path: SchemaPath) -> SchemaPath:
+def _in_short_form(path: DocumentPath) -> DocumentPath:
     return ("input", *path[1:]) if path[:1] == ("properties",) else ("input",)
 
 
-def _in_long_form(path: SchemaPath) -> SchemaPath:
+def _in_long_form(path: DocumentPath) -> DocumentPath:
     return ("input_schema", *path)
 
 
-def _in_signature(_path: SchemaPath) -> SchemaPath:
+def _in_signature(_path: DocumentPath) -> DocumentPath:
     return ("python", "call")
 
 
@@ -218,9 +219,9 @@ class _SchemaParts(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a schema that arguments are prepared by."""
 
     header_parameters: tuple[HeaderParameter, ...]
-    problems: tuple[SchemaProblem, ...]
+    problems: tuple[SchemaError, ...]
     defaults: Defaults
-    unfit_defaults: tuple[SchemaProblem, ...]
+    unfit_defaults: tuple[SchemaError, ...]
     """The defaults that do not fit the schema."""
     integers: IntegerPlaces | None
 
@@ -240,12 +241,12 @@ def _parts_of(shape: SchemaShape) -> _SchemaParts:
     )
 
 
-def _unfit_defaults(defaults: Defaults, validator: Validator) -> Iterator[SchemaProblem]:
+def _unfit_defaults(defaults: Defaults, validator: Validator) -> Iterator[SchemaError]:
     for path in defaults.paths():
         errors = validator.errors(defaults.at(path))
         if mismatch := next((error for error in errors if error.path[: len(path)] == path), None):
             steps = [step for name in path for step in ("properties", name)]
-            yield SchemaProblem(path=(*steps, "default"), message=f"the default does not fit: {mismatch.message}")
+            yield SchemaError(path=(*steps, "default"), message=f"the default does not fit: {mismatch.message}")
 
 
 def _inputs_of(schema: JsonObject, *, has_files: bool) -> Inputs:

@@ -6,7 +6,6 @@ A schema leads to files through members (`properties`, `additionalProperties`), 
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
-from urllib.parse import unquote
 
 import msgspec
 import orjson
@@ -14,14 +13,14 @@ from pydantic import ValidationError
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.file_inputs import FileInput
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file, size_in_words
 from gateway.language.files.file_places import FilePlaces
 from gateway.language.schemas.header_parameters import KEYWORD as HEADER_KEYWORD
-from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS
-from gateway.language.schemas.rules import SchemaPath, subschemas
+from gateway.language.schemas.keywords import referenced, rewritten
+from gateway.language.schemas.rules import subschemas
 
-Place = Callable[[SchemaPath], SchemaPath]
+Place = Callable[[DocumentPath], DocumentPath]
 """Maps a path in a schema to where that was written."""
 
 FILE: Final = "file"
@@ -67,16 +66,16 @@ def compile_file_inputs(
         if id(found) not in finder.made:
             message = "a file can be an input, a member of an object, or an item of a list; nothing would read this one"
             problems.at(*place((*path, "type"))).error(message)
-    shown: JsonObject = _shown(schema)
+    shown: JsonObject = rewritten(schema, _show_as_text)
     return shown, places
 
 
-def _file_inputs_in(schema: JsonObject) -> list[tuple[SchemaPath, JsonObject]]:
+def _file_inputs_in(schema: JsonObject) -> list[tuple[DocumentPath, JsonObject]]:
     """The schemas of `type: file` within a schema, itself included, each with its path."""
     if not _mentions_file(schema):  # as most
         return []
-    inputs: list[tuple[SchemaPath, JsonObject]] = []
-    waiting: list[tuple[SchemaPath, JsonObject]] = [((), schema)]
+    inputs: list[tuple[DocumentPath, JsonObject]] = []
+    waiting: list[tuple[DocumentPath, JsonObject]] = [((), schema)]
     while waiting:
         path, found = waiting.pop()
         if is_file_input(found):
@@ -103,7 +102,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
     made: dict[int, FilePlaces] = msgspec.field(default_factory=dict)
     """By the `id` of each part of the schema."""
 
-    def places_of(self, schema: JsonObject, path: SchemaPath) -> FilePlaces:
+    def places_of(self, schema: JsonObject, path: DocumentPath) -> FilePlaces:
         if (known := self.made.get(id(schema))) is not None:
             return known
         # Noted before its parts are looked at, since a `$ref` may lead back here.
@@ -114,7 +113,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
             self._add_parts(places, schema, path)
         return places
 
-    def _add_parts(self, places: FilePlaces, schema: JsonObject, path: SchemaPath) -> None:
+    def _add_parts(self, places: FilePlaces, schema: JsonObject, path: DocumentPath) -> None:
         members = schema.get("properties")
         if isinstance(members, Mapping):
             for name, member in members.items():
@@ -129,7 +128,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
                 places.also.append(self.places_of(below, (*path, *step)))
         self._check_alternatives(schema, path)
 
-    def _same_value(self, schema: JsonObject) -> Iterator[tuple[SchemaPath, JsonObject]]:
+    def _same_value(self, schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
         """The schemas that describe the same value."""
         if (target := self._target(schema)) is not None:
             yield ("$ref",), target
@@ -140,18 +139,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
                     yield (keyword, index), branch
 
     def _target(self, schema: JsonObject) -> JsonObject | None:
-        """The part of the schema that a `$ref` points to (RFC 6901)."""
-        reference = schema.get("$ref")
-        if not isinstance(reference, str) or not reference.startswith("#"):
-            return None
-        found: Json = self.root
-        for step in unquote(reference[1:]).split("/")[1:]:
-            # RFC 6901 §4: in this order, so that `~01` is `~1`, and not `/`.
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-                found = found[int(key)]
-            else:
-                found = found.get(key) if isinstance(found, Mapping) else None
+        found = referenced(self.root, schema.get("$ref"))
         return found if isinstance(found, Mapping) else None
 
     def _leads_to_files(self, schema: JsonObject) -> bool:
@@ -167,7 +155,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
             waiting += [below for _, below in self._same_value(found)]
         return False
 
-    def _check_alternatives(self, schema: JsonObject, path: SchemaPath) -> None:
+    def _check_alternatives(self, schema: JsonObject, path: DocumentPath) -> None:
         """Report a file beside another alternative that is text: which of the two a text is, nobody could say."""
         for keyword in ("anyOf", "oneOf"):
             branches = [each for each in schema.get(keyword, ()) if isinstance(each, Mapping)]
@@ -177,7 +165,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
                 message = "a file and a text cannot be alternatives: both are sent as text"
                 self.problems.at(*self.place((*path, keyword))).error(message)
 
-    def _rule(self, schema: JsonObject, path: SchemaPath) -> FileRule:
+    def _rule(self, schema: JsonObject, path: DocumentPath) -> FileRule:
         """Compile `max_size` and `media_types`; what does not go with a file is reported."""
         problems = self.problems.at(*self.place(path))
         kind = schema["type"]
@@ -222,36 +210,20 @@ def _check_default(schema: JsonObject, rule: FileRule, problems: Problems) -> No
         problems.at("default").error(f"the default does not fit: {error}")
 
 
-def _shown(schema: Json) -> Json:
-    """Copy a schema for clients: a file is a string."""
-    if isinstance(schema, list):
-        return [_shown(item) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    if is_file_input(schema):
-        return _shown_file(schema)
-    copy = dict(schema)
-    for keyword, value in schema.items():
-        if keyword in SCHEMA_MAPS and isinstance(value, Mapping):
-            copy[keyword] = {name: _shown(member) for name, member in value.items()}
-        elif keyword in ONE_SCHEMA or keyword in SCHEMA_LISTS:
-            copy[keyword] = _shown(value)
-    return copy
-
-
-def _shown_file(schema: JsonObject) -> JsonObject:
-    media_types = [each for each in _listed(schema.get("media_types")) if each != "*/*"]
-    rule = ", ".join(filter(None, [" or ".join(media_types), _size(schema.get("max_size"))]))
+def _show_as_text(schema: dict[str, Json]) -> None:
+    """Make the schema of a file the one that clients see: a file is a string."""
+    if not is_file_input(schema):
+        return
+    media_types = [each for each in _listed(schema.pop("media_types", None)) if each != "*/*"]
+    rule = ", ".join(filter(None, [" or ".join(media_types), _size(schema.pop("max_size", None))]))
     how = f"A file{f' ({rule})' if rule else ''}, as base64 or as a data: URI."
     said = schema.get("description")
-    shown = {key: value for key, value in schema.items() if key not in _OURS}
-    shown["type"] = "string" if schema["type"] == FILE else ["string", "null"]
-    shown["description"] = f"{said.rstrip()} {how}" if isinstance(said, str) and said.strip() else how
+    schema["type"] = "string" if schema["type"] == FILE else ["string", "null"]
+    schema["description"] = f"{said.rstrip()} {how}" if isinstance(said, str) and said.strip() else how
     # JSON Schema Validation §8.3: it annotates, and no validator decodes; so a data: URI is valid, too.
-    shown["contentEncoding"] = "base64"
+    schema["contentEncoding"] = "base64"
     if len(media_types) == 1 and "*" not in media_types[0]:
-        shown["contentMediaType"] = media_types[0]
-    return shown
+        schema["contentMediaType"] = media_types[0]
 
 
 def _listed(value: Json) -> list[str]:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file, description_of
-from gateway.language.schemas.errors import Path, SchemaError
+from gateway.language.schemas.errors import SchemaError
 
-Replace = Callable[[Json, FileRule | None, Path], Json]
+Replace = Callable[[Json, FileRule | None, DocumentPath], Json]
 """Makes something else of a text, or an object, that was given where a file belongs; the path is its place. Without a
 rule it is a text where an object or a list with files belongs."""
 
@@ -27,7 +27,7 @@ class FilePlaces(msgspec.Struct):
     also: "list[FilePlaces]" = msgspec.field(default_factory=list)
     """What applies to the same value: `$ref`, `allOf`, alternatives."""
 
-    def replaced(self, value: Json, replace: Replace, path: Path = ()) -> Json:
+    def replaced(self, value: Json, replace: Replace, path: DocumentPath = ()) -> Json:
         """Copy a value with something else in place of each file."""
         # What one of them has decoded is no text any more, so that none decodes it twice.
         for places in self.also:
@@ -50,7 +50,7 @@ class FilePlaces(msgspec.Struct):
     def _leads_on(self) -> bool:
         return self.rule is not None or bool(self.members) or self.other_members is not None or self.items is not None
 
-    def _member(self, name: str, value: Json, replace: Replace, path: Path) -> Json:
+    def _member(self, name: str, value: Json, replace: Replace, path: DocumentPath) -> Json:
         places = self.members.get(name, self.other_members)
         return value if places is None else places.replaced(value, replace, (*path, name))
 
@@ -58,7 +58,7 @@ class FilePlaces(msgspec.Struct):
         """Decode the files among valid arguments; the errors say which are refused."""
         errors: list[SchemaError] = []
 
-        def decode(value: Json, rule: FileRule | None, path: Path) -> Json:
+        def decode(value: Json, rule: FileRule | None, path: DocumentPath) -> Json:
             if rule is None or not isinstance(value, str):
                 return value
             try:
@@ -73,7 +73,7 @@ class FilePlaces(msgspec.Struct):
         """Characters of the files among arguments as they were sent, valid or not."""
         sizes: list[int] = []
 
-        def note(value: Json, _rule: FileRule | None, _path: Path) -> Json:
+        def note(value: Json, _rule: FileRule | None, _path: DocumentPath) -> Json:
             sizes.append(len(value))
             return value
 

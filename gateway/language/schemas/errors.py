@@ -10,20 +10,18 @@ from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from gateway import exact_json
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import DocumentPath, Json, JsonObject
 
 MAX_MESSAGE: Final = 300
 _MAX_SHOWN: Final = 60
 """Characters of a value that is quoted in a message."""
 _MAX_CHOICES: Final = 20
 
-Path = tuple[str | int, ...]
-
 
 class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
-    """One place of a value that does not fit."""
+    """One place of a value that does not fit its schema, or of a schema that is wrong itself."""
 
-    path: Path
+    path: DocumentPath
     message: str
 
     @property
@@ -75,7 +73,7 @@ def shown(value: Json) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
-def _error(path: Path, message: str) -> SchemaError:
+def _error(path: DocumentPath, message: str) -> SchemaError:
     return SchemaError(path=path, message=message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…")
 
 
@@ -104,11 +102,11 @@ def _describe_branches(
         yield _error(path, f"fits none of the {len(branches)} alternatives: {'; or '.join(reasons)}")
 
 
-def _is_wrong_type_at(path: Path, error: ValidationError) -> bool:
+def _is_wrong_type_at(path: DocumentPath, error: ValidationError) -> bool:
     return isinstance(error.kind, Kind.Type) and tuple(error.instance_path) == path
 
 
-def _wanted_types(path: Path, branches: Sequence[Sequence[ValidationError]]) -> str:
+def _wanted_types(path: DocumentPath, branches: Sequence[Sequence[ValidationError]]) -> str:
     kinds = [diagnostic.kind for branch in branches for diagnostic in branch if _is_wrong_type_at(path, diagnostic)]
     return _types([name for kind in kinds if isinstance(kind, Kind.Type) for name in kind.types])
 

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.json_types import Json, JsonObject
-from gateway.language.schemas.rules import SchemaPath, SchemaProblem, subschemas
+from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.language.schemas.errors import SchemaError
+from gateway.language.schemas.rules import subschemas
 from gateway.wire.headers import HeaderParameter
 
 KEYWORD: Final = "x-mcp-header"
@@ -18,29 +19,29 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 §5.6.2
 _TYPES: Final = ("string", "integer", "boolean")
 
 
-def header_parameters(schema: JsonObject) -> tuple[tuple[HeaderParameter, ...], tuple[SchemaProblem, ...]]:
+def header_parameters(schema: JsonObject) -> tuple[tuple[HeaderParameter, ...], tuple[SchemaError, ...]]:
     """Return the parameters that the schema declares, and what is wrong with the others."""
     found: list[HeaderParameter] = []
-    schema_problems: list[SchemaProblem] = []
+    schema_problems: list[SchemaError] = []
     for path, annotated in _annotated(schema, ()):
         name = annotated[KEYWORD]
         reason = _refusal(name, path, annotated, taken={parameter.name.lower() for parameter in found})
         if reason:
-            schema_problems.append(SchemaProblem(path=(*path, KEYWORD), message=reason))
+            schema_problems.append(SchemaError(path=(*path, KEYWORD), message=reason))
         else:
             # Every other step is `properties`, as `_refusal` has made sure; those between are the names.
             found.append(HeaderParameter(name=name, path=tuple(str(step) for step in path[1::2])))
     return tuple(found), tuple(schema_problems)
 
 
-def _annotated(schema: JsonObject, path: SchemaPath) -> Iterator[tuple[SchemaPath, JsonObject]]:
+def _annotated(schema: JsonObject, path: DocumentPath) -> Iterator[tuple[DocumentPath, JsonObject]]:
     if KEYWORD in schema:
         yield path, schema
     for step, member in subschemas(schema):
         yield from _annotated(member, (*path, *step))
 
 
-def _refusal(name: Json, path: SchemaPath, schema: JsonObject, *, taken: set[str]) -> str | None:
+def _refusal(name: Json, path: DocumentPath, schema: JsonObject, *, taken: set[str]) -> str | None:
     """1. a token; 2. on an input reached through `properties` alone; 3. of a plain type; 4. used once."""
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         return f"{KEYWORD} must be a header field name (letters, digits and !#$%&'*+-.^_`|~)"

@@ -11,6 +11,7 @@ import msgspec
 import orjson
 
 from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.keywords import referenced
 
 EXACT_INTEGERS: Final = 2.0**53
 """Floats up to here that are whole are the integer that they read as."""
@@ -132,17 +133,9 @@ class _Places:
             for keyword in _BRANCHES:
                 branches = schema.get(keyword)
                 waiting += branches if isinstance(branches, list) else [branches]
-            if isinstance(reference := schema.get("$ref"), str):
-                waiting.append(self._target(reference))
+            # Others than JSON Pointers, which hardly any schema of a tool has, leave a number as it was sent.
+            waiting.append(referenced(self._root, schema.get("$ref")))
         return list(found.values())
-
-    def _target(self, reference: str) -> Json:
-        # Others than JSON Pointers, which hardly any schema of a tool has, leave a number as it was sent.
-        target: Json = self._root
-        for step in reference.removeprefix("#").split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
-            target = target.get(name) if isinstance(target, dict) else None
-        return target
 
 
 def _says_integer(schema: JsonObject) -> bool:

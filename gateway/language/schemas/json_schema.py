@@ -14,21 +14,18 @@ import msgspec
 import orjson
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.json_types import Json, JsonObject
-from gateway.language.schemas.errors import Path, SchemaError, describe
+from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.language.schemas.errors import SchemaError, describe
 from gateway.language.schemas.keywords import rewritten
 from gateway.language.schemas.rules import (
+    DIALECTS,
     PATTERN_OPTIONS,
-    SchemaPath,
-    SchemaProblem,
     check_schema,
     dialect_of,
     is_deeper,
     plain,
 )
 from gateway.language.schemas.validation_cost import ValidationCost, guarded
-
-__all__ = ["SchemaError", "SchemaShape", "Validator", "compile_schema", "schema_problem_in", "validation_errors"]
 
 MAX_ERRORS: Final = 10
 
@@ -97,11 +94,11 @@ class Validator:
                     yield error
 
     def _errors_of_large(self, instance: Json, *, noun: str) -> list[SchemaError]:
-        cut: set[Path] = set()
+        cut: set[DocumentPath] = set()
         depth = min(_KEPT_DEPTH, self._cost.worded_depth or _KEPT_DEPTH)
         kept = _cut_down(instance, (), cut, depth)
 
-        def is_of_the_cut(path: Path) -> bool:
+        def is_of_the_cut(path: DocumentPath) -> bool:
             # A list that is too short now, or a member that is missing now.
             return path in cut or (_has(instance, path) and not _has(kept, path))
 
@@ -115,7 +112,7 @@ def compile_schema(
     problems: Problems,
     *,
     what: str = "schema",
-    place: Callable[[SchemaPath], SchemaPath] = lambda path: path,
+    place: Callable[[DocumentPath], DocumentPath] = lambda path: path,
 ) -> Validator:
     """Check and compile `schema`. If it is broken, report each problem and return a validator that accepts anything.
 
@@ -134,24 +131,18 @@ def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
     compiled = _compiled(schema)
     if isinstance(compiled, Validator):
         return compiled.errors(instance)
-    return [
-        SchemaError(path=(), message=f"the schema is broken: {schema_problem.message}") for schema_problem in compiled
-    ]
+    return [SchemaError(path=(), message=f"the schema is broken: {problem.message}") for problem in compiled]
 
 
 def schema_problem_in(schema: JsonObject) -> str | None:
     """The reason why a schema that arrived at runtime is broken; None if it is not."""
     compiled = _compiled(schema)
-    return (
-        None
-        if isinstance(compiled, Validator)
-        else next((schema_problem.message for schema_problem in compiled), "unknown dialect")
-    )
+    return None if isinstance(compiled, Validator) else compiled[0].message
 
 
-def _compiled(schema: JsonObject) -> Validator | list[SchemaProblem]:
+def _compiled(schema: JsonObject) -> Validator | list[SchemaError]:
     copy = plain(schema)
-    if isinstance(copy, SchemaProblem):
+    if isinstance(copy, SchemaError):
         return [copy]
     # Cached by its text: compared as Python values, 1, 1.0 and true would be one schema.
     shape = _shape(orjson.dumps(rewritten(copy, _drop_free_text)))
@@ -169,13 +160,14 @@ def _drop_free_text(schema: dict[str, Json]) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _shape(data: bytes) -> SchemaShape | list[SchemaProblem]:
+def _shape(data: bytes) -> SchemaShape | list[SchemaError]:
     schema: dict[str, Json] = orjson.loads(data)
     cost, dialect = check_schema(schema), dialect_of(schema)
-    if not isinstance(cost, ValidationCost) or dialect is None:
-        return cost if isinstance(cost, list) else []
+    if not isinstance(cost, ValidationCost):
+        return cost
+    assert dialect is not None  # noqa: S101 - which would be a problem
     try:
-        engine = dialect.validator(
+        engine = DIALECTS[dialect](
             guarded(schema, cost),
             formats=_FORMATS,
             validate_formats=True,
@@ -183,7 +175,7 @@ def _shape(data: bytes) -> SchemaShape | list[SchemaProblem]:
             offline=True,
         )
     except ValueError as error:  # a rule of the engine that ours do not know
-        return [SchemaProblem(path=(), message=str(error).partition("\n")[0])]
+        return [SchemaError(path=(), message=str(error).partition("\n")[0])]
     return SchemaShape(schema=schema, engine=engine, cost=cost)
 
 
@@ -217,7 +209,7 @@ def _has_more_nodes(value: Json, *, than: int) -> bool:
     return seen > than or bool(waiting)
 
 
-def _cut_down(value: Json, path: Path, cut: set[Path], depth: int) -> Json:
+def _cut_down(value: Json, path: DocumentPath, cut: set[DocumentPath], depth: int) -> Json:
     """Keep the beginning of each list and object; `cut` takes the places where something was left out."""
     if not isinstance(value, dict | list):
         return value
@@ -229,7 +221,7 @@ def _cut_down(value: Json, path: Path, cut: set[Path], depth: int) -> Json:
     return [_cut_down(item, (*path, index), cut, depth) for index, item in enumerate(value[:kept])]
 
 
-def _has(value: Json, path: Path) -> bool:
+def _has(value: Json, path: DocumentPath) -> bool:
     for step in path:
         try:
             value = value[step]

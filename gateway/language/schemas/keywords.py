@@ -1,7 +1,8 @@
-"""The keywords of JSON Schema in every supported dialect: which there are, and which of them hold schemas."""
+"""The keywords of JSON Schema in every supported dialect: which there are, and where they lead to other schemas."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
+from urllib.parse import unquote
 
 from gateway.json_types import Json
 
@@ -55,3 +56,18 @@ def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:
             copy[keyword] = rewritten(value, change)
     change(copy)
     return copy
+
+
+def referenced(schema: Json, reference: Json) -> Json:
+    """Return what a `$ref` that is a JSON Pointer (RFC 6901) leads to in the whole schema; None for any other."""
+    if not isinstance(reference, str) or not f"{reference}/".startswith("#/"):
+        return None
+    found = schema
+    for step in unquote(reference).split("/")[1:]:
+        # RFC 6901 §4: in this order, so that `~01` is `~1`, and not `/`.
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list):
+            found = found[int(key)] if key.isdecimal() and int(key) < len(found) else None
+        else:
+            found = found.get(key) if isinstance(found, Mapping) else None
+    return found

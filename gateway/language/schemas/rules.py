@@ -6,17 +6,16 @@ would ever reach, such as an unused `$defs`, is checked as well: clients read it
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import jsonschema_rs
-import msgspec
 import orjson
 
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe, shown
 from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS
 from gateway.language.schemas.validation_cost import (
@@ -43,38 +42,24 @@ Patterns without look-around or back-references run in linear time.
 
 PATTERN_OPTIONS: Final = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACK_LIMIT)
 
-SchemaPath = tuple[str | int, ...]
-
-
-class SchemaProblem(msgspec.Struct, frozen=True, kw_only=True):
-    path: SchemaPath
-    message: str
-
-
-class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    uri: str
-    validator: type[jsonschema_rs.Validator]
-
-
 _DEFAULT_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-DIALECTS: Final = {
-    dialect.uri: dialect
-    for dialect in (
-        Dialect(uri=_DEFAULT_DIALECT, validator=jsonschema_rs.Draft202012Validator),
-        Dialect(uri="https://json-schema.org/draft/2019-09/schema", validator=jsonschema_rs.Draft201909Validator),
-        Dialect(uri="http://json-schema.org/draft-07/schema", validator=jsonschema_rs.Draft7Validator),
-    )
+DIALECTS: Final[Mapping[str, type[jsonschema_rs.Validator]]] = {
+    _DEFAULT_DIALECT: jsonschema_rs.Draft202012Validator,
+    "https://json-schema.org/draft/2019-09/schema": jsonschema_rs.Draft201909Validator,
+    "http://json-schema.org/draft-07/schema": jsonschema_rs.Draft7Validator,
 }
+"""The validators of the dialects that we speak, by the URI of the metaschema."""
 
 
-def dialect_of(schema: JsonObject) -> Dialect | None:
+def dialect_of(schema: JsonObject) -> str | None:
     """Return the dialect that `$schema` names; None for one that we do not speak."""
     uri = schema.get("$schema", _DEFAULT_DIALECT)
     # draft-07's own URI ends with an empty fragment; authors write it with and without.
-    return DIALECTS.get(uri.removesuffix("#")) if isinstance(uri, str) else None
+    uri = uri.removesuffix("#") if isinstance(uri, str) else None
+    return uri if uri in DIALECTS else None
 
 
-def plain(schema: JsonObject) -> JsonObject | SchemaProblem:
+def plain(schema: JsonObject) -> JsonObject | SchemaError:
     """Return a copy made of bare JSON types, as the engine and the wire take it; or the problem.
 
     Interpolated strings become plain ones.
@@ -82,13 +67,13 @@ def plain(schema: JsonObject) -> JsonObject | SchemaProblem:
     try:
         data = orjson.dumps(schema)
     except (TypeError, RecursionError) as error:
-        return SchemaProblem(path=(), message=f"cannot be written as JSON: {error}")
+        return SchemaError(path=(), message=f"cannot be written as JSON: {error}")
     if len(data) > MAX_BYTES:
-        return SchemaProblem(path=(), message=f"is larger than {MAX_BYTES // 1024} KiB")
+        return SchemaError(path=(), message=f"is larger than {MAX_BYTES // 1024} KiB")
     copy: JsonObject = orjson.loads(data)
     # Brackets bound the depth, so that an ordinary schema is not walked.
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH and is_deeper(copy, than=MAX_DEPTH):
-        return SchemaProblem(path=(), message=f"is nested more than {MAX_DEPTH} deep")
+        return SchemaError(path=(), message=f"is nested more than {MAX_DEPTH} deep")
     return copy
 
 
@@ -101,7 +86,7 @@ def is_deeper(value: Json, *, than: int) -> bool:
     return False
 
 
-def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaProblem]:
+def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
     """The cost of validating with a plain schema, or its problems: all that the first failing rung finds.
 
     1. `$schema` names a dialect that we speak.
@@ -112,9 +97,7 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaProblem]:
     dialect = dialect_of(schema)
     if dialect is None:
         return [_unknown_dialect(schema["$schema"])]
-    if misfits := [
-        SchemaProblem(path=error.path, message=error.message) for error in _metaschema_errors(schema, dialect)
-    ]:
+    if misfits := list(_metaschema_errors(schema, dialect)):
         return misfits
     if not _mentions(schema, COSTING):  # as most: it has neither references nor patterns
         return ValidationCost()
@@ -130,7 +113,7 @@ _HOLDING: Final = ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS
 _RESOLUTION: Final = "gateway.language.schemas.references"
 
 
-def subschemas(schema: JsonObject) -> Iterator[tuple[SchemaPath, JsonObject]]:
+def subschemas(schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
     """Yield the schemas that stand directly in `schema`, and where."""
     if _HOLDING.isdisjoint(schema):
         return
@@ -143,21 +126,21 @@ def subschemas(schema: JsonObject) -> Iterator[tuple[SchemaPath, JsonObject]]:
             yield from (((keyword, name), item) for name, item in value.items() if isinstance(item, dict))
 
 
-def _unknown_dialect(uri: Json) -> SchemaProblem:
+def _unknown_dialect(uri: Json) -> SchemaError:
     near = get_close_matches(str(uri), DIALECTS, n=1)
     hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(DIALECTS)}"
-    return SchemaProblem(path=("$schema",), message=f"names a dialect that is not supported{hint}")
+    return SchemaError(path=("$schema",), message=f"names a dialect that is not supported{hint}")
 
 
-def _metaschema_errors(schema: JsonObject, dialect: Dialect) -> Iterator[SchemaError]:
-    for error in _metaschema_validator(dialect.uri).iter_errors(schema):
+def _metaschema_errors(schema: JsonObject, dialect: str) -> Iterator[SchemaError]:
+    for error in _metaschema_validator(dialect).iter_errors(schema):
         yield from describe(error, {}, noun="keyword")
 
 
 @cache
 def _metaschema_validator(uri: str) -> jsonschema_rs.Validator:
     """The engine has the metaschemas of its dialects within itself."""
-    return DIALECTS[uri].validator({"$ref": uri}, validate_formats=False, offline=True)
+    return DIALECTS[uri]({"$ref": uri}, validate_formats=False, offline=True)
 
 
 def _mentions(value: Json, keywords: frozenset[str]) -> bool:
@@ -167,20 +150,20 @@ def _mentions(value: Json, keywords: frozenset[str]) -> bool:
     return isinstance(value, list) and any(_mentions(item, keywords) for item in value)
 
 
-def _walked(schema: JsonObject, dialect: Dialect) -> tuple[dict[int, Node], list[SchemaProblem]]:
+def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, Node], list[SchemaError]]:
     """Every schema in it, whether or not validation reaches it, and the problems of references and patterns."""
-    start: SchemaPath = ()
+    start: DocumentPath = ()
     waiting = deque([(start, schema, _references_of(schema, dialect))])
     # By identity, since equal schemas at two places are two; all of them live as long as the whole.
     nodes = {id(schema): Node(schema)}
-    schema_problems: list[SchemaProblem] = []
+    schema_problems: list[SchemaError] = []
     while waiting:
         path, current, references = waiting.popleft()
         schema_problems += _pattern_problems(path, current)
         for keyword in _REFERENCES:
             if references is not None and isinstance(reference := current.get(keyword), str):
                 if (found := references.target(reference)) is None:
-                    schema_problems.append(SchemaProblem(path=(*path, keyword), message=_unresolved(reference)))
+                    schema_problems.append(SchemaError(path=(*path, keyword), message=_unresolved(reference)))
                     continue
                 target, beyond = found
                 # true and false are schemas, too; they lead nowhere and cost nothing.
@@ -198,23 +181,23 @@ def _walked(schema: JsonObject, dialect: Dialect) -> tuple[dict[int, Node], list
     return nodes, schema_problems
 
 
-def _references_of(schema: JsonObject, dialect: Dialect) -> "References | None":
+def _references_of(schema: JsonObject, dialect: str) -> "References | None":
     if not _mentions(schema, frozenset(_REFERENCES)):
         return None
-    found: References = import_module(_RESOLUTION).references_of(schema, dialect=dialect.uri)
+    found: References = import_module(_RESOLUTION).references_of(schema, dialect=dialect)
     return found
 
 
-def _way(step: SchemaPath) -> str:
+def _way(step: DocumentPath) -> str:
     """The keyword by which a member applies; until 2019-09 a list of `items` is what `prefixItems` is today."""
     return "prefixItems" if step[0] == "items" and len(step) > 1 else str(step[0])
 
 
-def _cost_problems(cost: ValidationCost) -> Iterator[SchemaProblem]:
+def _cost_problems(cost: ValidationCost) -> Iterator[SchemaError]:
     if cost.in_place > MAX_FAN_OUT:
-        yield SchemaProblem(path=(), message=f"applies {cost.in_place} schemas to one place, more than {MAX_FAN_OUT}")
+        yield SchemaError(path=(), message=f"applies {cost.in_place} schemas to one place, more than {MAX_FAN_OUT}")
     for pattern in sorted(cost.costly_names):
-        yield SchemaProblem(path=(), message=f"as a pattern of names, {shown(pattern)} is too intricate")
+        yield SchemaError(path=(), message=f"as a pattern of names, {shown(pattern)} is too intricate")
 
 
 def _unresolved(reference: str) -> str:
@@ -227,12 +210,12 @@ _NOT_APPLIED: Final = frozenset({"$defs", "definitions", "contentSchema"})
 """Keywords whose schemas apply to nothing by themselves."""
 
 
-def _pattern_problems(path: SchemaPath, schema: JsonObject) -> Iterator[SchemaProblem]:
+def _pattern_problems(path: DocumentPath, schema: JsonObject) -> Iterator[SchemaError]:
     if isinstance(pattern := schema.get("pattern"), str) and not is_pattern_usable(pattern):
-        yield SchemaProblem(path=(*path, "pattern"), message=_refused(pattern))
+        yield SchemaError(path=(*path, "pattern"), message=_refused(pattern))
     if isinstance(members := schema.get("patternProperties"), dict):
         yield from (
-            SchemaProblem(path=(*path, "patternProperties", pattern), message=_refused(pattern))
+            SchemaError(path=(*path, "patternProperties", pattern), message=_refused(pattern))
             for pattern in members
             if not is_pattern_usable(pattern)
         )

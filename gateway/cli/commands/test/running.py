@@ -26,11 +26,10 @@ from gateway.config.models.tool_tests import ToolTest
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, Problem, RpcError
 from gateway.executors.output.media_types import OCTETS
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.decoding import FileRule
 from gateway.language.files.file_places import FilePlaces
 from gateway.language.files.media_types import media_type_of
-from gateway.language.schemas.errors import Path as ArgumentPath
 from gateway.protocol.input_requests.requests import CONFIRMATION_KEY
 from gateway.transports.memory import MemoryClient
 
@@ -178,7 +177,7 @@ def _given_files(arguments: JsonObject, places: FilePlaces | None, *, directory:
     if places is None:
         return arguments
 
-    def read(value: Json, rule: FileRule | None, _path: ArgumentPath) -> Json:
+    def read(value: Json, rule: FileRule | None, _path: DocumentPath) -> Json:
         match value:
             case {"file": str(name), **others} if rule is not None and not others:
                 return _data_uri(directory / name)

@@ -8,10 +8,9 @@ from gateway.config.models.backends import Sql, SqlCompletion
 from gateway.config.models.base import Model
 from gateway.config.models.definitions import Tool
 from gateway.executors.sql.compiler import compile_query, query_path
-from gateway.executors.sql.dialects import Dialect, dialect_of
+from gateway.executors.sql.dialects import dialect_of
 from gateway.executors.sql.executor import SqlExecutor
 from gateway.executors.sql.pools import DatabaseProfile
-from gateway.executors.sql.query import Statement
 from gateway.executors.sql.rows import RowLimits
 from gateway.language.scope import Scope
 
@@ -32,7 +31,7 @@ def compile_sql(config: SqlCompletion, *, scope: Scope, context: CompileContext,
         context.dependencies.files.add(query_path(config, scope.problems))
     return SqlExecutor(
         database=profile,
-        statements=_statements(config, dialect=dialect, scope=scope),
+        statements=tuple(statement for statement, _ in compile_query(config, dialect=dialect, scope=scope)),
         writes=writes,
         limits=RowLimits(max_rows=config.max_rows, max_bytes=max_bytes),
         is_single=isinstance(config, Sql) and config.single,
@@ -60,10 +59,6 @@ def places_of_inputs(config: Model) -> Callable[[str], tuple[str, ...]]:
     if config.input is not None:
         return lambda name: ("input", name)
     return lambda name: ("input_schema", "properties", name)
-
-
-def _statements(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> tuple[Statement, ...]:
-    return compile_query(config, dialect=dialect, scope=scope).statements
 
 
 def _profile(config: SqlCompletion, *, scope: Scope, context: CompileContext) -> DatabaseProfile:

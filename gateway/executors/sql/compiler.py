@@ -1,7 +1,7 @@
 """Compiles the text of a query into statements, and reports what cannot be served as it was written."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -36,31 +36,33 @@ _REFUSED: Final[Mapping[str, str]] = {
 
 
 class QueryText(msgspec.Struct, frozen=True, kw_only=True):
-    """One text that holds statements, and the way to report problems at a place in it."""
+    """One text that holds statements."""
 
     text: str
-    report: Callable[[int, str], None]
-    """Given an offset and a message."""
-    index: int = 0
-    """Its number among the texts of `query`."""
+    place: Problems
+    """At the text, or at the key that names its file."""
     file: Path | None = None
 
+    def report(self, offset: int, message: str) -> None:
+        """Report a mistake at a place in the text."""
+        if self.file is None:
+            self.place.at(TextOffset(offset)).error(message)
+            return
+        line_start = self.text.rfind("\n", 0, offset) + 1
+        line = self.text.count("\n", 0, offset) + 1
+        self.place.add(
+            Problem(
+                message=message,
+                path=self.place.path,
+                location=Location(file=self.file, line=line, column=offset - line_start + 1),
+                source_line=self.text[line_start:].partition("\n")[0].rstrip(),
+            )
+        )
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """The compiled statements, each with the text that it stands in."""
 
-    statements: tuple[Statement, ...]
-    texts: tuple[QueryText, ...]
-
-    @property
-    def names(self) -> set[str]:
-        """The inputs that are bound."""
-        return {name for statement in self.statements for name in statement.names}
-
-
-def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> Query:
-    """Compile the statements; `scope` stands at the mapping. Mistakes go to its problems."""
-    statements, texts = [], []
+def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> tuple[tuple[Statement, QueryText], ...]:
+    """Compile the statements, each with the text that it stands in; mistakes go to the problems of `scope`."""
+    statements = []
     for text in _texts_of(config, scope.problems):
         found = list(_statements(text, dialect))
         if not found:
@@ -69,15 +71,14 @@ def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> Q
             _check_start(tokens, text)
             statement = Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=scope.inputs.schemas)
             _check_names(statement, text, scope)
-            statements.append(statement)
-            texts.append(text)
-    return Query(statements=tuple(statements), texts=tuple(texts))
+            statements.append((statement, text))
+    return tuple(statements)
 
 
 def _texts_of(config: SqlCompletion, problems: Problems) -> Iterator[QueryText]:
     """The texts of `query`, or that of `query_file`, which is reported if it cannot be read."""
     for index, text in enumerate(config.query or ()):
-        yield QueryText(text=str(text), report=_reporter(problems.at("query", index)), index=index)
+        yield QueryText(text=str(text), place=problems.at("query", index))
     if config.query_file is not None:
         place = problems.at("query_file")
         path = query_path(config, problems)
@@ -85,7 +86,7 @@ def _texts_of(config: SqlCompletion, problems: Problems) -> Iterator[QueryText]:
         if error:
             place.error(f"`{config.query_file}`: {error}")
         else:
-            yield QueryText(text=text, report=_file_reporter(place, path, text), file=path)
+            yield QueryText(text=text, place=place, file=path)
 
 
 def query_path(config: SqlCompletion, problems: Problems) -> Path:
@@ -100,32 +101,6 @@ def _read(path: Path) -> tuple[str, str]:
         return decode(read_bytes(path)), ""
     except UnreadableError as error:
         return "", str(error)
-
-
-def _reporter(place: Problems) -> Callable[[int, str], None]:
-    def report(offset: int, message: str) -> None:
-        place.at(TextOffset(offset)).error(message)
-
-    return report
-
-
-def _file_reporter(place: Problems, path: Path, text: str) -> Callable[[int, str], None]:
-    def report(offset: int, message: str) -> None:
-        place.add(_located_problem(path, text, offset, message=message, path_in_document=place.path))
-
-    return report
-
-
-def _located_problem(path: Path, text: str, offset: int, *, message: str, path_in_document: str) -> Problem:
-    """A problem at an offset of a file's text."""
-    before = text[:offset]
-    line, column = before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
-    return Problem(
-        message=message,
-        path=path_in_document,
-        location=Location(file=path, line=line, column=column),
-        source_line=text.split("\n")[line - 1].rstrip(),
-    )
 
 
 def _statements(text: QueryText, dialect: Dialect) -> list[list[Token]]:

@@ -1,8 +1,8 @@
 """The connections of databases: SQLAlchemy makes and keeps them, and each dialect has a kind of session of its own."""
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -25,12 +25,19 @@ _OWN_TRANSACTIONS: Final[dict[str, Any]] = {"isolation_level": "AUTOCOMMIT", "po
 
 def make_engine(profile: DatabaseProfile, *, read_only: bool) -> "AsyncEngine":
     """Make the engine of a profile, which has no connection yet."""
-    return _ENGINES.get(profile.dialect, _other_engine)(profile, read_only)
+    from sqlalchemy import URL  # noqa: PLC0415 - of the extra
 
-
-def open_session(engine: "AsyncEngine", dialect: str, *, read_only: bool) -> AbstractAsyncContextManager[Session]:
-    """Borrow a connection of the engine, for as long as the context lasts."""
-    return _SESSIONS.get(dialect, _other_session)(engine, read_only)
+    match profile.dialect:
+        case "sqlite":
+            # As a URI, which alone can say the mode; quoted, because a `?` in the path would begin its parameters.
+            mode = {"mode": "ro" if read_only else "rwc", "uri": "true"}
+            url = URL.create("sqlite+aiosqlite", database=f"file:{quote(profile.url)}", query=mode)
+            return _engine(url, profile, connect_args={"timeout": _LOCK_SECONDS}, **_OWN_TRANSACTIONS)
+        case "postgresql":
+            settings = {"application_name": "mcp-gateway"}
+            return _engine(profile.url, profile, connect_args={"server_settings": settings}, **_OWN_TRANSACTIONS)
+        case _:
+            return _engine(profile.url, profile)
 
 
 def _engine(url: Any, profile: DatabaseProfile, **options: Any) -> "AsyncEngine":
@@ -48,81 +55,35 @@ def _engine(url: Any, profile: DatabaseProfile, **options: Any) -> "AsyncEngine"
     )
 
 
-def _sqlite_engine(profile: DatabaseProfile, read_only: bool) -> "AsyncEngine":  # noqa: FBT001 - of the table
-    from sqlalchemy import URL  # noqa: PLC0415 - of the extra
-
-    mode = "ro" if read_only else "rwc"
-    return _engine(
-        # As a URI, which alone can say the mode; quoted, because a `?` in the path would begin its parameters.
-        URL.create("sqlite+aiosqlite", database=f"file:{quote(profile.url)}", query={"mode": mode, "uri": "true"}),
-        profile,
-        connect_args={"timeout": _LOCK_SECONDS},
-        **_OWN_TRANSACTIONS,
-    )
-
-
-def _postgresql_engine(profile: DatabaseProfile, _read_only: bool) -> "AsyncEngine":  # noqa: FBT001 - of the table
-    return _engine(
-        profile.url, profile, connect_args={"server_settings": {"application_name": "mcp-gateway"}}, **_OWN_TRANSACTIONS
-    )
-
-
-def _other_engine(profile: DatabaseProfile, _read_only: bool) -> "AsyncEngine":  # noqa: FBT001 - of the table
-    return _engine(profile.url, profile)
-
-
 @asynccontextmanager
-async def _borrowed(
-    engine: "AsyncEngine", make: Any, *, is_closed: Callable[[Any], bool] = lambda _: False
-) -> AsyncIterator[Session]:
-    """A session with a connection of the driver's own, which goes back to the pool if it is still good."""
+async def open_session(engine: "AsyncEngine", dialect: str, *, read_only: bool) -> AsyncIterator[Session]:
+    """Borrow a connection of the engine, for as long as the context lasts; it goes back if it is still good."""
+    if dialect not in {"sqlite", "postgresql"}:
+        async with engine.connect() as connection:
+            yield OtherSession(connection)
+        return
     from sqlalchemy.util.concurrency import greenlet_spawn  # noqa: PLC0415 - of the extra
 
-    raw = await engine.raw_connection()
-    while is_closed(raw.driver_connection):  # it was lost while it was idle
+    # The driver's own connection: its cursors and its ways to stop a statement are not SQLAlchemy's.
+    raw: Any = await engine.raw_connection()
+    while dialect == "postgresql" and raw.driver_connection.is_closed():  # it was lost while it was idle
         raw.invalidate()
         # The pool's code is synchronous, and waits for an asyncio driver within a greenlet only.
         await greenlet_spawn(raw.close)
         raw = await engine.raw_connection()
     session: Session | None = None
     try:
-        session = await make(raw)
+        if dialect == "postgresql":
+            prepared = raw.info.setdefault(_PREPARED, OrderedDict())
+            session = PostgresqlSession(raw.driver_connection, prepared, read_only=read_only)
+        else:
+            # `info` lasts as long as the connection, which many calls borrow.
+            if not raw.info.get("secured"):
+                await secure(raw.driver_connection, read_only=read_only)
+                raw.info["secured"] = True
+            session = SqliteSession(raw.driver_connection, read_only=read_only)
         yield session
     finally:
         if session is None or not session.is_usable:
             raw.invalidate()
         await greenlet_spawn(raw.close)
-
-
-@asynccontextmanager
-async def _sqlite_session(engine: "AsyncEngine", read_only: bool) -> AsyncIterator[Session]:  # noqa: FBT001 - of the table
-    async def make(raw: Any) -> Session:
-        connection = raw.driver_connection
-        # `info` lasts as long as the connection, which many calls borrow.
-        if not raw.info.get("secured"):
-            await secure(connection, read_only=read_only)
-            raw.info["secured"] = True
-        return SqliteSession(connection, read_only=read_only)
-
-    async with _borrowed(engine, make) as session:
-        yield session
-
-
-@asynccontextmanager
-async def _postgresql_session(engine: "AsyncEngine", read_only: bool) -> AsyncIterator[Session]:  # noqa: FBT001 - of the table
-    async def make(raw: Any) -> Session:
-        prepared = raw.info.setdefault(_PREPARED, OrderedDict())
-        return PostgresqlSession(raw.driver_connection, prepared, read_only=read_only)
-
-    async with _borrowed(engine, make, is_closed=lambda connection: connection.is_closed()) as session:
-        yield session
-
-
-@asynccontextmanager
-async def _other_session(engine: "AsyncEngine", _read_only: bool) -> AsyncIterator[Session]:  # noqa: FBT001 - of the table
-    async with engine.connect() as connection:
-        yield OtherSession(connection)
-
-
-_ENGINES: Final = {"sqlite": _sqlite_engine, "postgresql": _postgresql_engine}
-_SESSIONS: Final = {"sqlite": _sqlite_session, "postgresql": _postgresql_session}

@@ -14,8 +14,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """As it stands first in an SQLAlchemy URL."""
-    placeholder: Callable[[int], str]
-    """The text of the parameter with this number, counted from 1."""
+    placeholder: str
+    """The text of a parameter, with `{}` for its number, counted from 1."""
     reuses: bool
     """Whether a parameter that stands twice is sent once."""
     casts: Mapping[InputType, str] = msgspec.field(default_factory=dict)
@@ -31,26 +31,14 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it has read-only transactions that this gateway knows how to begin."""
 
 
-def _dollar(number: int) -> str:
-    return f"${number}"
-
-
-def _question_mark(_number: int) -> str:
-    return "?"
-
-
 def _with_escaped_colons(text: str) -> str:
     # SQLAlchemy's `text()` reads `:name` for a parameter, unless a backslash stands before it.
     return re.sub(r":(?=\w)", r"\\:", text)
 
 
-def _named(number: int) -> str:
-    return f":p{number}"
-
-
 POSTGRESQL: Final = Dialect(
     name="postgresql",
-    placeholder=_dollar,
+    placeholder="${}",
     reuses=True,
     casts={
         InputType.DATE: "date",
@@ -67,7 +55,7 @@ POSTGRESQL: Final = Dialect(
 )
 SQLITE: Final = Dialect(
     name="sqlite",
-    placeholder=_question_mark,
+    placeholder="?",
     reuses=False,
     # SQLite allows an empty list, other than standard SQL (its documentation, "The IN and NOT IN Operators").
     empty_in="IN ()",
@@ -85,7 +73,7 @@ def dialect_of(name: str) -> Dialect:
     no_rows = "(SELECT 1 FROM (SELECT 1 AS p) AS no_rows WHERE 1 = 0)"
     return Dialect(
         name=name,
-        placeholder=_named,  # SQLAlchemy's `text()` turns it into the driver's own
+        placeholder=":p{}",  # SQLAlchemy's `text()` turns it into the driver's own
         reuses=True,
         escape=_with_escaped_colons,
         empty_in=f"IN {no_rows}",

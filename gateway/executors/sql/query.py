@@ -143,7 +143,7 @@ class _Writing:
 
     def _place(self, number: int, kind: InputType) -> None:
         cast = self._dialect.casts.get(kind)
-        placeholder = self._dialect.placeholder(number)
+        placeholder = self._dialect.placeholder.format(number)
         self.text(placeholder if cast is None else f"CAST({placeholder} AS {cast})")
 
     def finished(self) -> BoundStatement:

@@ -51,8 +51,7 @@ async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProf
 async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, problems: Problems) -> None:
     config, path, inputs = query
     scope = Scope(inputs=inputs, problems=problems.at(*path))
-    compiled = compile_query(config, dialect=dialect_of(profile.dialect), scope=scope)
-    for statement, text in zip(compiled.statements, compiled.texts, strict=True):
+    for statement, text in compile_query(config, dialect=dialect_of(profile.dialect), scope=scope):
         # A list is written as a placeholder for each of its values: one stands for any number.
         bound = statement.bind({name: [None] for name in _lists_of(statement)})
         try:

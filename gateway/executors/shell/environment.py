@@ -1,8 +1,7 @@
-"""Builds the environment of a child: a few of the daemon's variables, those of the file, and the inputs of a script."""
+"""Builds the environment of a child: a few of the daemon's variables, and those of the file."""
 
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -11,14 +10,11 @@ from gateway.config.machine_facts import machine_fact
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
-from gateway.language.templates.render_state import json_of, text_of
 from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.telemetry.trace import TraceContext
 
 INHERITED: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
 """Names that every child inherits, beside LC_*."""
-MAX_JSON_LENGTH: Final = 96 * 1024
-"""Bytes of `INPUTS_JSON`; above that there is the file alone."""
 _MAX_ENTRY_LENGTH: Final = 128 * 1024 - 1
 """Bytes of `NAME=value`: MAX_ARG_STRLEN of Linux, which counts the NUL at the end (execve(2))."""
 
@@ -50,7 +46,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             value = template.render_element(variables)
             if value is None:
                 continue
-            if not _fits(name, value):
+            if not fits(name, value):
                 raise ExecutionError(f"the environment variable {name} would hold a NUL character, or over 128 KiB")
             environment[name] = value
         return environment
@@ -67,58 +63,6 @@ def compile_environment(added: Mapping[str, str], *, inherit: tuple[str, ...], s
     )
 
 
-class InputVariables(msgspec.Struct, frozen=True, kw_only=True):
-    """The variables that hold a script's inputs: `INPUT_<NAME>` for each, and `INPUTS_JSON` for all."""
-
-    names: Mapping[str, str]
-    """The variable of each input that the file lists."""
-    mentioned: frozenset[str]
-    """Variables that stand in the script."""
-
-    def build(self, arguments: JsonObject) -> dict[str, str]:
-        """Return the variables. One that cannot be passed is left out, unless the script asks for it.
-
-        Raises:
-            ExecutionError: the script asks for it. To the script it would be empty, as though it were not given.
-        """
-        variables = dict(self._each(arguments))
-        for variable in [variable for variable, value in variables.items() if not _fits(variable, value)]:
-            if variable in self.mentioned:
-                raise ExecutionError(
-                    f"{variable} would hold a NUL character, or over 128 KiB; `stdin` and INPUTS_FILE can take that"
-                )
-            del variables[variable]
-        everything = json_of(arguments)
-        if len(everything.encode(errors="surrogatepass")) <= MAX_JSON_LENGTH:
-            variables["INPUTS_JSON"] = everything
-        return variables
-
-    def _each(self, arguments: JsonObject) -> Iterator[tuple[str, str]]:
-        listed = set(self.names.values())
-        for name, value in arguments.items():
-            variable = self.names.get(name, variable_of(name))
-            if value is None or (name not in self.names and variable in listed):
-                continue  # a name that the file does not list never stands in for one that it does
-            yield variable, text_of(value)
-
-
-def compile_input_variables(script: str, scope: Scope) -> InputVariables:
-    """Name the variables of a script, at whose place `scope` looks; a clash is reported."""
-    names = {name: variable_of(name) for name in scope.inputs.schemas}
-    first: dict[str, str] = {}
-    for name, variable in names.items():
-        if first.setdefault(variable, name) != name:
-            scope.problems.error(f"the inputs `{first[variable]}` and `{name}` would both be {variable}; rename one")
-    return InputVariables(
-        names=names,
-        mentioned=frozenset(re.findall("INPUT_[A-Z0-9_]+", script)),
-    )
-
-
-def variable_of(name: str) -> str:
-    # POSIX.1-2017 XBD 8.1: upper-case letters, digits and `_`. A shell cannot name what has a `-` or a `.`.
-    return "INPUT_" + re.sub("[^A-Z0-9]", "_", name.upper())
-
-
-def _fits(name: str, value: str) -> bool:
+def fits(name: str, value: str) -> bool:
+    """Whether a variable can be passed: it holds no NUL character, and is not too long."""
     return "\0" not in value and len(name) + 1 + len(value.encode(errors="surrogatepass")) <= _MAX_ENTRY_LENGTH

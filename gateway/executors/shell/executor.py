@@ -1,7 +1,6 @@
 """The executor of shell backends: runs a command or script, collects its output, and describes how it ended."""
 
 import asyncio
-import re
 import signal
 from functools import partial
 from pathlib import Path
@@ -21,12 +20,12 @@ from gateway.executors.processes.process_tree import Command, Sink, Sinks
 from gateway.executors.processes.processes import Processes
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.argv import Argv, compile_argv
-from gateway.executors.shell.environment import Environment, compile_environment, compile_input_variables
+from gateway.executors.shell.environment import Environment, compile_environment
 from gateway.executors.shell.file_paths import FilePaths
 from gateway.executors.shell.launcher import Launcher, compile_launcher
 from gateway.executors.shell.progress_lines import ProgressLines
 from gateway.executors.shell.scratch import Scratch, output_without_scratch, remove_folder, without_scratch
-from gateway.executors.shell.script import ShellScript
+from gateway.executors.shell.script import ShellScript, compile_script
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
@@ -72,7 +71,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             raise ExecutionError(f"{invocation.deadline.exceeded(error)}{self._ends(stdout, stderr)}") from error
         said = self._said(stderr)
         # What confines the command fails before that runs, so nothing is on standard output then.
-        if exit_code and not stdout.data and (problem := self.launcher.problem(exit_code, said)) is not None:
+        if exit_code and stdout.is_empty and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)
         if exit_code not in self.success_codes:
             limit = self.launcher.limit_met(exit_code, said)
@@ -240,7 +239,7 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
     scope = replace(scope, inputs=replace(scope.inputs, has_files=False))  # to the command they are paths
     stdin = compile_text(config.stdin or "", scope.at("stdin"))
     return ShellExecutor(
-        program=_compile_script(config, scope) if config.command is None else _compile_command(config, stdin, scope),
+        program=compile_script(config, scope) if config.command is None else _compile_command(config, stdin, scope),
         launcher=launcher or compile_launcher(config, scope=scope),
         environment=compile_environment(config.env, inherit=config.inherit_env, scope=scope.at("env")),
         directory=str(scope.problems.directory),
@@ -266,14 +265,3 @@ def _compile_command(config: Shell, stdin: TextTemplate, scope: Scope) -> Argv:
             " where inputs are in the environment"
         )
     return argv
-
-
-def _compile_script(config: Shell, scope: Scope) -> ShellScript:
-    script, place = config.script or "", scope.at("script")
-    if "{{" in script:
-        place.problems.warning("a script is not a template: `{{` stays as it is, and inputs are variables: $INPUT_NAME")
-    if (filled_in_elsewhere := re.search(r"\$\{(env|file):[^}]*\}", script)) is not None:
-        what = filled_in_elsewhere[0]
-        place.problems.warning(f"`{what}` is the shell's own in a script; set a variable under `env` and use that")
-    scope.use_all()
-    return ShellScript(text=script, interpreter=config.interpreter, variables=compile_input_variables(script, place))

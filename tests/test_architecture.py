@@ -143,7 +143,7 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     },
     "app/monitoring/metrics.py": {"gateway.app.monitoring.metric_sources"},
     "catalog/compile/backends.py": {"gateway.catalog.compile.sql", "gateway.executors.http.executor"},
-    "catalog/compile/compiler.py": {"gateway.executors.outbound_auth.compiler"},
+    "catalog/compile/compiler.py": {"gateway.executors.outbound_auth.authorization"},
     "cli/command_table.py": {
         EVENT_LOOP,
         ERROR_REPORT,

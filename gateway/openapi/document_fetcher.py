@@ -18,7 +18,7 @@ from gateway.executors.http.request import Header, Request
 from gateway.executors.http.sender import Sender
 from gateway.executors.http.tls import ClientIdentity, compile_tls
 from gateway.executors.http.url import origin_of, parse_url
-from gateway.executors.outbound_auth.compiler import compile_connection
+from gateway.executors.outbound_auth.authorization import compile_connection
 from gateway.executors.shared_services import Services
 from gateway.openapi.document import MAX_BYTES, DocumentError
 

@@ -16,7 +16,7 @@ from gateway.executors.http.address_guard import compile_policy
 from gateway.executors.http.executor import check_no_authorization
 from gateway.executors.http.sender import Sender
 from gateway.executors.http.tls import compile_tls
-from gateway.executors.outbound_auth.compiler import compile_authorization
+from gateway.executors.outbound_auth.authorization import compile_authorization
 from gateway.executors.processes.pipes import LastingInput
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.shared_services import Services

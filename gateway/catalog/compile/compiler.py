@@ -46,7 +46,7 @@ from gateway.lean_imports import import_lean
 Check = Callable[[LoadedConfig, Problems], None]
 """Checks a section that no part of the catalog is made of."""
 
-_OUTBOUND_AUTH: Final = "gateway.executors.outbound_auth.compiler"
+_OUTBOUND_AUTH: Final = "gateway.executors.outbound_auth.authorization"
 """Imported for the connections of a file, with the HTTP client."""
 _QUEUE: Final = 64
 _QUEUE_IN_ALL: Final = 1024

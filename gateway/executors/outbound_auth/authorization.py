@@ -1,17 +1,38 @@
-"""The ways to sign in to one service: see `gateway.executors.http.authorization`."""
+"""The ways to sign in to one service (`gateway.executors.http.authorization`), compiled from `auth` of the file."""
 
 import asyncio
+import base64
 import hashlib
+from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.access.identity.credentials import Credential
+from gateway.access.identity.jose import is_installed, read_private_key
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.fs_checks import content_digest
+from gateway.config.models.backends import Connection
+from gateway.config.models.outbound_auth import PEM, BasicAuth, ClientCredentials, OutboundAuth, TokenExchange
+from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.deadline import DeadlineExceededError
-from gateway.executors.outbound_auth.metadata import ServerMetadata
+from gateway.executors.http.authorization import Authorization
+from gateway.executors.http.executor import check_no_authorization, compile_sender
+from gateway.executors.http.sender import Sender
+from gateway.executors.http.tls import ClientIdentity
+from gateway.executors.outbound_auth.metadata import MAX_BYTES, ServerMetadata
 from gateway.executors.outbound_auth.outbound_tokens import OutboundTokens
-from gateway.executors.outbound_auth.token_client import AccessToken, TokenClient
+from gateway.executors.outbound_auth.token_client import (
+    AccessToken,
+    ClientAuthentication,
+    ClientKey,
+    ClientSecret,
+    TokenClient,
+)
+from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.shared_services import Services
 from gateway.executors.threads import DaemonThreadPool
 
 _FETCH_SECONDS: Final = 30.0
@@ -76,18 +97,18 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return self.key if subject is None else hashlib.sha256(self.key + subject.secret.encode()).digest()
 
     async def _fetch(self, subject: Credential | None) -> tuple[AccessToken, float]:
-        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 server = await self.outbound.servers.get(self.key, self._find_server)
                 token = await self.client.obtain(server, subject=None if subject is None else subject.secret)
+            # Before it is sent anywhere; in a thread, because many forms of it are worked out.
+            deadline = asyncio.get_running_loop().time() + _FETCH_SECONDS
+            await self.threads.run(self.outbound.secrets.add, token.value, deadline=deadline)
         except ExecutionError:
             self.outbound.servers.discard(self.key, lambda _: True)  # it may have moved its token endpoint
             raise
         except TimeoutError as error:
             raise DeadlineExceededError("Signing in", _FETCH_SECONDS) from error
-        # Before it is sent anywhere; in a thread, because many forms of it are worked out.
-        await self.threads.run(self.outbound.secrets.add, token.value, deadline=began + 2 * _FETCH_SECONDS)
         return token, token.seconds
 
     async def _find_server(self) -> tuple[ServerMetadata, float]:
@@ -96,3 +117,111 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
 def _bearer(token: AccessToken) -> str:
     return f"Bearer {token.value}"
+
+
+def compile_connection(
+    connection: Connection, *, services: Services, redactor: Redactor, has_oauth: bool, problems: Problems
+) -> Authorization | None:
+    """Check a connection, and compile its `auth`; `problems` is at its place, `has_oauth`: see there."""
+    sender = compile_sender(connection, problems, services=services)
+    if connection.auth is None:
+        return None
+    check_no_authorization(connection.headers, problems.at("headers"))
+    return compile_authorization(
+        connection.auth,
+        service_url=connection.base_url,
+        sender=sender,
+        services=services,
+        redactor=redactor,
+        has_oauth=has_oauth,
+        problems=problems.at("auth"),
+    )
+
+
+def compile_authorization(  # noqa: PLR0913 - the facts of the connection
+    auth: OutboundAuth,
+    *,
+    service_url: str,
+    sender: Sender,
+    services: Services,
+    redactor: Redactor,
+    has_oauth: bool,
+    problems: Problems,
+) -> Authorization | None:
+    """Compile what is written at `problems`; None where there is a problem, which is reported there.
+
+    Args:
+        auth: the key.
+        service_url: the service that is signed in to.
+        sender: the way to that service, whose guard, proxy and trust hold for the authorization server as well.
+        services: keep the tokens.
+        redactor: masks the secrets of the file in what the authorization server says.
+        has_oauth: whether callers may bring access tokens: `auth.oauth` of the file.
+        problems: where the key stands.
+    """
+    if auth.bearer is not None:
+        return FixedAuthorization(summary="bearer", value=f"Bearer {auth.bearer}")
+    if auth.basic is not None:
+        return FixedAuthorization(summary="basic", value=_basic(auth.basic))
+    config = auth.token_exchange or auth.client_credentials
+    kind = "client_credentials" if auth.token_exchange is None else "token_exchange"
+    assert config is not None  # noqa: S101 - the model has one of the four
+    if auth.token_exchange is not None and not has_oauth:
+        problems.at(kind).error("needs `auth.oauth`: without it no caller has an access token that could be exchanged")
+    authentication = _compile_authentication(config, problems.at(kind))
+    if authentication is None:
+        return None
+    # The connection's client certificate is for the service alone, and no redirect leads secrets elsewhere.
+    trust = sender.identity.elsewhere
+    to_server = replace(
+        sender, max_redirects=0, max_bytes=MAX_BYTES, identity=ClientIdentity(here=trust, elsewhere=trust)
+    )
+    client = TokenClient(
+        config=config,
+        authentication=authentication,
+        service_url=service_url,
+        sender=to_server,
+        sanitizer=Sanitizer(redactor=redactor),
+    )
+    where = config.issuer or config.token_url or service_url
+    return TokenAuthorization(
+        summary=f"{kind} ({where})",
+        is_per_caller=isinstance(config, TokenExchange),
+        client=client,
+        # A digest of all of it, secret included: with a changed `auth` no old token is used.
+        key=hashlib.sha256(f"{kind} {config.model_dump_json()} {where}".encode()).digest(),
+        outbound=services.outbound_tokens,
+        threads=services.worker_threads,
+    )
+
+
+def key_file_of(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
+    """Return the file that holds the private key, to be watched; `problems` is at the key `auth`."""
+    config = None if auth is None else auth.token_exchange or auth.client_credentials
+    if config is None or config.private_key is None or PEM in config.private_key:
+        return []
+    return [problems.directory / config.private_key]
+
+
+def _basic(basic: BasicAuth) -> str:
+    return f"Basic {base64.b64encode(f'{basic.username}:{basic.password}'.encode()).decode('ascii')}"  # RFC 7617 §2.1
+
+
+def _compile_authentication(config: ClientCredentials, problems: Problems) -> ClientAuthentication | None:
+    if config.private_key is None:
+        return ClientSecret(client_id=config.client_id, secret=config.client_secret or "")
+    problems, pem = problems.at("private_key"), config.private_key
+    if not is_installed():
+        problems.error("needs packages that are not installed: pip install 'mcp-gateway-daemon[auth]'")
+        return None
+    try:
+        if PEM not in pem:
+            file = problems.directory / pem
+            content_digest(file)  # a renewed key is another configuration
+            pem = file.read_text(encoding="ascii")
+        return ClientKey(client_id=config.client_id, key=read_private_key(pem), key_id=config.key_id)
+    except ValueError as error:
+        problems.error(str(error))
+    except OSError as error:
+        problems.error(f"is neither a private key in PEM nor a file that can be read: {error.strerror}")
+    return None

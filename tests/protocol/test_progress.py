@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from hypothesis import given
@@ -160,6 +160,48 @@ async def test_a_call_that_is_cancelled_does_not_wait_for_a_reader_that_is_stuck
         await asyncio.wait([calling])
         while asyncio.all_tasks() != before:
             await asyncio.sleep(0)
+
+
+class Slow(Ear):
+    """An exchange whose reader does not read until it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Final = asyncio.Event()
+
+    async def send(self, message: JsonObject) -> bool:
+        self.heard.put_nowait(message)
+        return await self.reads.wait()
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """An event loop that counts the timers that are set."""
+
+    timers = 0
+
+    def call_at(self, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
+        self.timers += 1
+        return super().call_at(*arguments, **options)
+
+
+def test_a_reader_that_is_slow_costs_a_look_in_each_interval_and_not_in_each_turn_of_the_loop() -> None:
+    async def run(loop: CountingLoop) -> tuple[int, float]:
+        ear = Slow()
+        async with progress_of(ear):
+            await ear.next()
+            before, began = loop.timers, loop.time()
+            for _ in range(5000):
+                await asyncio.sleep(0)
+            looks, intervals = loop.timers - before, (loop.time() - began) / SOON.total_seconds()
+            ear.reads.set()
+            while (await ear.next())["params"]["progress"] == 0:
+                """It goes on once what waits was read."""
+        return looks, intervals
+
+    loop = CountingLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        looks, intervals = runner.run(run(loop))
+    assert looks <= intervals + 2
 
 
 async def test_a_call_that_waits_for_its_user_shows_that_it_still_runs(inside: House) -> None:

@@ -121,13 +121,13 @@ class Progress:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         due = self._heard_at + self._every
-        # One at a time: a client that does not read must not collect them. Nor may one overtake a report that waits.
-        is_idle = (self._beating is None or self._beating.done()) and self._sent == self._shown
-        if loop.time() >= due and is_idle:
-            value = 0 if math.isinf(self._shown) else _just_above(self._shown)
-            self._beating = loop.create_task(self._show(value, None)(), name="sign of life")
+        if loop.time() >= due:
+            # One at a time: a client that does not read must not collect them. Nor may one overtake a report that waits.
+            if (self._beating is None or self._beating.done()) and self._sent == self._shown:
+                value = 0 if math.isinf(self._shown) else _just_above(self._shown)
+                self._beating = loop.create_task(self._show(value, None)(), name="sign of life")
             due = loop.time() + self._every
-        self._look_at(max(due, loop.time()))
+        self._look_at(due)
 
 
 def _just_above(value: float) -> float:

@@ -46,12 +46,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     audiences: Mapping[str, Audience]
     """The audiences by their names."""
 
-    def as_json(self) -> dict[str, Json]:
-        audiences = {
-            name: {"names": audience.names, "fingerprints": audience.fingerprints}
-            for name, audience in self.audiences.items()
-        }
-        return {"written": self.written, "left_out": self.left_out, "code": self.code, "audiences": audiences}
+    def as_json(self) -> JsonObject:
+        found: JsonObject = msgspec.to_builtins(self)
+        return found
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
@@ -61,13 +58,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             ValueError: it is no manifest.
         """
         try:
-            parts = {field.name: value[field.name] for field in msgspec.structs.fields(cls)}
-            audiences = {
-                name: Audience(names=audience["names"], fingerprints=audience["fingerprints"])
-                for name, audience in parts.pop("audiences").items()
-            }
-            return cls(**parts, audiences=audiences)
-        except (KeyError, TypeError, AttributeError) as error:
+            return msgspec.convert(value, cls)
+        except msgspec.ValidationError as error:
             raise ValueError("is no manifest of a configuration") from error
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from gateway.catalog.manifest import Audience, Manifest
 from gateway.config.models.document import LISTS
-from gateway.json_types import Json
+from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.reload.pipeline import FIXED_SECTIONS, LOOKED_UP
 
 _CONTEXT: Final = 1
@@ -125,19 +125,19 @@ def _reasons(place: str, old: Manifest, new: Manifest) -> Iterator[str]:
         yield "is on offer again" if after is None else f"is left out: {after}"
 
 
-def _changed_keys(before: Json, after: Json) -> Iterator[str]:
+def _changed_keys(before: JsonObject, after: JsonObject) -> Iterator[str]:
     """The keys that differ; where both values are mappings, the differing keys within them."""
-    for key in dict.fromkeys([*before, *after]):
+    for key in _differing(before, after):
         one, other = before.get(key), after.get(key)
-        # `get` alone cannot tell a key whose value is null from one that is not there.
-        if one == other and (key in before) == (key in after):
-            continue
         if isinstance(one, dict) and isinstance(other, dict):
-            yield from (
-                f"{key}.{inner}" for inner in dict.fromkeys([*one, *other]) if one.get(inner) != other.get(inner)
-            )
+            yield from (f"{key}.{inner}" for inner in _differing(one, other))
         else:
             yield key
+
+
+def _differing(before: JsonObject, after: JsonObject) -> Iterator[str]:
+    keys = dict.fromkeys([*before, *after])
+    return (key for key in keys if before.get(key, ABSENT) != after.get(key, ABSENT))
 
 
 def _effects(old: Manifest, new: Manifest) -> Iterator[tuple[str, Effect]]:

@@ -5,10 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 
 from gateway.access.identity.identity import Identity
 from gateway.json_types import Json
+from tests.local_server import listening
 from tests.protocol.peers import House, ModernPeer, call
 from tests.protocol.task_requests import (
     SECONDS,
@@ -156,6 +158,35 @@ async def test_of_two_open_questions_one_may_be_answered_first(peer: ModernPeer)
     assert (found["status"], found["inputRequests"].keys()) == ("input_required", {"other"})
     await update(peer, task, other=answer("2"))
     assert text_of(await until(peer, task, "completed")) == "{'text': '1'} {'text': '2'}"
+
+
+@requirement("tasks/partial")
+async def test_a_task_goes_on_with_the_header_fields_of_the_last_answer_though_two_come_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_GATEWAY_STATE_DIR", str(tmp_path / "state"))  # whose store answers from a thread
+
+    async def team(request: web.Request) -> web.Response:
+        return web.Response(text=request.headers.get("X-Team", "nobody"))
+
+    application = web.Application()
+    application.router.add_get("/", team)
+    async with listening(application) as port, serving_tasks(tmp_path) as served:
+        (served.folder / "team.py").write_text(
+            "from .workers import Context, asks_both\n\nasync def team(context: Context) -> str:\n"
+            "    await asks_both(context)\n    return (await context.read_resource('x:team'))[0]['text']\n"
+        )
+        backend = f'url: "http://127.0.0.1:{port}/", allow_private: true, forward_headers: [X-Team]'
+        await served.edit(
+            "tools:\n",
+            f'resources: {{team: {{uri: "x:team", http: {{{backend}}}}}}}\n'
+            'tools:\n  team: {description: Tells the team., python: "team:team", task: required}\n',
+        )
+        first, second = (served.modern(capabilities=WITH_TASKS, headers={"x-team": team}) for team in ("a", "b"))
+        task = await start(first, "team")
+        await until(first, task, "input_required")
+        await asyncio.gather(update(first, task, one=answer("1")), update(second, task, other=answer("2")))
+        assert text_of(await until(first, task, "completed")) in {"a", "b"}
 
 
 @requirement("tasks/before")

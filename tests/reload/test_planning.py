@@ -18,3 +18,11 @@ def listening(tls: Any) -> Manifest:
 @pytest.mark.parametrize(("before", "after", "sections"), [(OLD, NEW, ()), (None, NEW, ("listen",))])
 def test_another_certificate_needs_no_restart_and_tls_itself_does(before: Any, after: Any, sections: Any) -> None:
     assert plan(listening(before), listening(after)).restart_required == sections
+
+
+def test_a_key_with_null_as_its_value_is_not_one_that_is_missing() -> None:
+    def asking(**http: Any) -> Manifest:
+        return Manifest(written={"tools.ask": {"http": http}}, left_out={}, code={}, audiences={})
+
+    changes = plan(asking(url="http://x", cache=None), asking(url="http://x")).changes
+    assert [(each.place, each.what) for each in changes] == [("tools.ask", "http.cache")]

@@ -122,7 +122,7 @@ class Progress:
         loop = asyncio.get_running_loop()
         due = self._heard_at + self._every
         if loop.time() >= due:
-            # One at a time: a client that does not read must not collect them. Nor may one overtake a report that waits.
+            # One at a time: a client that does not read must not collect them. None may overtake a report that waits.
             if (self._beating is None or self._beating.done()) and self._sent == self._shown:
                 value = 0 if math.isinf(self._shown) else _just_above(self._shown)
                 self._beating = loop.create_task(self._show(value, None)(), name="sign of life")

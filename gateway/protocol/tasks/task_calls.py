@@ -114,14 +114,21 @@ class TaskCalls:
 
     async def update(self, task_id: str, take: Callable[[Task], Task | None], caller: Caller) -> None:
         """Give answers to a task. See `TaskService`."""
-        # Before the runner is told of the answer: it may begin the work at once.
-        self._answering[task_id] = caller
+
+        def taking(found: Task) -> Task | None:
+            changed = take(found)
+            # Before it is stored: the runner begins the work at once. Another answer may be on its way beside this one.
+            if changed is not None and changed.status is TaskStatus.WORKING:
+                self._answering[task_id] = caller
+            return changed
+
         changed = None
         try:
-            changed = await self.runner.answer(task_id, take)
+            changed = await self.runner.answer(task_id, taking)
         finally:
-            if changed is None or changed.status is not TaskStatus.WORKING:
-                self._answering.pop(task_id, None)
+            is_begun = changed is not None and changed.status is TaskStatus.WORKING
+            if not is_begun and self._answering.get(task_id) is caller:
+                del self._answering[task_id]
 
     async def rerun(self, run: TaskRun) -> Ending:
         """Run the tool of a task again from its start. The work of `TaskRunner`."""

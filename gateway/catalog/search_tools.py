@@ -1,7 +1,7 @@
 """The two tools of a view with `search: true`: one that finds tools, and one through which they are called.
 
-`call_tool` never runs by itself: a call of it is answered as a call of the tool that it names (see
-`gateway.protocol.call_tool`).
+`call_tool` never runs by itself: before anything looks at a call of it, that becomes one of the tool that it names.
+Access, limits, metrics, audit and the state of input requests see the real name and the real arguments.
 """
 
 import re
@@ -10,15 +10,19 @@ from functools import partial
 from typing import Final
 
 import msgspec
+import orjson
 from msgspec.structs import replace
 
+from gateway import exact_json
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Tool
 from gateway.catalog.tool_index import ToolIndex
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Explanation, Invocation, Outcome, Value
 from gateway.executors.threads import DaemonThreadPool, run_in_thread
+from gateway.json_types import Json
 from gateway.wire import downgrade
+from gateway.wire.jsonrpc import Request
 
 SEARCH_TOOLS: Final = "search_tools"
 CALL_TOOL: Final = "call_tool"
@@ -85,3 +89,26 @@ class CallExecutor:
 
     async def execute(self, _invocation: Invocation) -> Outcome:
         raise ExecutionError(f"`{CALL_TOOL}` calls other tools, and not itself")
+
+
+def unwrapped(request: Request, catalog: Catalog) -> Request:
+    """Return the request that is meant; the same one if it is no call through `call_tool`, or a malformed one."""
+    if catalog.listed_tools is None or request.method != "tools/call" or request.params.get("name") != CALL_TOOL:
+        return request
+    given = request.params.get("arguments")
+    if not isinstance(given, dict) or not given.keys() <= {"name", "arguments"}:
+        return request
+    name, arguments = given.get("name"), _object(given.get("arguments", {}))
+    if not isinstance(name, str) or name == CALL_TOOL or not isinstance(arguments, dict):
+        return request
+    return replace(request, params={**request.params, "name": name, "arguments": arguments})
+
+
+def _object(value: Json) -> Json:
+    """Take a string that is JSON as that: models send one where an object belongs, and arguments are coerced alike."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return exact_json.loads(value)
+    except orjson.JSONDecodeError:
+        return value

@@ -1,6 +1,6 @@
 """The dispatcher: answers every message, of both eras and from every binding.
 
-The dispatcher decodes, chooses the era, takes the catalog once and finds the method, which `MethodRunner` runs. The
+The dispatcher decodes, chooses the era, takes the catalog once and finds the method, which `run_method` runs. The
 pure parts are elsewhere (envelope, lifecycle, results); here is their order.
 """
 
@@ -26,7 +26,7 @@ from gateway.protocol.exchange import Binding, Exchange, Reply
 from gateway.protocol.in_flight import InFlight
 from gateway.protocol.input_requests.request_state import RequestStateSigner
 from gateway.protocol.list_pages import Cursors, ListPages
-from gateway.protocol.method_runner import MethodRunner
+from gateway.protocol.method_runner import run_method
 from gateway.protocol.methods import lifecycle, resources
 from gateway.protocol.methods.subscriptions import TaskNotifications
 from gateway.protocol.methods.table import METHODS, check_method
@@ -106,13 +106,6 @@ class Dispatcher:
         store.subscribe(self.notifier.catalog_changed)
         self.concurrency: Final = ConcurrencyLimiter()
         self.rates: Final = RateLimiter()
-        self._methods: Final = MethodRunner(
-            observers=observers,
-            observers_of_all=observers_of_all,
-            rates=self.rates,
-            repeat_after=repeat_after,
-            counters=self.notifier.counters,
-        )
         store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks
         self.tasks: Final = TaskCalls(store_of_tasks, clock=clock, catalog=self.views.catalog_for)
         self.task_notifications: Final = TaskNotifications(self.notifier, clock=clock)
@@ -131,6 +124,9 @@ class Dispatcher:
             rate_limiter=self.rates,
             interaction_observer=interaction_observer,
             tasks=self.tasks,
+            observers=(*observers_of_all, *observers),
+            observers_of_all=tuple(observers_of_all),
+            repeat_after=repeat_after,
         )
         # Each needs the other: tasks are a part of the state with which they run tools.
         self.tasks.serve(self._server)
@@ -195,7 +191,7 @@ class Dispatcher:
         if call.session is not None:
             in_flight = call.session.in_flight
         try:
-            serving = self._methods.run(call)
+            serving = run_method(call)
             return await serving if in_flight is None else await in_flight.run(call.request_id, serving) or _CANCELLED
         except RpcError as error:  # an id that is in use
             failure, status = error, 400

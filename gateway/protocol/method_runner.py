@@ -6,14 +6,12 @@ Observers are told of each call, when it begins and when it ends (see `telemetry
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import Token
-from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 import structlog
 
-from gateway.access.call_limits.rate_limiter import RateLimiter
 from gateway.config.models.rates import RateLimit
 from gateway.errors import ErrorCode, OverLimitError, RpcError
 from gateway.executors.invocation import AwaitingInput
@@ -23,7 +21,6 @@ from gateway.protocol.call.call import Call
 from gateway.protocol.call.progress import Progress
 from gateway.protocol.exchange import Reply
 from gateway.protocol.methods.table import METHODS, Method
-from gateway.protocol.outbox import NotificationCounters
 from gateway.telemetry.log_context import CALL, LOG_CONTEXT, TRACE_ID
 from gateway.telemetry.observer import CallResult, Observer, Outcome
 from gateway.wire import jsonrpc
@@ -33,76 +30,54 @@ log: Final = structlog.get_logger(__name__)
 _OK: Final = Outcome.OK
 
 
-class MethodRunner:
-    """The boundary between methods and replies."""
-
-    def __init__(
-        self,
-        *,
-        observers: Sequence[Observer],
-        observers_of_all: Sequence[Observer],
-        rates: RateLimiter,
-        repeat_after: timedelta,
-        counters: NotificationCounters,
-    ) -> None:
-        """Run nothing yet; see `Dispatcher` for the observers and `repeat_after`."""
-        self._observers: Final = (*observers_of_all, *observers)
-        self._observers_of_all: Final = tuple(observers_of_all)
-        self._rates: Final = rates
-        self._repeat_after: Final = repeat_after
-        self._counters: Final = counters
-
-    async def run(self, call: Call) -> Reply:
-        """Run a method that exists, and turn whatever comes out of it into a reply."""
-        method = METHODS[call.method]
-        progress = None
-        with CallRecorder(call, self._observers if method.is_call else self._observers_of_all) as record:
+async def run_method(call: Call) -> Reply:
+    """Run a method that exists, and turn whatever comes out of it into a reply."""
+    method, server, progress = METHODS[call.method], call.server, None
+    with CallRecorder(call, server.observers if method.is_call else server.observers_of_all) as record:
+        try:
             try:
-                try:
-                    if call.catalog.limits.rate_limit is not None:
-                        await self._check_rate(call.catalog.limits.rate_limit, call, method)
-                    if method.is_call and call.progress_token is not None:
-                        progress = call.progress = self._progress(call, call.progress_token)
-                    result = await method.handler(call)
-                except AwaitingInput as waiting:
-                    result = waiting.result
-                except OverLimitError as error:
-                    record.over_limit(error.limit)
-                    result = method.refused(error, call)
-                finally:
-                    # basic/utilities/progress: notifications stop with the request, whatever its end is.
-                    if progress is not None:
-                        await progress.end()
-                # Encoded in here: a result that is no JSON must end as an error of this call alone.
-                reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
-            except RpcError as error:
-                reply = results.error_reply(_masked(error, call), request_id=call.request_id, revision=call.revision)
-                record.failed(error, reply)
-                return reply
-            except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
-                log.exception("request failed", method=call.method, correlation_id=call.id)
-                hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
-                reply = results.error_reply(hidden, request_id=call.request_id, revision=call.revision)
-                record.failed(hidden, reply)
-                return reply
-            record.answered(result, reply)
+                if call.catalog.limits.rate_limit is not None:
+                    await _check_rate(call.catalog.limits.rate_limit, call, method)
+                if method.is_call and call.progress_token is not None:
+                    progress = call.progress = Progress(
+                        call.progress_token,
+                        call.exchange,
+                        revision=call.revision,
+                        repeat_after=server.repeat_after,
+                        counters=server.notifier.counters,
+                    )
+                result = await method.handler(call)
+            except AwaitingInput as waiting:
+                result = waiting.result
+            except OverLimitError as error:
+                record.over_limit(error.limit)
+                result = method.refused(error, call)
+            finally:
+                # basic/utilities/progress: notifications stop with the request, whatever its end is.
+                if progress is not None:
+                    await progress.end()
+            # Encoded in here: a result that is no JSON must end as an error of this call alone.
+            reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
+        except RpcError as error:
+            reply = results.error_reply(_masked(error, call), request_id=call.request_id, revision=call.revision)
+            record.failed(error, reply)
             return reply
+        except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
+            log.exception("request failed", method=call.method, correlation_id=call.id)
+            hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
+            reply = results.error_reply(hidden, request_id=call.request_id, revision=call.revision)
+            record.failed(hidden, reply)
+            return reply
+        record.answered(result, reply)
+        return reply
 
-    async def _check_rate(self, limit: RateLimit, call: Call, method: Method) -> None:
-        caller = call.caller.rate_limit_key
-        if method.is_call:
-            await self._rates.acquire("limits.rate_limit", limit, caller=caller)
-        elif method.is_list and call.params.get("cursor") is None:  # a long list has many pages, and is one
-            await self._rates.acquire(f"limits.rate_limit of {call.method}", limit, caller=caller)
 
-    def _progress(self, call: Call, token: str | int) -> Progress:
-        return Progress(
-            token,
-            call.exchange,
-            revision=call.revision,
-            repeat_after=self._repeat_after,
-            counters=self._counters,
-        )
+async def _check_rate(limit: RateLimit, call: Call, method: Method) -> None:
+    rates, caller = call.server.rate_limiter, call.caller.rate_limit_key
+    if method.is_call:
+        await rates.acquire("limits.rate_limit", limit, caller=caller)
+    elif method.is_list and call.params.get("cursor") is None:  # a long list has many pages, and is one
+        await rates.acquire(f"limits.rate_limit of {call.method}", limit, caller=caller)
 
 
 def _encoded(result: JsonObject | bytes, call: Call) -> bytes:

@@ -210,7 +210,7 @@ async def test_nobody_watching_costs_calls_nothing(tmp_path: Path) -> None:
 
 async def test_without_a_console_no_observer_is_registered(tmp_path: Path) -> None:
     async with watched(tmp_path, "listen: {}\n" + FILE) as daemon:
-        assert daemon.gateway._components.dispatcher._methods._observers_of_all == ()
+        assert daemon.gateway._components.dispatcher._server.observers_of_all == ()
         assert daemon.gateway._logs.heard is None
 
 

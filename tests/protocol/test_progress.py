@@ -2,11 +2,12 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVarTuple
 
 import orjson
 from hypothesis import given
@@ -19,6 +20,8 @@ from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.outbox import NotificationCounters
 from gateway.state.keys import SigningKeys
 from tests.protocol.peers import SECONDS, House, LegacyPeer, house, silent
+
+Ts = TypeVarTuple("Ts")
 
 NEVER: Final = timedelta(days=1)
 SOON: Final = timedelta(milliseconds=5)
@@ -179,9 +182,11 @@ class CountingLoop(asyncio.SelectorEventLoop):
 
     timers = 0
 
-    def call_at(self, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         self.timers += 1
-        return super().call_at(*arguments, **options)
+        return super().call_at(when, callback, *args, context=context)
 
 
 def test_a_reader_that_is_slow_costs_a_look_in_each_interval_and_not_in_each_turn_of_the_loop() -> None:

@@ -7,23 +7,22 @@ its trace, is worked out when somebody asks for it.
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Final, Protocol
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from gateway.access.call_limits.concurrency import ConcurrencyLimiter
 from gateway.access.call_limits.rate_limiter import RateLimiter
+from gateway.catalog import search_tools
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.primitives import Primitive, TaskRules, Tool
+from gateway.catalog.primitives import Primitive
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject, empty
-from gateway.plugin import Task as TaskFacts
 from gateway.protocol.call.progress import ProgressReporter
 from gateway.protocol.call.send_queue import SendQueue
-from gateway.protocol.call_tool import unwrapped
 from gateway.protocol.exchange import Binding, Caller, Exchange
 from gateway.protocol.input_requests.request_state import RequestStateSigner
 from gateway.protocol.input_requests.requester import InputRequester
@@ -31,14 +30,16 @@ from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.message_log import described_params
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.protocol.session import Session
-from gateway.tasks.runner import TaskRunner
-from gateway.tasks.task import Task
 from gateway.telemetry.log_context import current_call_id
-from gateway.telemetry.observer import InteractionObserver, ProgressReport, Wait
+from gateway.telemetry.observer import InteractionObserver, Observer, ProgressReport, Wait
 from gateway.telemetry.trace import TRACEPARENT, Trace, TraceContext, read_trace
 from gateway.wire import meta
 from gateway.wire.jsonrpc import Request, RequestId
 from gateway.wire.revisions import MODERN, Era
+
+if TYPE_CHECKING:
+    from gateway.protocol.tasks.task_call import TaskCall
+    from gateway.protocol.tasks.task_calls import TaskCalls
 
 _NO_META: Final = empty()
 _MAX_NOTED: Final = 20
@@ -93,7 +94,7 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     """Whether it came as a call of `call_tool`, so that header fields mirror nothing of it."""
     progress: ProgressReporter | None = None
     """Reports to a sender that sent a progress token, or to the task that the call is."""
-    task: "CallTask | None" = None
+    task: "TaskCall | None" = None
     """Of a call that is a task, or may become one."""
     send_queue: SendQueue | None = None
     """The queue of what it sends before its answer, once there was something: inner runs share it."""
@@ -209,7 +210,7 @@ def open_call(  # noqa: PLR0913 - the facts of a request
     session: Session | None = None,
 ) -> Call:
     """Make the call of a request whose revision, method and sender were checked."""
-    meant = request if catalog.listed_tools is None else unwrapped(request, catalog)
+    meant = request if catalog.listed_tools is None else search_tools.unwrapped(request, catalog)
     method, params = meant.method, meant.params
     fields = params.get(meta.META)
     kind, target = _target(method, params, catalog)
@@ -249,11 +250,14 @@ def _target(method: str, params: JsonObject, catalog: Catalog) -> tuple[str, Pri
 
 
 def _completed_for(params: JsonObject, catalog: Catalog) -> tuple[str, Primitive | None]:
-    reference = params.get("ref")
-    reference = reference if isinstance(reference, Mapping) else {}
-    if reference.get("type") == "ref/prompt":
-        return "prompt", _named(catalog.prompt, reference.get("name"))
-    return "resource", _resource(catalog, reference.get("uri"))
+    match params.get("ref"):
+        case {"type": "ref/prompt", **reference}:
+            return "prompt", _named(catalog.prompt, reference.get("name"))
+        case {"type": "ref/resource", "uri": str(uri)}:
+            # The reference is a template as it is listed, or a URI that something serves.
+            listed = (each for each in catalog.resource_templates if each.uri_template == uri)
+            return "resource", next(listed, None) or _resource(catalog, uri)
+    return "resource", None
 
 
 def _named(find: Callable[[str], Primitive | None], name: Json) -> Primitive | None:
@@ -261,12 +265,8 @@ def _named(find: Callable[[str], Primitive | None], name: Json) -> Primitive | N
 
 
 def _resource(catalog: Catalog, uri: Json) -> Primitive | None:
-    """The resource or the template that serves a URI, or the template that is written so."""
-    if not isinstance(uri, str):
-        return None
-    if (found := catalog.resource(uri)) is not None:
-        return found[0]
-    return next((each for each in catalog.resource_templates if each.uri_template == uri), None)
+    found = catalog.resource(uri) if isinstance(uri, str) else None
+    return None if found is None else found[0]
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,64 +286,24 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     rate_limiter: RateLimiter
     read: "ReadResource"
     interaction_observer: InteractionObserver | None
-    tasks: "TaskService"
-
-
-class TaskService(Protocol):
-    """Makes tasks of calls, and answers for them."""
-
-    @property
-    def runner(self) -> TaskRunner: ...
-    def accepts(self, call: Call, rules: TaskRules) -> bool:
-        """Whether a call may become a task, and not only be an ordinary one.
-
-        Raises:
-            MissingCapabilityError: it must become one, and its client knows no tasks.
-        """
-
-    async def answer(self, call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:
-        """Answer a call with a task, or directly; None if none can be made, and it is to be an ordinary call.
-
-        Raises:
-            RpcError: a task was to be made, and cannot; or the tool ended so.
-            ExecutionError: the tool was not run.
-            AwaitingInput: the client has to answer first.
-        """
-
-    async def update(self, task_id: str, take: Callable[[Task], Task | None], caller: Caller) -> None:
-        """Give a task the answers that `take` adds to its record, and let it go on once no question is open.
-
-        Args:
-            task_id: the task.
-            take: the record with the answers; None to leave it as it is.
-            caller: who sends them, and in whose name the tool runs again.
-        """
-
-
-class CallTask(Protocol):
-    """The task that a call is, or may become, as far as the call needs it."""
-
-    @property
-    def is_rerun(self) -> bool:
-        """Whether its request was answered long ago."""
-
-    @property
-    def requester(self) -> "OpenRequester": ...
-    @property
-    def facts(self) -> TaskFacts | None:
-        """The task; None as long as there is none."""
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds for which the task is still kept."""
+    tasks: "TaskCalls"
+    observers: Sequence[Observer]
+    """Told of calls."""
+    observers_of_all: Sequence[Observer]
+    """Told of every request of a method."""
+    repeat_after: timedelta
+    """How long a call may be silent whose caller wants progress."""
 
 
 class OpenRequester(InputRequester, Protocol):
     """A requester while its run lasts."""
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    async def close(self, error: BaseException | None) -> None:
+        """End with the run, and with the error that has ended it.
+
+        Raises:
+            AwaitingInput: the client has to answer first (modern).
+        """
 
 
 class ReadResource(Protocol):

@@ -172,7 +172,7 @@ class Run(msgspec.Struct, eq=False):
             await self.call.server.notifier.others_follow()
         try:
             if self._opened is not None:
-                await self._opened.__aexit__(kind, error, trace)
+                await self._opened.close(error)
         except AwaitingInput:
             await self._refund()
             raise
@@ -294,7 +294,7 @@ class Run(msgspec.Struct, eq=False):
 
 
 def _open_requester(primitive: Primitive, call: Call) -> OpenRequester:
-    """Return the requester for a run of `primitive`, to be left as a context manager when the run ends.
+    """Return the requester for a run of `primitive`, to be closed when the run ends.
 
     It goes by the era of the client, and by whether the call is a task.
 

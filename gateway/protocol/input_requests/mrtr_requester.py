@@ -6,8 +6,7 @@ the answers, and the tool runs again from its start.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from gateway.catalog.primitives import Primitive
 from gateway.errors import InvalidRetryError
@@ -64,12 +63,8 @@ class MrtrRequester:
         self._needs_proof = False
         self._open: Final[dict[str, InputRequest]] = {}
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self, error: BaseException | None) -> None:
+        """Raises: AwaitingInput: a question is open."""
         # A cancelled request is not answered, so its cancellation must go on.
         if self._open and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput(self._result()) from None

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from gateway.errors import ExecutionError, MalformedAnswerError
 from gateway.executors.deadline import DeadlineExceededError
@@ -25,7 +24,7 @@ _MAX_REASON_LENGTH: Final = 1000
 
 
 class SessionRequester:
-    """The `InputRequester` of a session: asks, and waits. With the call end the questions that it has left open."""
+    """The `InputRequester` of a session: asks, and waits."""
 
     __slots__ = ("_answers", "_asking", "_call", "_session", "_timeout", "budget")
 
@@ -37,12 +36,8 @@ class SessionRequester:
         self._answers: Final[dict[str, JsonObject]] = {}
         self._asking: Final[set[asyncio.Task[JsonObject]]] = set()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self, _error: BaseException | None) -> None:
+        """Withdraw the questions that the run has left open."""
         if self._asking:
             await self._withdraw(self._asking)
 

@@ -30,7 +30,7 @@ _MAX_MESSAGE_LENGTH: Final = 1000
 
 
 class TaskCall:
-    """The state that a run and whoever answers its request share. Implements `CallTask`, and `Exchange` for the run."""
+    """The state that a run and whoever answers its request share. Implements `Exchange` for the run."""
 
     def __init__(
         self, caller: Caller, *, clock: Callable[[], float], ttl_ms: int, asks_before: bool, run: TaskRun | None = None
@@ -38,6 +38,7 @@ class TaskCall:
         """Begin with an open request, or if there is a task already without one."""
         self.caller: Final = caller
         self.is_rerun: Final = run is not None
+        """Whether its request was answered long ago."""
         self.run = run
         """The task, once it is written down."""
         self.may_be_stored = False
@@ -69,6 +70,7 @@ class TaskCall:
 
     @property
     def facts(self) -> TaskFacts | None:
+        """The task; None as long as there is none."""
         if self.run is None:
             return None
         task = self.run.task
@@ -76,6 +78,7 @@ class TaskCall:
 
     @property
     def seconds_left(self) -> float:
+        """Seconds for which the task is still kept."""
         return self._ttl_seconds if self.run is None else max(1.0, self.run.task.expires - self._clock())
 
     @property

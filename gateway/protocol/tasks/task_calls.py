@@ -61,7 +61,7 @@ _GONE: Final = "The tool is not on offer any more"
 
 
 class TaskCalls:
-    """Implements `TaskService`, and the work of `TaskRunner`."""
+    """Makes tasks of calls, and answers for them; implements the work of `TaskRunner`."""
 
     def __init__(self, store: TaskStore, *, clock: Callable[[], float], catalog: Callable[[Caller], Catalog]) -> None:
         """Make nothing yet. `catalog` is what is on offer now to a caller."""
@@ -77,7 +77,11 @@ class TaskCalls:
 
     @staticmethod
     def accepts(call: Call, rules: TaskRules) -> bool:
-        """Whether a call may become a task. See `TaskService`."""
+        """Whether a call may become a task, and not only be an ordinary one.
+
+        Raises:
+            MissingCapabilityError: it must become one, and its client knows no tasks.
+        """
         if wire.declares_tasks(call.client_capabilities, call.revision):
             return True
         if rules.is_required:
@@ -85,7 +89,13 @@ class TaskCalls:
         return False
 
     async def answer(self, call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:
-        """Answer a call with a task. See `TaskService`."""
+        """Answer a call with a task, or directly; None if none can be made, and it is to be an ordinary call.
+
+        Raises:
+            RpcError: a task was to be made, and cannot; or the tool ended so.
+            ExecutionError: the tool was not run.
+            AwaitingInput: the client has to answer first.
+        """
         if problem := self.runner.problem:
             _check_not_required(rules, problem)
             return None
@@ -113,7 +123,13 @@ class TaskCalls:
                     await self.runner.discard(task_id)
 
     async def update(self, task_id: str, take: Callable[[Task], Task | None], caller: Caller) -> None:
-        """Give answers to a task. See `TaskService`."""
+        """Give a task the answers that `take` adds to its record, and let it go on once no question is open.
+
+        Args:
+            task_id: the task.
+            take: the record with the answers; None to leave it as it is.
+            caller: who sends them, and in whose name the tool runs again.
+        """
 
         def taking(found: Task) -> Task | None:
             changed = take(found)

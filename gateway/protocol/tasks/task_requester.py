@@ -6,8 +6,7 @@ question ends the run: the task waits for `tasks/update`, and then the function 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from gateway import exact_json
 from gateway.errors import ExecutionError
@@ -62,15 +61,10 @@ class TaskRequester:
             self._budget.results.update(memory.results)
         self._open: Final[dict[str, InputRequest]] = {}
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self, error: BaseException | None) -> None:
         """Raises: AwaitingInput: a question is open; with a result, if the request is to be answered with it."""
         if self._mrtr is not None:
-            await self._mrtr.__aexit__(kind, error, trace)
+            await self._mrtr.close(error)
         if self._open and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput from None
 

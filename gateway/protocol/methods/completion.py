@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.catalog.primitives import Completer, Primitive
+from gateway.catalog.primitives import Completer
 from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
@@ -20,8 +20,13 @@ async def complete(call: Call) -> JsonObject:
     argument = params.mapping(call.params, "argument")
     name, value = params.string(argument, "name"), params.string(argument, "value")
     others = params.strings(params.mapping(call.params, "context"), "arguments")
-    primitive, completers = _referenced(params.mapping(call.params, "ref"), call)
+    reference = params.mapping(call.params, "ref")
+    primitive = call.target
+    if primitive is None:
+        raise _unknown(reference, call)
     check_access(primitive, call)
+    # A resource, unlike a template, has no variables and so no completers.
+    completers: Mapping[str, Completer] = getattr(primitive, "completers", {})
     completer = completers.get(name)
     if completer is None:
         return _completion([], total=0)
@@ -36,27 +41,14 @@ async def complete(call: Call) -> JsonObject:
         raise RpcError(ErrorCode.INTERNAL_ERROR, call.catalog.sanitizer.text(str(error))) from error
 
 
-def _referenced(reference: JsonObject, call: Call) -> tuple[Primitive, Mapping[str, Completer]]:
-    kind = reference.get("type")
-    if kind == "ref/prompt":
-        name = params.string(reference, "name")
-        if (prompt := call.catalog.prompt(name)) is not None:
-            return prompt, prompt.completers
-        raise unknown_prompt(name, call)
-    if kind == "ref/resource":
-        return _referenced_resource(params.string(reference, "uri"), call)
-    raise RpcError(ErrorCode.INVALID_PARAMS, "`ref.type` must be ref/prompt or ref/resource")
-
-
-def _referenced_resource(uri: str, call: Call) -> tuple[Primitive, Mapping[str, Completer]]:
-    """The reference is a template as it is listed, or a URI that something serves."""
-    for template in call.catalog.resource_templates:
-        if template.uri_template == uri:
-            return template, template.completers
-    if (found := call.catalog.resource(uri)) is not None:
-        # A resource, unlike a template, has no variables and so no completers.
-        return found[0], getattr(found[0], "completers", {})
-    raise RpcError(ErrorCode.INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri})
+def _unknown(reference: JsonObject, call: Call) -> RpcError:
+    match reference.get("type"):
+        case "ref/prompt":
+            return unknown_prompt(params.string(reference, "name"), call)
+        case "ref/resource":
+            uri = params.string(reference, "uri")
+            return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri})
+    return RpcError(ErrorCode.INVALID_PARAMS, "`ref.type` must be ref/prompt or ref/resource")
 
 
 def _completion(values: list[str], *, total: int) -> JsonObject:

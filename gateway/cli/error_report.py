@@ -28,8 +28,10 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
             hints.line(f"{hints.styled('error:', 'red')} cannot write: {error.strerror}")
         case _:
             # The words, and not the settings, which may be what is wrong.
-            if "debug" in (*words, os.environ.get(variable_of("log_level"))):
+            variable = variable_of("log_level")
+            if "debug" in (*words, os.environ.get(variable)):
                 hints.line("".join(traceback.format_exception(error)))
             hints.line(f"{hints.styled('unexpected error:', 'red')} {type(error).__name__}: {error}")
-            hints.line("This is a mistake in mcp-gateway itself; with `--log-level debug` it shows where.")
+            # Not every command has `--log-level`.
+            hints.line(f"This is a mistake in mcp-gateway itself; with {variable}=debug it shows where.")
     return 1

@@ -21,9 +21,9 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
         case RpcError():
             # The text names missing capabilities already.
             data = None if error.code == ErrorCode.MISSING_CLIENT_CAPABILITY else error.data
-            hints.line(hints.styled("error: ", "red") + error.message + (f" ({say(data)})" if data else ""))
+            _show(error.message + (f" ({say(data)})" if data else ""), hints)
         case RemoteError():
-            hints.line(hints.styled("error: ", "red") + str(error))
+            _show(str(error), hints)
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EIO):  # a full disk behind standard output
             hints.line(f"{hints.styled('error:', 'red')} cannot write: {error.strerror}")
         case _:
@@ -35,3 +35,8 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
             # Not every command has `--log-level`.
             hints.line(f"This is a mistake in mcp-gateway itself; with {variable}=debug it shows where.")
     return 1
+
+
+def _show(text: str, hints: Console) -> None:
+    """Print the text of an error, which a server may have written."""
+    hints.line(hints.styled("error: ", "red") + hints.clean(text))

@@ -48,7 +48,7 @@ def _piece(block: JsonObject) -> Piece:
 
 def show_raw(result: JsonObject, out: Console) -> None:
     # One line in a pipe, for programs that read lines.
-    out.line(json.dumps(result, indent=2 if out.is_terminal else None, ensure_ascii=False))
+    out.foreign(json.dumps(result, indent=2 if out.is_terminal else None, ensure_ascii=False))
 
 
 def show_pieces(pieces: Sequence[Piece], *, out: Console, hints: Console) -> None:
@@ -57,7 +57,7 @@ def show_pieces(pieces: Sequence[Piece], *, out: Console, hints: Console) -> Non
             out.foreign(piece.content)
         else:
             size = f"{piece.media_type}, {len(piece.content)} bytes"
-            hints.line(hints.styled(f"({size}: `--output FILE` writes it to a file)", "dim"))
+            hints.line(hints.styled(hints.clean(f"({size}: `--output FILE` writes it to a file)"), "dim"))
 
 
 def show_contents(

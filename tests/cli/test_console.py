@@ -1,14 +1,18 @@
 """What people see: colour and safety on a terminal, plain text elsewhere."""
 
 import io
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from gateway.cli.client.client import RemoteError
 from gateway.cli.console import Console, say
-from gateway.cli.results import Piece, pieces_of, show_tool_result
+from gateway.cli.error_report import report
+from gateway.cli.results import Piece, pieces_of, show_raw, show_tool_result
+from gateway.errors import ErrorCode, RpcError
 
 
 class Terminal(io.StringIO):
@@ -37,6 +41,23 @@ def test_a_server_s_text_cannot_drive_the_terminal() -> None:
     console, stream = on_terminal({})
     console.foreign("a\x1b[2Jb\x1b]0;title\x07c\x9b1md\te\n\r")
     assert stream.getvalue() == "abcd\te\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RpcError(ErrorCode.INVALID_PARAMS, "a\x1b[2Jb", "c\x1b]0;title\x07d"), RemoteError("a\x1b[2Jb (c\x9b1md)")],
+)
+def test_a_server_s_error_cannot_drive_the_terminal(error: Exception) -> None:
+    console, stream = on_terminal({"NO_COLOR": "1"})
+    assert report(error, console, ()) == 1
+    assert stream.getvalue() == "error: ab (cd)\n"
+
+
+def test_a_server_s_result_as_json_cannot_drive_the_terminal() -> None:
+    console, stream = on_terminal({})
+    show_raw({"text": "a\x9b2Jb\u202ec"}, console)
+    assert json.loads(stream.getvalue()) == {"text": "ab\u202ec"}
+    assert "\u202e" not in stream.getvalue()
 
 
 def test_a_pipe_gets_a_server_s_text_as_it_is() -> None:

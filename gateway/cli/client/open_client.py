@@ -44,8 +44,8 @@ async def _local_client(
                 gateway = await stack.enter_async_context(Gateway(settings, serves_one_request=True))
             for each in gateway.status()["left_out"]:
                 if about in {None, each["name"]}:
-                    hints.line(f"{each['kind']}.{each['name']} is not on offer here: {each['reason']}")
+                    hints.foreign(f"{each['kind']}.{each['name']} is not on offer here: {each['reason']}")
             for name, upstream in gateway.status()["upstreams"].items():
                 if reason := upstream.get("reason"):
-                    hints.line(f"{name} cannot be reached: {reason}")
+                    hints.foreign(f"{name} cannot be reached: {reason}")
             yield gateway.memory_client()

@@ -87,9 +87,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         raise ConfigError.at(options.document, str(error)) from error
     out.line(as_yaml(imported.sections).rstrip("\n"))
     for message in imported.credentials:
-        hints.line(message)
+        hints.foreign(message)
     for each in imported.left_out:
-        hints.line(f"not written: {each.operation}: {each.reason}")
+        hints.foreign(f"not written: {each.operation}: {each.reason}")
     return 0
 
 

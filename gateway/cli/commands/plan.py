@@ -57,7 +57,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             new = await manifest_of(one_shot_settings(options, options.new), on_upstream=warnings.append)
             old = await _served(options.url) if options.url is not None else await _old(options)
     except RemoteError as error:
-        hints.line(f"{hints.styled('error:', 'red')} {error}")
+        hints.line(f"{hints.styled('error:', 'red')} {hints.clean(str(error))}")
         return 2  # as diff(1): 1 means that something differs
     found = plan(old, new)
     if options.json:

@@ -43,6 +43,6 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         show_contents(result, pieces_of(message["content"] for message in result["messages"]), options, out, hints)
         return 0
     for message in result["messages"]:
-        out.line(out.styled(f"{message['role']}:", "bold"))
+        out.line(out.styled(out.clean(f"{message['role']}:"), "bold"))
         show_pieces(pieces_of([message["content"]]), out=out, hints=hints)
     return 0

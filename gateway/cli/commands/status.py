@@ -68,10 +68,10 @@ def _head(status: JsonObject, out: Console) -> str:
     # Here and below: the daemon may be older or newer than this command, so that any member may be missing.
     state = status.get("state", "unknown")
     parts = [
-        out.styled(f"mcp-gateway {out.clean(str(status.get('version', '?')))}", "bold"),
-        out.styled(str(state), "green" if state == "ready" else "red"),
+        out.styled(out.clean(f"mcp-gateway {status.get('version', '?')}"), "bold"),
+        out.styled(out.clean(str(state)), "green" if state == "ready" else "red"),
         f"up {_duration(status.get('uptime_seconds', 0))}",
-        f"generation {status.get('generation', '?')}",
+        out.clean(f"generation {status.get('generation', '?')}"),
     ]
     return "  ".join(parts)
 

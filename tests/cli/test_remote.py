@@ -1,5 +1,6 @@
 """Asking a server behind a URL: the headers it wants, both forms of an answer, and servers of something else."""
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,6 +17,7 @@ from gateway.cli.client.remote import endpoint, remote_client
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from tests.certificates import Authority
+from tests.cli.typed import Run
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Start = Callable[..., Awaitable[str]]
@@ -221,3 +223,27 @@ def test_a_url_without_a_path_means_the_endpoint(url: str, expected: str) -> Non
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(RemoteError, match="expected a URL"):
         endpoint(url, path="/mcp")
+
+
+async def test_a_task_that_nobody_can_answer_ends_with_that_though_it_cannot_be_cancelled(
+    start: Start, run: Run
+) -> None:
+    async def handle(request: web.Request) -> web.Response:
+        body = await request.json()
+        extensions: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+        match body["method"]:
+            case "tools/list":
+                said: dict[str, Any] = {"result": {"tools": [{"name": "x", "inputSchema": {"type": "object"}}]}}
+            case "tools/call" if not body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]:
+                said = {"error": {"code": -32021, "message": "No", "data": {"requiredCapabilities": extensions}}}
+            case "tools/call":
+                said = {"result": {"resultType": "task", "taskId": "1"}}
+            case "tasks/get":
+                said = {"result": {"taskId": "1", "status": "input_required"}}
+            case _:
+                said = {"error": {"code": -32603, "message": "It cannot be cancelled"}}
+        return web.json_response({"jsonrpc": "2.0", "id": body["id"], **said})
+
+    url = await start(handle)
+    finished = await asyncio.to_thread(run, "call", "--url", url, "x")
+    assert (finished.code, finished.hints) == (1, "error: The task asks, and there is nobody to answer\n")

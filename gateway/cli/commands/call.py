@@ -3,9 +3,10 @@
 import asyncio
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
-from gateway.cli.client.client import Client, Listener
+from gateway.cli.client.client import Client, Listener, RemoteError
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.client.open_client import open_client
 from gateway.cli.console import Console, say, waiting
@@ -108,8 +109,9 @@ async def _call_tool(client: Client, params: JsonObject, *, show: Listener, hint
     try:
         return await _task_result(client, named, hints)
     except BaseException:  # the user has had enough, or nobody can answer what it asks
-        # Shielded: a second interrupt meanwhile must not leave the task running.
-        await asyncio.shield(client.request("tasks/cancel", named))
+        # What keeps it from being cancelled is not what ended the call.
+        with suppress(RpcError, RemoteError):
+            await client.request("tasks/cancel", named)
         raise
 
 

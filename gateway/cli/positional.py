@@ -104,6 +104,8 @@ def _json(text: str, *, where: str) -> Json:
 
 def _file(name: str, *, where: str) -> str:
     try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text()
+        text.encode()  # standard input of the POSIX locale lets pass what is no UTF-8 (PEP 540)
+    except (OSError, UnicodeError) as error:
         raise ConfigError.at(where, f"cannot be read: {error}") from error
+    return text

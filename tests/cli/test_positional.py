@@ -81,6 +81,7 @@ def test_a_text_can_come_from_a_file_or_from_standard_input(tmp_path: Path, monk
         (["n:={"], None, "n:={: is not JSON"),
         (["n@=/nowhere"], None, "n@=/nowhere: cannot be read"),
         (["n@=/nowhere\udcff"], None, "n@=/nowhere\udcff: cannot be read"),
+        (["n@=-"], None, "n@=-: cannot be read"),
         (["n=a\udcff"], None, "n=a\udcff: is not UTF-8"),
         (["n\udcff=a"], None, "n\udcff=a: is not UTF-8"),
         (["n\udcff:=1"], None, "n\udcff:=1: is not UTF-8"),
@@ -88,7 +89,11 @@ def test_a_text_can_come_from_a_file_or_from_standard_input(tmp_path: Path, monk
         ([], "{", "--json: is not JSON"),
     ],
 )
-def test_words_that_are_none_are_named(pairs: list[str], json: str | None, message: str) -> None:
+def test_words_that_are_none_are_named(
+    pairs: list[str], json: str | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As the POSIX locale has bytes that are no UTF-8 (PEP 540).
+    monkeypatch.setattr("sys.stdin", io.StringIO("a\udcff"))
     with pytest.raises(ConfigError) as caught:
         arguments_of(pairs, json=json)
     assert str(caught.value).startswith(message)

@@ -25,7 +25,7 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
         case RemoteError():
             _show(str(error), hints)
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EIO):  # a full disk behind standard output
-            hints.line(f"{hints.styled('error:', 'red')} cannot write: {error.strerror}")
+            _show(f"cannot write: {error.strerror}", hints)
         case _:
             # The words, and not the settings, which may be what is wrong.
             variable = variable_of("log_level")

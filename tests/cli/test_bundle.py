@@ -156,6 +156,14 @@ def test_a_file_with_mistakes_makes_no_bundle(run: Run, folder: Path) -> None:
     assert [path.name for path in folder.glob("*.mcpb*")] == []
 
 
+def test_a_file_that_cannot_be_read_is_said(run: Run, folder: Path) -> None:
+    (folder / "ops/plugins/odd").symlink_to("/proc/self/mem")  # a file whose first byte cannot be read
+    finished = bundled(run)
+    assert finished.code == 2
+    assert "/mem: cannot be read: Input/output error" in finished.hints
+    assert not (folder / "ops.mcpb").exists()
+
+
 def test_a_bundle_that_cannot_be_written_is_said(run: Run, folder: Path) -> None:
     finished = run("bundle", "ops/config.yaml", "-o", str(folder / "nowhere/ops.mcpb"))
     assert finished.code == 2

@@ -4,6 +4,7 @@ import re
 import zipfile
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -122,14 +123,17 @@ def _pack(output: Path, made: Mapping[str, bytes], contents: _Contents) -> None:
     """Write the archive whole or not at all.
 
     Raises:
-        OSError: it cannot be written, or a file cannot be read.
+        ConfigError: a file cannot be read.
+        OSError: it cannot be written.
     """
     with whole_file(output, mode=0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, content in made.items():
             _add(archive, member, content, mode=0o644)
         for member, path in contents.files.items():
             # Whether it may be run is kept; write access for others is a matter of the machine that it was packed on.
-            _add(archive, f"{_DIRECTORY}/{member}", path.read_bytes(), mode=path.stat().st_mode & 0o755)
+            with _reading(path):
+                content, mode = path.read_bytes(), path.stat().st_mode & 0o755
+            _add(archive, f"{_DIRECTORY}/{member}", content, mode=mode)
 
 
 def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) -> None:
@@ -145,7 +149,7 @@ def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config
     """Find the files.
 
     Raises:
-        ConfigError: there are too many, or some without which nothing is served lie elsewhere.
+        ConfigError: there are too many, one cannot be read, or some without which nothing is served lie elsewhere.
     """
     files: dict[str, Path] = {}
     outside: list[Path] = []
@@ -160,7 +164,8 @@ def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config
             secret.append(path)
         elif path.is_relative_to(root):
             files[path.relative_to(root).as_posix()] = path
-            size += path.stat().st_size
+            with _reading(path):
+                size += path.stat().st_size
         elif path in needed:
             raise ConfigError.at(str(config), f"{path} lies outside of {root}, of which the bundle is made")
         else:
@@ -195,9 +200,17 @@ def _useful(dependencies: FileDependencies) -> Iterator[Path]:
 
 
 def _holds_private_key(path: Path) -> bool:
-    with path.open("rb") as file:
+    with _reading(path), path.open("rb") as file:
         # The first line of a PEM file is short: a large file is not read for this.
         return _PRIVATE_KEY in file.readline(200)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError.at(str(path), f"cannot be read: {error.strerror}") from error
 
 
 def _start_script(config: str) -> str:

@@ -292,7 +292,7 @@ TREE: JsonObject = {
         "tree": {
             "type": "object",
             "properties": {"size": {"type": "integer"}, "of": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
-        }
+        },
     },
 }
 

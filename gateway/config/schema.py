@@ -18,6 +18,7 @@ from pydantic_core import core_schema
 
 from gateway.config.models.base import INTERPOLATION_SCHEMA, Model
 from gateway.config.models.document import Document
+from gateway.config.models.quantities import duration_text
 from gateway.json_types import Json
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -76,7 +77,7 @@ class _Generator(GenerateJsonSchema):
         if isinstance(default, Model):
             return self.generate_inner(schema["schema"])
         if isinstance(default, timedelta):
-            return {**self.generate_inner(schema["schema"]), "default": _written(default)}
+            return {**self.generate_inner(schema["schema"]), "default": duration_text(default)}
         return super().default_schema(schema)
 
 
@@ -103,12 +104,6 @@ def _in_the_body_of(model: type[Model]) -> Iterator[tuple[str, str]]:
 def _classes_in(file: str) -> dict[str, ast.ClassDef]:
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-
-
-def _written(duration: timedelta) -> str:
-    seconds = duration.total_seconds()
-    units = ((3600, "h"), (60, "m"), (1, "s"))
-    return next((f"{seconds / size:g}{unit}" for size, unit in units if seconds % size == 0), f"{seconds * 1000:g}ms")
 
 
 def _or_interpolation(schema: JsonSchemaValue) -> JsonSchemaValue:

@@ -11,28 +11,25 @@ from gateway.config.models.base import (
     DISTINCT,
     ONE_OR_MANY,
     SOME_DISTINCT,
-    TEXT_SCHEMA,
     Count,
-    Duration,
     Flag,
     Items,
     Model,
     PositiveCount,
-    PositiveDuration,
     ScalarTemplate,
-    ShortForm,
-    Size,
     Template,
     exactly_one,
     matching,
     misplaced,
+    text_for,
     typed_interpolation,
 )
 from gateway.config.models.entry_of import EntryOf
 from gateway.config.models.field_use import Use
-from gateway.config.models.http_bodies import Body, FormValue, MultipartField
+from gateway.config.models.http_bodies import Body, FormValue, MultipartField, text_unless
 from gateway.config.models.interpolated_text import InterpolatedText
 from gateway.config.models.outbound_auth import OutboundAuth
+from gateway.config.models.quantities import Duration, PositiveDuration, Size
 from gateway.json_types import Json
 
 
@@ -263,13 +260,9 @@ class StyledValue(Model):
     """Whether reserved characters (RFC 3986) of a query's value go out as they are, but for those that separate."""
 
 
-def _kind_of_field(value: Json) -> str:
-    return "a styled value" if isinstance(value, dict | StyledValue) else "text"
-
-
 RequestField = Annotated[
     Annotated[ScalarTemplate, Tag("text")] | Annotated[StyledValue, Tag("a styled value")],
-    Discriminator(_kind_of_field),
+    text_unless(StyledValue, "a styled value"),
 ]
 """A template of text, or a value of any type with its style."""
 
@@ -368,10 +361,6 @@ class Sql(SqlCompletion):
     """How decimals appear: as text, exact to the last digit, or as numbers, which JSON readers round."""
 
 
-def _call_alone(value: Json) -> Json:
-    return {"call": value} if isinstance(value, str) else value
-
-
 class PythonCall(Model):
     """A function: `module:callable`, looked up in `plugins:`, entry points, then importable modules."""
 
@@ -381,5 +370,5 @@ class PythonCall(Model):
     """How long a call may take."""
 
 
-Python = Annotated[PythonCall, ShortForm(_call_alone, TEXT_SCHEMA)]
+Python = Annotated[PythonCall, text_for("call")]
 """A function, or `module:callable` alone."""

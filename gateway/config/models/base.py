@@ -6,7 +6,6 @@ a shorter form than its own says so to the generated schema, too, which must acc
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
@@ -65,6 +64,10 @@ def defaults_of(model: type[M], **given: Json) -> M:
     return cast("M", model.model_construct(**given))
 
 
+TEXT_SCHEMA: Final[JsonSchemaValue] = {"type": "string"}
+SCALAR_SCHEMA: Final[JsonSchemaValue] = {"type": ["string", "number"]}
+
+
 class ShortForm(msgspec.Struct, frozen=True, eq=False):
     """A shorter way to write a value: `expand` turns it into the full form, and leaves everything else alone."""
 
@@ -80,6 +83,16 @@ class ShortForm(msgspec.Struct, frozen=True, eq=False):
     ) -> JsonSchemaValue:
         full = handler(schema)
         return {"anyOf": [full["items"] if self.schema is None else self.schema, full]}
+
+
+def text_for(key: str) -> ShortForm:
+    """Return the short form of a mapping that is the text of one of its keys."""
+    return ShortForm(lambda value: {key: value} if isinstance(value, str) else value, TEXT_SCHEMA)
+
+
+def value_for(key: str, schema: JsonSchemaValue) -> ShortForm:
+    """Return the short form of a mapping that is the value of one of its keys, which says what is wrong with any."""
+    return ShortForm(lambda value: value if value is None or isinstance(value, dict | Model) else {key: value}, schema)
 
 
 def exactly_one(model: Model, *, of: tuple[str, ...], what: str) -> str:
@@ -156,9 +169,6 @@ def keep_scalar(value: Json) -> str:
     return keep_text(value)
 
 
-TEXT_SCHEMA: Final[JsonSchemaValue] = {"type": "string"}
-SCALAR_SCHEMA: Final[JsonSchemaValue] = {"type": ["string", "number"]}
-
 Template = Annotated[str, PlainValidator(keep_text), WithJsonSchema(TEXT_SCHEMA)]
 """Text that a template engine compiles later; see `gateway.config.models.interpolated_text.parts_of`."""
 
@@ -207,78 +217,7 @@ def matching(pattern: str, expected: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _scaled(pattern: str, units: dict[str, float], *, expected: str, at_most: float) -> Callable[[Json], float]:
-    regex = re.compile(pattern)
-
-    def parse(value: Json) -> float:
-        value = typed_interpolation(value)
-        match = regex.fullmatch(value) if isinstance(value, str) else None
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            amount: float = value
-        elif match is not None:
-            amount = float(match[1]) * units[match[2]]
-        else:
-            # Outside of every range, and so refused below.
-            amount = -1
-        if not 0 <= amount <= at_most:
-            raise PydanticCustomError("scaled", "expected {expected}", {"expected": expected})
-        return amount
-
-    return parse
-
-
 INTERPOLATION_SCHEMA: Final[JsonSchemaValue] = {"type": "string", "pattern": r"^\$\{(env|file):"}
-
-_TEN_YEARS: Final = 10 * 366 * 86_400
-_seconds = _scaled(
-    r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h)",
-    {"ms": 0.001, "s": 1, "m": 60, "h": 3600},
-    expected="a duration such as 500ms, 30s, 15m or 2h (a bare number is seconds)",
-    at_most=_TEN_YEARS,
-)
-_bytes = _scaled(
-    r"(\d{1,12}(?:\.\d{1,9})?)(B|KiB|MiB|GiB|kB|KB|MB|GB)",
-    {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9},
-    expected="a size such as 64KiB or 10MB (a bare number is bytes)",
-    at_most=2**50,
-)
-
-Duration = Annotated[
-    timedelta,
-    PlainValidator(lambda value: value if isinstance(value, timedelta) else timedelta(seconds=_seconds(value))),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?(ms|s|m|h)$"},
-                {"type": "number", "minimum": 0, "maximum": _TEN_YEARS},
-                INTERPOLATION_SCHEMA,
-            ]
-        }
-    ),
-]
-Size = Annotated[
-    int,
-    PlainValidator(lambda value: int(_bytes(value))),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?([KMG]iB|[kKMG]?B)$"},
-                {"type": "number", "minimum": 0, "maximum": 2**50},
-                INTERPOLATION_SCHEMA,
-            ]
-        }
-    ),
-]
-
-
-def _no_less_than_a_millisecond(value: timedelta) -> timedelta:
-    if value < timedelta(milliseconds=1):
-        raise PydanticCustomError("zero_duration", "must be at least 1ms")
-    return value
-
-
-PositiveDuration = Annotated[Duration, AfterValidator(_no_less_than_a_millisecond)]
-PositiveSize = Annotated[Size, Field(ge=1)]
 
 
 class Distinct(msgspec.Struct, frozen=True, eq=False):

@@ -1,29 +1,11 @@
 """Content blocks as they are written in `content:`, in prompts, and nowhere else."""
 
-from typing import Annotated, Final, Self
+from typing import Annotated, Self
 
 from pydantic import model_validator
 
-from gateway.config.models.base import ONE_OR_MANY, TEXT_SCHEMA, Count, Model, ShortForm, Template, exactly_one
+from gateway.config.models.base import ONE_OR_MANY, Count, Model, Template, exactly_one, text_for
 from gateway.config.models.definition_keys import ContentAnnotations
-from gateway.json_types import Json
-
-
-def _file_or_inline(value: Json) -> Json:
-    return {"file": value} if isinstance(value, str) else value
-
-
-def _uri_or_inline(value: Json) -> Json:
-    return {"uri": value} if isinstance(value, str) else value
-
-
-def _text_as_block(value: Json) -> Json:
-    return {"text": value} if isinstance(value, str) else value
-
-
-_FILE_ALONE: Final = ShortForm(_file_or_inline, TEXT_SCHEMA)
-_URI_ALONE: Final = ShortForm(_uri_or_inline, TEXT_SCHEMA)
-_TEXT_ALONE: Final = ShortForm(_text_as_block, TEXT_SCHEMA)
 
 
 class Media(Model):
@@ -89,11 +71,11 @@ class Block(Model):
 
     text: Template | None = None
     """Text, a template."""
-    image: Annotated[Media, _FILE_ALONE] | None = None
+    image: Annotated[Media, text_for("file")] | None = None
     """An image: a file's path, or a mapping."""
-    audio: Annotated[Media, _FILE_ALONE] | None = None
+    audio: Annotated[Media, text_for("file")] | None = None
     """Audio: a file's path, or a mapping."""
-    resource: Annotated[Embedded, _URI_ALONE] | None = None
+    resource: Annotated[Embedded, text_for("uri")] | None = None
     """A resource of this server by its URI, or one that is written here."""
     link: Link | None = None
     """A link to a resource."""
@@ -110,5 +92,5 @@ class Block(Model):
         return self
 
 
-Blocks = Annotated[list[Annotated[Block, _TEXT_ALONE]], ONE_OR_MANY]
+Blocks = Annotated[list[Annotated[Block, text_for("text")]], ONE_OR_MANY]
 """A string, a block, or a list of these."""

@@ -12,20 +12,18 @@ from gateway.config.models.base import (
     DISTINCT,
     ONE_OR_MANY,
     Count,
-    Duration,
     Flag,
     Items,
     Model,
     Number,
     PositiveCount,
-    PositiveDuration,
-    PositiveSize,
     Template,
     VerbatimObject,
     defaults_of,
 )
 from gateway.config.models.field_use import Use
 from gateway.config.models.json_schema import SchemaObject
+from gateway.config.models.quantities import Duration, PositiveDuration, PositiveSize
 from gateway.config.models.rates import WrittenRateLimit
 from gateway.config.models.tasks import TaskDefaults
 

@@ -10,24 +10,22 @@ from gateway.config.models.apps import App
 from gateway.config.models.backends import Argv, Http, Python, Shell, Sql, SqlCompletion
 from gateway.config.models.base import (
     ONE_OR_MANY,
-    TEXT_SCHEMA,
     Flag,
     Items,
     Model,
     PositiveCount,
-    PositiveDuration,
-    PositiveSize,
-    ShortForm,
     Template,
     defaults_of,
     exactly_one,
     misplaced,
     not_together,
+    text_for,
 )
 from gateway.config.models.content import Blocks
 from gateway.config.models.definition_keys import ContentAnnotations, Definition, Output
 from gateway.config.models.field_use import Use
 from gateway.config.models.json_schema import SchemaObject, interpolated_schema
+from gateway.config.models.quantities import PositiveDuration, PositiveSize
 from gateway.config.models.tasks import WrittenToolTask
 from gateway.config.models.tool_tests import ToolTest
 from gateway.json_types import Json
@@ -268,10 +266,6 @@ class Resource(Definition):
         return self
 
 
-def _described(value: Json) -> Json:
-    return {"description": value} if isinstance(value, str) else value
-
-
 class PromptArgument(Model):
     """Something that the user fills in; always text."""
 
@@ -312,7 +306,7 @@ class PromptMessage(Model):
 class PromptHead(Definition):
     """A prompt without its text: what the front matter of a Markdown file may say."""
 
-    arguments: Annotated[dict[str, Annotated[PromptArgument, ShortForm(_described, TEXT_SCHEMA)]], Use.DESCRIPTION] = {}
+    arguments: Annotated[dict[str, Annotated[PromptArgument, text_for("description")]], Use.DESCRIPTION] = {}
     """Name → what is asked for; text alone is the description."""
 
 

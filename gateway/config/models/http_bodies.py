@@ -9,6 +9,11 @@ from gateway.config.models.base import Model, ScalarTemplate, Template, exactly_
 from gateway.json_types import Json
 
 
+def text_unless(model: type[Model], tag: str) -> Discriminator:
+    """Tell a template, which is tagged "text", from a mapping, which is such a model."""
+    return Discriminator(lambda value: tag if isinstance(value, dict | model) else "text")
+
+
 class FileBody(Model):
     """A body that is one file, as it is."""
 
@@ -18,13 +23,9 @@ class FileBody(Model):
     """Media type; otherwise the file's own."""
 
 
-def _kind_of_body(value: Json) -> str:
-    return "a file" if isinstance(value, dict | FileBody) else "text"
-
-
 Body = Annotated[
     Annotated[Template, Tag("text")] | Annotated[FileBody, Tag("a file")],
-    Discriminator(_kind_of_body),
+    text_unless(FileBody, "a file"),
 ]
 """Text, one expression that gives an input of `type: file`, or a file."""
 
@@ -54,13 +55,9 @@ class Part(Model):
         return self
 
 
-def _kind_of_part(value: Json) -> str:
-    return "a part" if isinstance(value, dict | Part) else "text"
-
-
 PartValue = Annotated[
     Annotated[ScalarTemplate, Tag("text")] | Annotated[Part, Tag("a part")],
-    Discriminator(_kind_of_part),
+    text_unless(Part, "a part"),
 ]
 """Text, or one expression whose value decides (a file is sent as one, an object as JSON), or a part in full."""
 

@@ -14,7 +14,6 @@ from gateway.config.models.base import (
     Model,
     NotEmpty,
     PositiveCount,
-    PositiveDuration,
     Template,
     defaults_of,
     misplaced,
@@ -22,6 +21,7 @@ from gateway.config.models.base import (
 from gateway.config.models.definition_keys import Access, Definition, NamePrefix, Output, Requires
 from gateway.config.models.definitions import ToolAnnotations
 from gateway.config.models.field_use import Use
+from gateway.config.models.quantities import PositiveDuration
 from gateway.config.models.rates import WrittenRateLimit
 from gateway.config.models.tool_tests import ToolTest
 from gateway.json_types import Json

@@ -1,14 +1,13 @@
 """Rates such as `10/minute`, and whom they limit."""
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgspec
 from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.base import Model, ShortForm
+from gateway.config.models.base import Model, value_for
 from gateway.json_types import Json
 
 _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
@@ -49,9 +48,5 @@ class RateLimit(Model):
     """Calls of all callers together."""
 
 
-def _per_caller(value: Json) -> Json:
-    return value if value is None or isinstance(value, Mapping | RateLimit) else {"per_caller": value}
-
-
-WrittenRateLimit = Annotated[RateLimit, ShortForm(_per_caller, _SCHEMA)]
+WrittenRateLimit = Annotated[RateLimit, value_for("per_caller", _SCHEMA)]
 """A rate, or for whom which rate holds."""

@@ -1,6 +1,5 @@
 """Sections that stand in the main file alone: `server`, `listen`, `limits`."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Final, Literal, Self
 
@@ -11,20 +10,19 @@ from gateway.config.models.address import UNIX, Address, parse_network
 from gateway.config.models.auth import ScopeToken
 from gateway.config.models.base import (
     Count,
-    Duration,
     Flag,
     Model,
     NotEmpty,
     PositiveCount,
-    PositiveDuration,
-    PositiveSize,
     ShortForm,
     defaults_of,
     matching,
     typed_interpolation,
+    value_for,
 )
 from gateway.config.models.definition_keys import Icon
 from gateway.config.models.field_use import Use
+from gateway.config.models.quantities import Duration, PositiveDuration, PositiveSize
 from gateway.config.models.rates import Rate, WrittenRateLimit
 from gateway.config.models.tasks import TaskLimits
 from gateway.json_types import Json
@@ -231,19 +229,11 @@ class SizeShares(Model):
     """Of all callers together. Default: four callers who use their share up leave the others waiting."""
 
 
-def _per_caller(value: Json) -> Json:
-    return value if value is None or isinstance(value, Mapping | Model) else {"per_caller": value}
-
-
-def _in_all(value: Json) -> Json:
-    return value if value is None or isinstance(value, Mapping | Quota) else {"in_all": value}
-
-
 _COUNT: Final = {"type": "integer", "minimum": 1}
 
-WrittenQuota = Annotated[Quota, ShortForm(_per_caller, _COUNT)]
+WrittenQuota = Annotated[Quota, value_for("per_caller", _COUNT)]
 """A number is what one caller may have."""
-WrittenTotal = Annotated[Quota, ShortForm(_in_all, _COUNT)]
+WrittenTotal = Annotated[Quota, value_for("in_all", _COUNT)]
 """A number is what all callers may have together."""
 
 
@@ -257,7 +247,7 @@ class Limits(Model):
     counts again."""
     concurrency: WrittenQuota | None = None
     """How many calls may run at once, such as 8 of each caller. Those that wait for the user's answer do not count."""
-    queue: Annotated[QueueLengths, ShortForm(_per_caller, {"type": "integer", "minimum": 0})] | None = None
+    queue: Annotated[QueueLengths, value_for("per_caller", {"type": "integer", "minimum": 0})] | None = None
     """How many calls may wait for a place of `concurrency`; beyond that they are refused, with 0 at once. Default 64 of
     each caller, 1024 in all."""
     sampling: SamplingLimits | None = None

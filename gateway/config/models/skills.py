@@ -2,10 +2,9 @@
 
 from typing import Annotated, Final
 
-from gateway.config.models.base import DISTINCT, TEXT_SCHEMA, Model, NotEmpty, ShortForm
+from gateway.config.models.base import DISTINCT, Model, NotEmpty, text_for
 from gateway.config.models.definition_keys import Access
 from gateway.config.models.field_use import Use
-from gateway.json_types import Json
 
 
 class SkillDirectories(Model):
@@ -19,11 +18,7 @@ class SkillDirectories(Model):
     """Who may read them; without this everybody."""
 
 
-def _directories(value: Json) -> Json:
-    return {"dir": value} if isinstance(value, str) else value
-
-
-Skills = Annotated[SkillDirectories, ShortForm(_directories, TEXT_SCHEMA)]
+Skills = Annotated[SkillDirectories, text_for("dir")]
 """An entry of `skills`; text alone is the glob."""
 
 SKILL_FILE: Final = "SKILL.md"

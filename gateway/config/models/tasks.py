@@ -1,11 +1,10 @@
 """The models of tasks: `task` of a tool, `defaults.task`, `limits.tasks`."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from gateway.config.models.base import Count, Duration, Model, PositiveCount, PositiveDuration, ShortForm
-from gateway.json_types import Json
+from gateway.config.models.base import Count, Model, PositiveCount, value_for
+from gateway.config.models.quantities import Duration, PositiveDuration
 
 TaskMode = Literal["never", "optional", "required"]
 
@@ -29,13 +28,7 @@ class ToolTask(Model):
     the task has failed then."""
 
 
-def _mode_alone(value: Json) -> Json:
-    return value if value is None or isinstance(value, Mapping | ToolTask) else {"mode": value}
-
-
-WrittenToolTask = Annotated[
-    ToolTask, ShortForm(_mode_alone, {"type": "string", "enum": ["never", "optional", "required"]})
-]
+WrittenToolTask = Annotated[ToolTask, value_for("mode", {"type": "string", "enum": ["never", "optional", "required"]})]
 """The mode alone, or all of it."""
 
 

@@ -18,11 +18,9 @@ from gateway.config.models.base import (
     ONE_OR_MANY,
     SCALAR_SCHEMA,
     Count,
-    Duration,
     Flag,
     Model,
     PositiveCount,
-    PositiveDuration,
     ShortForm,
     Template,
     defaults_of,
@@ -35,6 +33,7 @@ from gateway.config.models.definition_keys import Access, ContentAnnotations, De
 from gateway.config.models.definitions import ToolAnnotations
 from gateway.config.models.field_use import Use
 from gateway.config.models.outbound_auth import PEM, OutboundAuth
+from gateway.config.models.quantities import Duration, PositiveDuration
 from gateway.config.models.rates import WrittenRateLimit
 from gateway.config.models.tool_tests import ToolTest
 from gateway.json_types import Json

@@ -6,6 +6,7 @@ from typing import Final
 
 from gateway.config.models.base import Model
 from gateway.config.models.interpolated_text import MASK, shown
+from gateway.config.models.quantities import duration_text
 from gateway.config.secrets.literal_secrets import TOKENS, is_secret
 from gateway.json_types import DocumentPath, Json, JsonObject
 
@@ -42,7 +43,7 @@ def _value(value: object, path: DocumentPath) -> Json:
 def _scalar(value: object, path: DocumentPath) -> Json:
     match value:
         case timedelta():
-            return _duration(value)
+            return duration_text(value)
         case str():
             return _text(value, path)
         case None | bool() | int() | float():
@@ -57,11 +58,3 @@ def _text(text: str, path: DocumentPath) -> str:
     if is_secret(masked, path, belongs_here=not _HOMES_OF_SECRETS.isdisjoint(path)):
         return MASK
     return TOKENS.sub(MASK, masked)
-
-
-def _duration(value: timedelta) -> str:
-    seconds = value.total_seconds()
-    for unit, size in (("h", 3600), ("m", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:g}s" if seconds >= 1 or not seconds else f"{seconds * 1000:g}ms"

@@ -5,14 +5,15 @@ A schema leads to files through members (`properties`, `additionalProperties`), 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import orjson
 from pydantic import ValidationError
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.models.file_inputs import FileInput
+from gateway.config.models.base import Items, Model, matching
+from gateway.config.models.quantities import PositiveSize
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file, size_in_words
 from gateway.language.files.file_places import FilePlaces
@@ -32,6 +33,22 @@ _OURS: Final = frozenset({"max_size", "media_types"})
 _ANNOTATIONS: Final = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
 )
+
+
+MediaRange = Annotated[
+    str,
+    matching(r"\*/\*|[A-Za-z0-9!#$&^_.+-]+/(\*|[A-Za-z0-9!#$&^_.+-]+)", "a media type such as image/png, or image/*"),
+]
+"""A media type, or all that begin alike (RFC 9110 §12.5.1), without parameters."""
+
+
+class FileInput(Model):
+    """An input that is a file: base64 or a `data:` URI to models, bytes to backends."""
+
+    max_size: PositiveSize | None = None
+    """The most that the file may have. Default: whatever fits into a message (`listen.max_body`)."""
+    media_types: Items[MediaRange] = ()
+    """What it may be, such as image/* or application/pdf. Default: anything."""
 
 
 def is_file_input(schema: JsonObject) -> bool:

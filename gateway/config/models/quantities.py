@@ -1,0 +1,93 @@
+"""Durations and sizes as they are written: `30s`, `64KiB`, or a bare number of seconds or bytes."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from gateway.config.models.base import INTERPOLATION_SCHEMA, typed_interpolation
+from gateway.json_types import Json
+
+
+def _scaled(pattern: str, units: dict[str, float], *, expected: str, at_most: float) -> Callable[[Json], float]:
+    regex = re.compile(pattern)
+
+    def parse(value: Json) -> float:
+        value = typed_interpolation(value)
+        match = regex.fullmatch(value) if isinstance(value, str) else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            amount: float = value
+        elif match is not None:
+            amount = float(match[1]) * units[match[2]]
+        else:
+            # Outside of every range, and so refused below.
+            amount = -1
+        if not 0 <= amount <= at_most:
+            raise PydanticCustomError("scaled", "expected {expected}", {"expected": expected})
+        return amount
+
+    return parse
+
+
+_TEN_YEARS: Final = 10 * 366 * 86_400
+_seconds = _scaled(
+    r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h)",
+    {"ms": 0.001, "s": 1, "m": 60, "h": 3600},
+    expected="a duration such as 500ms, 30s, 15m or 2h (a bare number is seconds)",
+    at_most=_TEN_YEARS,
+)
+_bytes = _scaled(
+    r"(\d{1,12}(?:\.\d{1,9})?)(B|KiB|MiB|GiB|kB|KB|MB|GB)",
+    {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9},
+    expected="a size such as 64KiB or 10MB (a bare number is bytes)",
+    at_most=2**50,
+)
+
+Duration = Annotated[
+    timedelta,
+    PlainValidator(lambda value: value if isinstance(value, timedelta) else timedelta(seconds=_seconds(value))),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?(ms|s|m|h)$"},
+                {"type": "number", "minimum": 0, "maximum": _TEN_YEARS},
+                INTERPOLATION_SCHEMA,
+            ]
+        }
+    ),
+]
+Size = Annotated[
+    int,
+    PlainValidator(lambda value: int(_bytes(value))),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\d{1,12}(\.\d{1,9})?([KMG]iB|[kKMG]?B)$"},
+                {"type": "number", "minimum": 0, "maximum": 2**50},
+                INTERPOLATION_SCHEMA,
+            ]
+        }
+    ),
+]
+
+
+def _no_less_than_a_millisecond(value: timedelta) -> timedelta:
+    if value < timedelta(milliseconds=1):
+        raise PydanticCustomError("zero_duration", "must be at least 1ms")
+    return value
+
+
+PositiveDuration = Annotated[Duration, AfterValidator(_no_less_than_a_millisecond)]
+PositiveSize = Annotated[Size, Field(ge=1)]
+
+
+def duration_text(value: timedelta) -> str:
+    """Return a duration as it would be written: `1h`, `90s`, `250ms`."""
+    seconds = value.total_seconds()
+    for unit, size in (("h", 3600), ("m", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:g}s" if seconds >= 1 or not seconds else f"{seconds * 1000:g}ms"

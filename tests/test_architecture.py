@@ -51,7 +51,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "audit": LEAVES | {"config", "access", "tasks", "telemetry", "wire"},
     "protocol": LEAVES
     | {"config", "language", "executors", "catalog", "access", "state", "tasks", "telemetry", "wire"},
-    "transports": LEAVES | {"config", "protocol", "access", "state", "wire"},
+    "transports": LEAVES | {"config", "protocol", "access", "state", "telemetry", "wire"},
     "reload": LEAVES | {"config", "executors", "catalog", "access", "audit", "transports"},
     "console": LEAVES
     | {"config", "language", "executors", "catalog", "access", "telemetry", "state", "wire"}

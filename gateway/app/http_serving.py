@@ -63,7 +63,7 @@ def http_server(  # noqa: PLR0913 - the parts that a daemon brings
         authenticator=components.authenticator,
         admin_api=AdminApi(
             health=health,
-            metrics=workers or metrics,
+            metrics=(workers or metrics).exposition,
             logs=logs,
             reload=reload if workers is None else partial(workers.reload, reload),
             config=config,

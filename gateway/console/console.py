@@ -14,8 +14,8 @@ from gateway.console.security_headers import OF_API, OF_PAGE, without_cors
 from gateway.console.sign_in import SignIn
 from gateway.console.static_files import INDEX, StaticFile
 from gateway.transports.errors import HttpError
-from gateway.transports.http.middleware import Endpoint, Handler, Middleware
-from gateway.transports.http.request import HttpRequest
+from gateway.transports.http.middleware import Handler, Middleware
+from gateway.transports.http.request import Endpoint, HttpRequest
 
 PAGE: Final = "/-/console"
 API: Final = "/-/api"

@@ -8,8 +8,8 @@ from aiohttp import web
 
 from gateway.protocol.exchange import Binding
 from gateway.transports.http.admin_api import AdminApi, json_response
-from gateway.transports.http.middleware import Endpoint, Handler, Middleware
-from gateway.transports.http.request import HttpRequest
+from gateway.transports.http.middleware import Handler, Middleware
+from gateway.transports.http.request import Endpoint, HttpRequest
 from gateway.transports.http.resource_metadata import VIEW
 from gateway.transports.http.server_card import ServerCards
 from gateway.transports.http_sse import MESSAGES_PATH, SSE_PATH, HttpSse
@@ -66,9 +66,7 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _not_found(self, request: HttpRequest) -> web.Response:
         where = f"{request.client_endpoint.prefix}{self.path}"
-        return json_response(
-            {"error": f"not found; the MCP endpoint is {where}"}, status=404, headers=request.response_headers
-        )
+        return json_response({"error": f"not found; the MCP endpoint is {where}"}, request, status=404)
 
 
 def _with_and_without_slash(path: str) -> tuple[str, ...]:

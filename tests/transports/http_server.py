@@ -28,6 +28,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys
 from gateway.telemetry.health import Health
+from gateway.telemetry.logs import Logs
 from gateway.transports.http.active_requests import ActiveRequests
 from gateway.transports.http.admin_api import AdminApi
 from gateway.transports.http.quota import ResourceQuota
@@ -126,6 +127,10 @@ async def _no_config() -> JsonObject:
     return {}
 
 
+async def _no_metrics(accept: str) -> tuple[bytes, str]:
+    return b"", f"text/plain; asked={accept!r}"
+
+
 class NoTasks:
     """A daemon that has no tasks."""
 
@@ -137,22 +142,6 @@ class NoTasks:
 
     async def cancel(self, task_id: str) -> JsonObject | None:
         return None
-
-
-class NoMetrics:
-    """Of a daemon that measures nothing."""
-
-    async def exposition(self, accept: str) -> tuple[bytes, str]:
-        return b"", f"text/plain; asked={accept!r}"
-
-
-class NoLogs:
-    """Of a daemon that writes nothing down."""
-
-    level = "error"
-
-    def set_level(self, level: str) -> None:
-        raise ValueError(level)
 
 
 def said(text: str) -> Blocks:
@@ -396,8 +385,8 @@ async def http_server(  # the defaults that differ from the daemon's make tests 
             authenticator=authenticator,
             admin_api=AdminApi(
                 health=health,
-                metrics=NoMetrics(),
-                logs=NoLogs(),
+                metrics=_no_metrics,
+                logs=Logs(level="error", style=None, mask=str),
                 reload=course.reload,
                 config=_no_config,
                 tasks=NoTasks(),

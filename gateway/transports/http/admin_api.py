@@ -4,7 +4,7 @@ They stand on the main listener or on one of their own. Probes learn nothing tha
 everybody; the rest is for operators alone, and for anybody else it is not there.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
@@ -13,11 +13,11 @@ import structlog
 from aiohttp import web
 
 from gateway.json_types import JsonObject
+from gateway.telemetry.health import Health
+from gateway.telemetry.logs import Logs
 from gateway.transports.http.host_and_origin import is_loopback_address, is_loopback_host
-from gateway.transports.http.middleware import Endpoint, Handler, Middleware
-from gateway.transports.http.request import HttpRequest
-from gateway.wire import jsonrpc
-from gateway.wire.accept import JSON
+from gateway.transports.http.middleware import Handler, Middleware
+from gateway.transports.http.request import Endpoint, HttpRequest
 
 OPERATORS: Final = frozenset({"gateway:admin"})
 """The scope that operators hold."""
@@ -33,31 +33,6 @@ _FORWARDED: Final = (
     *("forwarded", "via", "x-real-ip"),
     *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto")),
 )
-
-
-class Health(Protocol):
-    """The daemon's health, readiness and status."""
-
-    @property
-    def is_ready(self) -> bool: ...
-    def readiness(self) -> JsonObject: ...
-    def status(self) -> JsonObject: ...
-
-
-class Metrics(Protocol):
-    """The daemon's metrics."""
-
-    async def exposition(self, accept: str) -> tuple[bytes, str]:
-        """A text of it for Prometheus, and its media type, which suits the `Accept` field."""
-
-
-class Logs(Protocol):
-    """The daemon's log level."""
-
-    @property
-    def level(self) -> str: ...
-    def set_level(self, level: str) -> None:
-        """Raises: ValueError: there is no such level."""
 
 
 class Tasks(Protocol):
@@ -106,7 +81,8 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     """The answers to all paths of the admin API."""
 
     health: Health
-    metrics: Metrics
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
+    """All metrics in text for Prometheus, and its media type, which suits an `Accept` field."""
     logs: Logs
     reload: Callable[[], Awaitable[JsonObject]]
     """Load the files again; says under `problems` what keeps them from being served."""
@@ -192,7 +168,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         yield AdminPath(path="/-/reload", api="/reload", answer=self._reload, methods=("POST",))
 
     async def _healthy(self, request: HttpRequest) -> web.Response:
-        return json_response({"healthy": True}, headers=request.response_headers)
+        return json_response({"healthy": True}, request)
 
     async def _ready(self, request: HttpRequest, *, is_told: Callable[[HttpRequest], Awaitable[bool]]) -> web.Response:
         """Answer everybody whether the daemon is ready, and operators alone what is wrong."""
@@ -205,7 +181,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
             readiness = {name: value for name, value in readiness.items() if name != "warnings"}
             if readiness["problems"]:
                 readiness["problems"] = [_UNTOLD]
-        return json_response(readiness, status=status, headers=request.response_headers)
+        return json_response(readiness, request, status=status)
 
     async def _about(self, request: HttpRequest, *, is_main: bool) -> web.Response:
         """Say what this is, and who asks."""
@@ -213,24 +189,24 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         scopes = None if identity.scopes is None else sorted(identity.scopes)
         caller = {"principal": identity.principal, "scopes": scopes}
         found = self.about(request.client_endpoint.base_url if is_main else None)
-        return json_response({**found, "caller": caller}, headers=request.response_headers)
+        return json_response({**found, "caller": caller}, request)
 
     async def _status(self, request: HttpRequest) -> web.Response:
         status = self.health.status()
         if self.workers is not None:
             status = await self.workers.status(status)
-        return json_response(status, headers=request.response_headers)
+        return json_response(status, request)
 
     async def _config(self, request: HttpRequest) -> web.Response:
-        return json_response(await self.config(), headers=request.response_headers)
+        return json_response(await self.config(), request)
 
     async def _metrics(self, request: HttpRequest) -> web.Response:
-        text, media_type = await self.metrics.exposition(request.raw.headers.get("Accept", ""))
+        text, media_type = await self.metrics(request.raw.headers.get("Accept", ""))
         headers = {"Content-Type": media_type, **_PAGE, **request.response_headers}
         return web.Response(body=text, headers=headers)
 
     async def _tasks(self, request: HttpRequest) -> web.Response:
-        return json_response(await self.tasks.listed(), headers=request.response_headers)
+        return json_response(await self.tasks.listed(), request)
 
     async def _task(self, request: HttpRequest) -> web.Response:
         return _found_or_not(await self.tasks.shown(request.raw.match_info["id"]), request)
@@ -245,16 +221,16 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 self.logs.set_level(wanted)
             except ValueError as error:
-                return json_response({"error": f"level: {error}"}, status=400, headers=request.response_headers)
+                return json_response({"error": f"level: {error}"}, request, status=400)
             if self.workers is not None:
                 await self.workers.set_log_level(wanted)
             log.warning("log level changed", now=wanted, before=before)  # `level` is the line's own
-        return json_response({"level": self.logs.level}, headers=request.response_headers)
+        return json_response({"level": self.logs.level}, request)
 
     async def _reload(self, request: HttpRequest) -> web.Response:
         report = await self.reload()
         # RFC 9110 §15.5.21: the request was understood, and what the files say cannot be processed.
-        return json_response(report, status=422 if report["problems"] else 200, headers=request.response_headers)
+        return json_response(report, request, status=422 if report["problems"] else 200)
 
 
 def _is_known(request: HttpRequest) -> bool:
@@ -272,26 +248,27 @@ def _is_local(request: HttpRequest) -> bool:
     )
 
 
-def json_response(value: JsonObject, *, status: int = 200, headers: Mapping[str, str]) -> web.Response:
-    return web.Response(body=jsonrpc.encode(value), status=status, headers={"Content-Type": JSON, **_PAGE, **headers})
+def json_response(value: JsonObject, request: HttpRequest, *, status: int = 200) -> web.Response:
+    return request.answer(value, status=status, headers=_PAGE)
 
 
 def _found_or_not(task: JsonObject | None, request: HttpRequest) -> web.Response:
     if task is None:
-        return json_response({"error": "there is no such task"}, status=404, headers=request.response_headers)
-    return json_response(task, headers=request.response_headers)
+        return json_response({"error": "there is no such task"}, request, status=404)
+    return json_response(task, request)
 
 
 async def _not_found(request: HttpRequest) -> web.Response:
     error = "not found; this listener has the daemon's own paths alone"
-    return json_response({"error": error}, status=404, headers=request.response_headers)
+    return json_response({"error": error}, request, status=404)
 
 
 def _by_method(own: AdminPath) -> Endpoint:
     async def answer(request: HttpRequest) -> web.StreamResponse:
         if request.raw.method not in own.methods:
-            allowed = {"Allow": ", ".join(own.methods), **request.response_headers}
-            return json_response({"error": "method not allowed"}, status=405, headers=allowed)
+            response = json_response({"error": "method not allowed"}, request, status=405)
+            response.headers["Allow"] = ", ".join(own.methods)
+            return response
         return await own.answer(request)
 
     return answer
@@ -302,7 +279,7 @@ def _for_operators(endpoint: Endpoint, is_operator: Callable[[HttpRequest], bool
         # CSRF: a page in a browser here comes from this machine as well, and pages of loopback origins pass the guard.
         if not is_operator(request) or (not _is_known(request) and _is_of_a_page(request.raw)):
             error = "not found; the daemon's own paths are for callers on this machine"
-            return json_response({"error": error}, status=404, headers=request.response_headers)
+            return json_response({"error": error}, request, status=404)
         return await endpoint(request)
 
     return answer

@@ -17,11 +17,10 @@ from gateway.transports.errors import HttpError
 from gateway.transports.http import request_smuggling
 from gateway.transports.http.forwarded import ClientEndpoint, Lines, TrustedProxies
 from gateway.transports.http.host_and_origin import ALLOWED_METHODS, Guard
-from gateway.transports.http.request import HeaderFields, HttpRequest, MakeChallenge, read_fields
+from gateway.transports.http.request import Endpoint, HeaderFields, HttpRequest, MakeChallenge, read_fields
 from gateway.transports.http.resource_metadata import ResourceMetadata
 from gateway.transports.http.response import SERVER, refuse
 
-Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _CLOSE: Final = {"Connection": "close"}

@@ -1,7 +1,8 @@
 """An HTTP request that passed the guard: who sent it, how it came, and what every response to it carries."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -11,12 +12,13 @@ from gateway.access.identity.auth_error import NO_CHALLENGE, Challenge
 from gateway.access.identity.authenticator import access_token_of
 from gateway.access.identity.credentials import Credential
 from gateway.access.identity.identity import UNAUTHENTICATED, Identity
+from gateway.json_types import JsonObject
 from gateway.protocol.exchange import Binding, Caller
 from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.response import refuse
-from gateway.wire import meta
-from gateway.wire.accept import Accepted, parse_accept
+from gateway.wire import jsonrpc, meta
+from gateway.wire.accept import JSON, Accepted, parse_accept
 from gateway.wire.jsonrpc import InvalidMessageError, Message
 
 Task = asyncio.Task[object]
@@ -139,11 +141,21 @@ class HttpRequest:
         """The event after which a client wants to go on; an empty one says that it knows none (WHATWG HTML §9.2.4)."""
         return self._fields.by_name.get("last-event-id") or None
 
+    def answer(
+        self, value: JsonObject, *, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> web.Response:
+        """Answer with JSON that is no message of MCP."""
+        fields = {"Content-Type": JSON, **headers, **self.response_headers}
+        return web.Response(body=jsonrpc.encode(value), status=status, headers=fields)
+
     def refuse(
         self, error: HttpError | InvalidMessageError, message: Message | None = None, *, revision: str | None = None
     ) -> web.Response:
         """Refuse the message, or whatever it was, in the form of the revision that it falls under, if that is known."""
         return refuse(error, headers=self.response_headers, message=message, revision=revision)
+
+
+Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
 
 
 def current_task() -> Task:

@@ -5,7 +5,7 @@ host's well-known paths on, where the RFC puts it: between the host and that pre
 reaches us wherever our endpoint does.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -13,14 +13,10 @@ from aiohttp import web
 
 from gateway.access.identity.auth_error import NO_CHALLENGE, Challenge
 from gateway.access.identity.authenticator import Authenticator
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json
 from gateway.protocol.exchange import ViewEntry
 from gateway.transports.http.forwarded import ClientEndpoint
-from gateway.transports.http.request import HttpRequest
-from gateway.wire import jsonrpc
-from gateway.wire.accept import JSON
-
-Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
+from gateway.transports.http.request import Endpoint, HttpRequest
 
 FindView = Callable[[str], ViewEntry | None]
 """Finds a view by its name, among those that are served now."""
@@ -78,11 +74,11 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     def _answer(self, request: HttpRequest, resource: str) -> web.Response:
         oauth = self.authenticator.oauth
         if oauth is None:
-            return _json({"error": "not found; this server takes no access tokens"}, request, status=404)
+            return request.answer({"error": "not found; this server takes no access tokens"}, status=404)
         name = request.raw.match_info.get("view")
         view = None if name is None else self.find_view(name)
         if name is not None and view is None:
-            return _json({"error": "not found; there is no such view"}, request, status=404)
+            return request.answer({"error": "not found; there is no such view"}, status=404)
         where = resource if view is None else f"{resource.rstrip('/')}/{view.name}"
         document: dict[str, Json] = {
             # RFC 9728 §3.3: it must be identical to the URL that the client has, so a path `/` adds nothing to it.
@@ -94,10 +90,4 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
         own = () if view is None else sorted(view.scopes)
         if scopes := dict.fromkeys([*(oauth.scopes_supported or oauth.required_scopes), *own]):
             document["scopes_supported"] = list(scopes)
-        return _json(document, request)
-
-
-def _json(value: JsonObject, request: HttpRequest, *, status: int = 200) -> web.Response:
-    return web.Response(
-        body=jsonrpc.encode(value), status=status, headers={"Content-Type": JSON, **request.response_headers}
-    )
+        return request.answer(document)

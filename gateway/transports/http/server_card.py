@@ -5,7 +5,7 @@ view has one of its own, unless only those who hold its scopes may know that the
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -22,20 +22,17 @@ from gateway.protocol.server_card import (
     qualified_name,
     server_card,
 )
-from gateway.transports.http.request import HttpRequest
+from gateway.transports.http.request import Endpoint, HttpRequest
 from gateway.wire import jsonrpc
-from gateway.wire.accept import JSON
-
-Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
 
 CARD: Final = "/server-card"
 """What a card's path ends with, below the MCP endpoint."""
 AI_CATALOG: Final = "/.well-known/ai-catalog.json"
-_NO_NAME: Final = (
-    "not found; a card's name begins with a reversed domain: set `server.website_url`, or a `server.name` such as "
-    "com.example/ops"
-)
-_NO_VIEW: Final = "not found; there is no such view"
+_NO_NAME: Final = {
+    "error": "not found; a card's name begins with a reversed domain: set `server.website_url`, or a `server.name` "
+    "such as com.example/ops"
+}
+_NO_VIEW: Final = {"error": "not found; there is no such view"}
 
 
 class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,17 +59,17 @@ class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
     async def _answer_card(self, request: HttpRequest) -> web.Response:
         view = request.raw.match_info.get("view")
         if view is not None and view not in self._open_views():
-            return _not_found(request, _NO_VIEW)
+            return request.answer(_NO_VIEW, status=404)
         name = self._name()
         if name is None:
-            return _not_found(request, _NO_NAME)
+            return request.answer(_NO_NAME, status=404)
         card = server_card(self.server_info(), self._endpoint(view), name=_of_view(name, view))
         return _document(request, card, media_type=CARD_TYPE)
 
     async def _answer_catalog(self, request: HttpRequest) -> web.Response:
         name = self._name()
         if name is None:
-            return _not_found(request, _NO_NAME)
+            return request.answer(_NO_NAME, status=404)
         cards = [(_of_view(name, view), f"{self._endpoint(view).url}{CARD}") for view in (None, *self._open_views())]
         return _document(request, ai_catalog(cards), media_type=CATALOG_TYPE)
 
@@ -122,8 +119,3 @@ def _names(raw: web.Request, etag: str) -> bool:
     sent = ",".join(raw.headers.getall("If-None-Match", ()))
     # RFC 9110 §13.1.2: the weak comparison, for which `W/` makes no difference.
     return any(each.strip().removeprefix("W/") in {etag, "*"} for each in sent.split(","))
-
-
-def _not_found(request: HttpRequest, message: str) -> web.Response:
-    body = jsonrpc.encode({"error": message})
-    return web.Response(body=body, status=404, headers={"Content-Type": JSON, **request.response_headers})

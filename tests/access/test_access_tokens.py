@@ -381,6 +381,16 @@ async def test_keys_are_not_followed_to_another_place() -> None:
         assert not elsewhere.asked
 
 
+async def test_a_token_that_was_proven_lets_in_no_longer_than_it_is_valid(desk: Desk) -> None:
+    assert await desk.status(desk.issuer.token(US)) == 200
+    token = desk.issuer.token(US, exp=time.time() + 1)
+    assert await desk.status(token) == 200
+    async with asyncio.timeout(30):
+        while await desk.status(token) == 200:
+            await asyncio.sleep(0.05)
+    assert await desk.status(token) == 401
+
+
 async def test_a_token_is_proven_once_until_the_keys_are_got_again(desk: Desk) -> None:
     token = desk.issuer.token(US, scope="a")
     first = await desk.tokens.identify(token)

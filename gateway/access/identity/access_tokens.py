@@ -13,7 +13,7 @@ Threats answered here (RFC 8725, RFC 9068 §4):
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -60,32 +60,6 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class TokenCache:
-    """Tokens of one issuer whose signatures were verified, so that the next request with one verifies none.
-
-    Keyed by digest. An entry holds the identity and the version of the key set that verified it: a token is verified
-    again once the issuer's keys were fetched again, and forgotten when it expires.
-    """
-
-    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
-        self._verified: Final[BoundedMap[bytes, tuple[int, Identity]]] = BoundedMap(MAX_TOKENS, clock=clock)
-
-    def __len__(self) -> int:
-        return len(self._verified)
-
-    def find(self, token: str, *, keys_version: int) -> Identity | None:
-        """Return whom a token identifies, if these keys verified it and it has not expired."""
-        digest = _digest(token)
-        version, identity = self._verified.get(digest) or (keys_version, None)
-        if version != keys_version:
-            self._verified.discard(digest)
-            return None
-        return identity
-
-    def remember(self, token: str, identity: Identity, *, keys_version: int) -> None:
-        self._verified.put(_digest(token), (keys_version, identity), expires=identity.expires_at or 0)
-
-
 class AccessTokens:
     """Identifies callers by access tokens of one issuer."""
 
@@ -93,10 +67,12 @@ class AccessTokens:
         self.rules: Final = rules
         self._fingerprint: Final = rules.fingerprint
         self._keys: Final = keys
-        self._cache: Final = TokenCache()
+        self._verified: Final[BoundedMap[bytes, tuple[int, Identity]]] = BoundedMap(MAX_TOKENS, clock=time.time)
+        """Identities by the digests of their tokens until these expire, each with the version of the keys that verified
+        it: so that the next request with a token verifies none, and with newer keys does so again."""
 
     async def identify(self, token: str) -> Identity | AuthError:
-        """Verify a token, unless the cache has it.
+        """Verify a token, unless the issuer's present keys have verified it before.
 
         1. the token is a signed JWT: see `read_header`, 401
         2. its key is one of the issuer's: 401; while the issuer cannot be asked: 503
@@ -104,12 +80,12 @@ class AccessTokens:
         4. its audience is this server: 401
         5. it has the scopes that every token must have: 403
         """
-        # Before the cache is asked: a token that is in use must not keep a key alive that the issuer has withdrawn.
+        # First of all: a token that is in use must not keep a key alive that the issuer has withdrawn.
         self._keys.refresh_soon()
-        known = self._cache.find(token, keys_version=self._keys.version)
-        return await self._verified(token) if known is None else known
+        version, identity = self._verified.get(_digest(token)) or (0, None)
+        return identity if identity is not None and version == self._keys.version else await self._verify(token)
 
-    async def _verified(self, token: str) -> Identity | AuthError:
+    async def _verify(self, token: str) -> Identity | AuthError:
         try:
             claims = await self._verified_claims(token)
         except TokenError as error:
@@ -131,7 +107,7 @@ class AccessTokens:
             expires_at=float(claims["exp"]),
         )
         # Nothing was awaited since the keys were found: this is the version that has verified the token.
-        self._cache.remember(token, identity, keys_version=self._keys.version)
+        self._verified.put(_digest(token), (self._keys.version, identity), expires=identity.expires_at or 0)
         return identity
 
     async def _verified_claims(self, token: str) -> JsonObject:

@@ -41,13 +41,16 @@ _MODE: Final = 0o600
 """Of a new file. Its records tell who did what, so that only the owner may read them."""
 
 
-class AuditLog:
-    """The file, between `start` and `stop`; before and after, records are dropped in silence."""
+class AuditLog(BackgroundWriter):
+    """The file, between `start` and `stop`; before and after, records are dropped in silence.
+
+    `refusal_of` tells before `start` whether the file can be written.
+    """
 
     def __init__(self, path: Path, *, most_bytes: int = MAX_QUEUED_BYTES, retry_seconds: float = RETRY_SECONDS) -> None:
         self.path: Final = path
         self._file: Final = _File(path)
-        self._writer: Final = BackgroundWriter(
+        super().__init__(
             self._file,
             name="audit log",
             max_bytes=most_bytes,
@@ -57,49 +60,22 @@ class AuditLog:
             on_end=self._report_lost,
         )
 
-    def start(self) -> None:
-        """Begin to take records. `refusal_of` tells before whether the file can be written."""
-        self._writer.start()
-
-    def end(self) -> None:
-        """Take no more records; the queued ones are written in the background. Never waits."""
-        self._writer.end()
-
     def stop(self, seconds: float = SHUTDOWN_GRACE_SECONDS) -> None:
         """Write the queued records, as far as that is possible in this time."""
-        if self._writer.has_ended:
+        if self.has_ended:
             return
-        self._writer.stop(seconds)
-        if not self._writer.has_ended:  # the disk hangs; otherwise the thread has told at its end
+        super().stop(seconds)
+        if not self.has_ended:  # the disk hangs; otherwise the thread has told at its end
             self._report_lost()
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing will be written any more."""
-        return self._writer.has_ended
-
     def _report_lost(self) -> None:
-        if lost := self._writer.waiting + self._writer.unreported:
+        if lost := self.waiting + self.unreported:
             log.error("audit records lost", file=str(self.path), records=lost)
 
     def reopen(self) -> None:
         """Continue in the file that has the name now, as after a rotation."""
         self._file.leave()
-        self._writer.retry()
-
-    @property
-    def written(self) -> int:
-        """Records in the file."""
-        return self._writer.written
-
-    @property
-    def dropped(self) -> int:
-        """Records that the queue had no room for."""
-        return self._writer.dropped
-
-    @property
-    def waiting(self) -> int:
-        return self._writer.waiting
+        self.retry()
 
     @property
     def problem(self) -> str | None:
@@ -109,9 +85,9 @@ class AuditLog:
     def append(self, record: JsonObject) -> None:
         """Queue a record, with the time in front of it. Never waits, and never raises for what is in it."""
         # Said once each time that the queue overflows: the log would grow by a line for each record otherwise.
-        had_room = not self._writer.unreported
-        self._writer.put(_line({"time": timestamp(time.time()), **record}))
-        if had_room and self._writer.unreported:
+        had_room = not self.unreported
+        self.put(_line({"time": timestamp(time.time()), **record}))
+        if had_room and self.unreported:
             log.error("audit records dropped", file=str(self.path), reason=self.problem or "the disk is too slow")
 
 

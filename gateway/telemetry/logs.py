@@ -109,7 +109,7 @@ class Logs:
         structlog.reset_defaults()
         logging.getLogger("gateway").setLevel(logging.NOTSET)
         # Last: what comes before may still log.
-        self._lines.stop()
+        self._lines.stop(SHUTDOWN_GRACE_SECONDS)
 
     @property
     def level(self) -> LogLevel:
@@ -169,26 +169,20 @@ class Logs:
                 return self.mask(str(value))
 
 
-class _Lines:
+class _Lines(BackgroundWriter):
     """A text stream on a descriptor whose writes never wait."""
 
     def __init__(self, descriptor: int) -> None:
-        self._writer: Final = BackgroundWriter(
+        super().__init__(
             _Descriptor(descriptor),
             name="log writer",
             max_bytes=MAX_QUEUED_BYTES,
             on_drop=lambda count: b"(%d log lines dropped: standard error was not read)\n" % count,
         )
 
-    def start(self) -> None:
-        self._writer.start()
-
-    def stop(self) -> None:
-        self._writer.stop(SHUTDOWN_GRACE_SECONDS)
-
     def write(self, text: str) -> int:
         # A lone surrogate, of a caller's text or a file's name, must not cost the line.
-        self._writer.put(text.encode(errors="backslashreplace"))
+        self.put(text.encode(errors="backslashreplace"))
         return len(text)
 
     def flush(self) -> None:

@@ -68,7 +68,7 @@ class LostAnswer(NamedTuple):
 
 
 class EventStore:
-    """The streams of one session, by number, and the events that are kept of them; implements `StreamStore`.
+    """The streams of one session, by number, and the events that are kept of them.
 
     An event id is the store's to read: one that names the process which holds the stream is an address.
     """
@@ -99,6 +99,7 @@ class EventStore:
         self._copies: Final = copies
         self._process: Final = process
         self.sends_priming_event: Final = sends_priming_event
+        """Whether streams begin with an id: since 2025-11-25. Older clients choke on an event without data."""
         self._room: Final = room
         self._first: Final = secrets.randbits(_FIRST_NUMBER_BITS)
         self._next = self._first
@@ -118,7 +119,7 @@ class EventStore:
         self._next += 1
         stream = self._streams[number] = SessionStream(
             number,
-            keeper=self,
+            store=self,
             answers_request=answers_request,
             process=self._process,
             id_suffix=b"" if request_id is None else _carried(request_id),
@@ -187,6 +188,7 @@ class EventStore:
         return not stream.is_over
 
     def discard_if_done(self, stream: SessionStream) -> None:
+        """Forget a stream, if nothing is kept of it and nothing more is said on it."""
         if self._copies is not None and stream.is_over:
             self._copies.end(stream.number, stream.last)
         if not stream.frames and stream.is_at_rest:

@@ -9,9 +9,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.transports.sse.event_stream import encode_event
+
+if TYPE_CHECKING:
+    from gateway.transports.sse.event_store import EventStore
 
 RETRY_MS: Final = 1000
 """When a client whose connection was closed on purpose comes back, unless the tool says otherwise."""
@@ -38,29 +41,16 @@ class StreamConnection(Protocol):
         """Drop the connection."""
 
 
-class StreamStore(Protocol):
-    """Keeps events within bounds."""
-
-    @property
-    def sends_priming_event(self) -> bool:
-        """Whether streams begin with an id: since 2025-11-25. Older clients choke on an event without data."""
-
-    def fits(self, frame: bytes) -> bool: ...
-    def keep(self, stream: "SessionStream", frame: bytes) -> None: ...
-    def discard_if_done(self, stream: "SessionStream") -> None:
-        """Forget it, if nothing is kept of it and nothing more is said on it."""
-
-
 class SessionStream:
     """The messages for one request, or those that belong to no request."""
 
     __slots__ = (
         "_ending",
         "_id_suffix",
-        "_keeper",
         "_lock",
         "_out",
         "_process",
+        "_store",
         "_was_primed",
         "answers_request",
         "frames",
@@ -74,7 +64,7 @@ class SessionStream:
         self,
         number: int,
         *,
-        keeper: StreamStore,
+        store: "EventStore",
         answers_request: bool,
         process: str,
         id_suffix: bytes = b"",
@@ -87,10 +77,10 @@ class SessionStream:
         self.last = 0
         """The number of its last event."""
         self.frames: deque[tuple[float, bytes]] | None = None
-        """The last events, each with its time; made when there is one. The keeper's to change, and so is `size`."""
+        """The last events, each with its time; made when there is one. The store's to change, and so is `size`."""
         self.size = 0
         """Bytes."""
-        self._keeper: Final = keeper
+        self._store: Final = store
         self._process: Final = process
         self._id_suffix: Final = id_suffix
         self._out: StreamConnection | None = None
@@ -101,7 +91,7 @@ class SessionStream:
     @property
     def preamble(self) -> bytes:
         """The priming event of the first connection, so that the client can come back before any other event."""
-        if not self._keeper.sends_priming_event:
+        if not self._store.sends_priming_event:
             return b""
         retry = b"" if self.answers_request else b"retry: %d\n" % RECONNECT_MS
         return b"id: %b\n%bdata: \n\n" % (self._event_id(0), retry)
@@ -156,7 +146,7 @@ class SessionStream:
         """Note that the connection carries the stream no more."""
         if self._out is out:
             self._disconnect(None)
-        self._keeper.discard_if_done(self)
+        self._store.discard_if_done(self)
 
     async def send_event(self, data: bytes) -> bool:
         """Write an event to the connection, if there is one, and keep it for a client that resumes.
@@ -172,7 +162,7 @@ class SessionStream:
                 return False
             frame = self._framed(data)
             # First kept, then written: a reader that goes in between finds it when it comes back.
-            self._keeper.keep(self, frame)
+            self._store.keep(self, frame)
             if self._out is not None:
                 await self._out.write(frame)
             return True
@@ -187,15 +177,15 @@ class SessionStream:
         frame = None
         if data is not None and self._has_reader:
             frame = self._framed(data)
-            self._keeper.keep(self, frame if self._keeper.fits(frame) else self._framed(stand_in(), number=self.last))
+            self._store.keep(self, frame if self._store.fits(frame) else self._framed(stand_in(), number=self.last))
         self._disconnect(frame)
-        self._keeper.discard_if_done(self)
+        self._store.discard_if_done(self)
 
     async def close_for_polling(self, retry_ms: int | None) -> None:
         """Close the connection and let the client come back; events wait for it. Since 2025-11-25."""
         async with self._lock:
             # 2025-11-25 "Sending Messages to the Server", 6: only who was sent an event id can come back.
-            if self._out is not None and self._keeper.sends_priming_event:
+            if self._out is not None and self._store.sends_priming_event:
                 with suppress(ConnectionError):
                     await self._out.write(b"retry: %d\n\n" % (RETRY_MS if retry_ms is None else retry_ms))
                 self._disconnect(None)
@@ -214,7 +204,7 @@ class SessionStream:
 
     def _disconnect(self, last: bytes | None) -> None:
         """Let the connection end; its handler writes what is left."""
-        if self._out is not None and self._out.is_open and self._keeper.sends_priming_event:
+        if self._out is not None and self._out.is_open and self._store.sends_priming_event:
             self._was_primed = True
         self._out = None
         if self._ending is not None and not self._ending.done():

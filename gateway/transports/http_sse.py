@@ -42,8 +42,6 @@ class _Client(msgspec.Struct, frozen=True, kw_only=True):
     caller: Caller
     stream: EventStream
     channel: DuplexSession
-    owner: str | None
-    view: str | None
     ended: asyncio.Event
 
 
@@ -165,9 +163,9 @@ class HttpSse:
 
     def _client_of(self, session_id: str, caller: Caller) -> _Client | None:
         client = self._clients.get(session_id)
-        if client is None or (client.owner, client.view) != (caller.identity.subject_key, caller.view):
+        if client is None or client.caller.view != caller.view:
             return None
-        return client
+        return client if client.caller.identity.subject_key == caller.identity.subject_key else None
 
     def _refusal_of(self, message: Message, client: _Client, session_id: str) -> HttpError | None:
         if session_id not in self._clients:
@@ -215,8 +213,6 @@ class HttpSse:
             caller=request.caller,
             stream=stream,
             channel=channel,
-            owner=request.caller.identity.subject_key,
-            view=request.view,
             ended=ended,
         )
 

@@ -1,12 +1,19 @@
-"""Shared fetches: one for all who ask at once, kept as long as it says, and owned by nobody who waits."""
+"""Tokens for other services: fetched once for all who ask, and what a service says of who issues them is data."""
 
 import asyncio
 from dataclasses import dataclass, field
 
 import pytest
+from aiohttp import web
+from multidict import CIMultiDict
 
 from gateway.errors import ExecutionError
+from gateway.executors.http.address_guard import AddressGuard, AddressPolicy
+from gateway.executors.http.clients import HttpClients
+from gateway.executors.http.sender import Sender
+from gateway.executors.outbound_auth.metadata import discover_of_service
 from gateway.executors.outbound_auth.outbound_tokens import SharedFetches
+from tests.local_server import listening
 
 
 @dataclass
@@ -104,3 +111,18 @@ async def test_the_end_of_the_daemon_ends_a_fetch_and_tells_those_who_wait() -> 
     await shared.close()
     with pytest.raises(ExecutionError, match="stopped"):
         await waiting
+
+
+async def test_no_challenge_of_a_service_holds_up_others() -> None:
+    """Fields without an end to their names: each took three seconds and a half, in which nothing else ran."""
+
+    async def refuse(_request: web.Request) -> web.Response:
+        return web.Response(status=401, headers=CIMultiDict([("WWW-Authenticate", "a" * 8000)] * 20))
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", refuse)
+    policy = AddressPolicy(guard=AddressGuard(allows_all=True))
+    async with listening(app) as port, HttpClients() as clients:
+        with pytest.raises(ExecutionError, match="does not say which authorization server"):
+            async with asyncio.timeout(30):
+                await discover_of_service(f"http://127.0.0.1:{port}/api", Sender(clients=clients, policy=policy))

@@ -29,7 +29,10 @@ MAX_BYTES: Final = 512 * 1024
 """The largest answer of an authorization server."""
 _PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
 _UNAUTHORIZED: Final = 401
-_AUTH_PARAM: Final = re.compile(r"([!#$%&'*+.^_`|~\w-]+)[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s\",]+))")
+# A name is tried at its beginning alone, and whole: a long one without `=` would take the square of its length.
+_AUTH_PARAM: Final = re.compile(
+    r"(?<![!#$%&'*+.^_`|~\w-])([!#$%&'*+.^_`|~\w-]++)[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s\",]+))"
+)
 """RFC 9110 §11.2: a parameter of a challenge, a token or a quoted string."""
 _ACCEPT: Final = Header(name="Accept", value="application/json", is_bound=False)
 

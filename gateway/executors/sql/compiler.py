@@ -44,7 +44,7 @@ class QueryText(msgspec.Struct, frozen=True, kw_only=True):
     file: Path | None = None
 
     def report(self, offset: int, message: str) -> None:
-        """Report a mistake at a place in the text."""
+        """Report an error at a place in the text."""
         if self.file is None:
             self.place.at(TextOffset(offset)).error(message)
             return

@@ -8,6 +8,7 @@ import datetime as dt
 import decimal
 import math
 import re
+import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
@@ -154,12 +155,13 @@ def _not_finite(value: float) -> str:
 
 
 def _decimal(value: decimal.Decimal, decimals: Decimals) -> Json:
-    if not value.is_finite() or decimals == "string":
+    if not value.is_finite():
+        return _not_finite(float(value))
+    # RFC 8259 §6: beyond the range of a double, readers may take a number for an infinite one.
+    if decimals == "string" or value.adjusted() >= sys.float_info.max_10_exp:
         # `str` may write an exponent (1E+3), which not everybody who takes text for a number reads.
-        return format(value, "f") if value.is_finite() else _not_finite(float(value))
-    if value == value.to_integral_value():
-        return int(value)
-    return float(value)
+        return format(value, "f")
+    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def _duration(value: dt.timedelta) -> str:

@@ -169,7 +169,7 @@ class CallContext:
         return await self._asked(requests, "inside")
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        return await self._requester.once(key, function)
+        return await self._requester.budget.once(key, function)
 
     def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
         """Close the connection; the client comes back for the rest. Does nothing where it could not come back."""

@@ -5,8 +5,8 @@ the answers, and the tool runs again from its start.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Final
 
 from gateway.catalog.primitives import Primitive
 from gateway.errors import InvalidRetryError
@@ -18,8 +18,6 @@ from gateway.protocol.input_requests.request_state import State, StateScope
 from gateway.protocol.input_requests.requester import Suspension, Where
 from gateway.protocol.input_requests.requests import InputRequest
 from gateway.protocol.input_requests.responses import check_answer
-
-T = TypeVar("T")
 
 
 def brings_answers(call: Call) -> bool:
@@ -90,9 +88,6 @@ class MrtrRequester:
             await self.budget.open(unanswered, beside=self._open)
             raise AwaitingInput
         return {key: self._answers[key] for key in questions}
-
-    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        return await self.budget.once(key, function)
 
     @property
     def is_asking(self) -> bool:

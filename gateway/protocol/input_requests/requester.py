@@ -1,13 +1,14 @@
 """The interface between a call that needs input and the era that defines how input is requested."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from gateway.json_types import JsonObject
 from gateway.protocol.input_requests.requests import InputRequest
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from gateway.protocol.input_requests.budget import CallBudget
 
 Suspension = Callable[[], AbstractAsyncContextManager[None]]
 """Stops the call's clock and lends its place to others while a question is open."""
@@ -40,5 +41,6 @@ class InputRequester(Protocol):
             AwaitingInput: the answers are still to come (modern).
         """
 
-    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the first run of `function` for this call, however often the call is retried."""
+    @property
+    def budget(self) -> "CallBudget":
+        """The budget of the call, which keeps what `once` has brought, too."""

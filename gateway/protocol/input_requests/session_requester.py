@@ -1,9 +1,9 @@
 """Requests input of legacy clients: each question is a JSON-RPC request on the stream of the call, which waits."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Final
 
 from gateway.errors import ExecutionError, MalformedAnswerError
 from gateway.executors.deadline import DeadlineExceededError
@@ -16,8 +16,6 @@ from gateway.protocol.input_requests.requests import InputRequest
 from gateway.protocol.input_requests.responses import check_answer
 from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
-
-T = TypeVar("T")
 
 _MAX_REASON_LENGTH: Final = 1000
 """Characters of what a client says when it refuses; the model reads them."""
@@ -61,9 +59,6 @@ class SessionRequester:
             async with pause():
                 self._answers.update(await self._all_or_none(cut))
         return {key: self._answers[key] for key in questions}
-
-    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        return await self.budget.once(key, function)
 
     async def _all_or_none(self, questions: Mapping[str, InputRequest]) -> Mapping[str, JsonObject]:
         """Ask beside each other; with the first that fails, the others are withdrawn."""

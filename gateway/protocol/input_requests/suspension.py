@@ -1,17 +1,15 @@
 """Suspends runs while input requests are open: neither their deadlines nor their permits are used up."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TypeVar
 
 from gateway.access.call_limits.concurrency import Permit
 from gateway.executors.deadline import Deadline
 from gateway.json_types import JsonObject
+from gateway.protocol.input_requests.budget import CallBudget
 from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
 from gateway.protocol.input_requests.requests import InputRequest
-
-T = TypeVar("T")
 
 
 class RunSuspension:
@@ -93,5 +91,6 @@ class InnerRequester:
 
         return await self._requester.request(questions, pause=both, proven=proven, where=where)
 
-    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        return await self._requester.once(key, function)
+    @property
+    def budget(self) -> CallBudget:
+        return self._requester.budget

@@ -5,8 +5,8 @@ question ends the run: the task waits for `tasks/update`, and then the function 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from gateway import exact_json
 from gateway.errors import ExecutionError
@@ -19,8 +19,6 @@ from gateway.protocol.input_requests.requester import Suspension, Where
 from gateway.protocol.input_requests.requests import InputRequest
 from gateway.tasks.task import TaskMemory, encode_memory
 from gateway.wire import jsonrpc
-
-T = TypeVar("T")
 
 MAX_MEMORY_BYTES: Final = 2**20
 """Of what a task that waits has been answered and has kept."""
@@ -56,9 +54,9 @@ class TaskRequester:
         self._answers: Final[dict[str, JsonObject]] = dict(memory.answers) if is_same else {}
         self._mrtr: Final = MrtrRequester(call, definition=definition) if is_first else None
         # One for both: what is asked with the request and what is asked inside count together.
-        self._budget: Final = CallBudget(call) if self._mrtr is None else self._mrtr.budget
+        self.budget: Final = CallBudget(call) if self._mrtr is None else self._mrtr.budget
         if is_same:
-            self._budget.results.update(memory.results)
+            self.budget.results.update(memory.results)
         self._open: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
@@ -76,17 +74,14 @@ class TaskRequester:
         proven: bool = False,
         where: Where | None = None,
     ) -> Mapping[str, JsonObject]:
-        entered = self._budget.register(questions)
+        entered = self.budget.register(questions)
         new = {key: question for key, question in entered.items() if key not in self._answers}
         if new and self._mrtr is not None and self._asks_before(where):
             self._answers.update(await self._mrtr.request(new, pause=pause, proven=proven))
         elif new:
-            await self._budget.open(new, beside=self._open)
+            await self.budget.open(new, beside=self._open)
             raise AwaitingInput
         return {key: self._answers[key] for key in questions}
-
-    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        return await self._budget.once(key, function)
 
     @property
     def is_asking_before(self) -> bool:
@@ -106,7 +101,7 @@ class TaskRequester:
         """
         memory = TaskMemory(
             answers=dict(self._answers),
-            results=dict(self._budget.results),
+            results=dict(self.budget.results),
             definition=self._definition,
             round=self._round,
         )
@@ -118,7 +113,7 @@ class TaskRequester:
     @property
     def has_memory(self) -> bool:
         """Whether there is anything that the next run has to know."""
-        return bool(self._answers or self._budget.results)
+        return bool(self._answers or self.budget.results)
 
     @property
     def is_waiting(self) -> bool:

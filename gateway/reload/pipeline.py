@@ -10,7 +10,7 @@ The thread also frees what it loaded and what was replaced (`freeing`).
 import asyncio
 import hashlib
 import math
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -25,6 +25,7 @@ from gateway.access.identity.authenticator import Authenticator, check_auth
 from gateway.access.identity.identity import Identity
 from gateway.audit.audit_log import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
+from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.compile_steps import NO_STEPS
@@ -114,7 +115,7 @@ class ReloadPipeline:
         """Watches what was read last, should that not be served."""
         self._prepared: Succession | None = None
         """The work for the next swap that could be done before it."""
-        self._background: Final[set[asyncio.Task[None]]] = set()
+        self._background: Final = BackgroundTasks()
         self._following: asyncio.Task[None] | None = None
         self._is_closing: Final = asyncio.Event()
         self._path: Final = path
@@ -169,7 +170,7 @@ class ReloadPipeline:
         self._is_closing.set()
         if self._following is not None:
             self._following.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._background.wait()
         await self._plugins.stop(self._services.hook_threads)
         await self._thread.stop()
 
@@ -287,7 +288,7 @@ class ReloadPipeline:
             self._unload_plugins()
         self._follow(candidate.document)
         work = self._thread.run(self._free_replaced, replaced, asyncio.get_running_loop(), deadline=math.inf)
-        self._begin(work, name="free what was replaced")
+        self._background.begin(work, name="free what was replaced")
 
     def announce(self) -> None:
         """Tell those who listen on, and those who keep records, what is served now."""
@@ -300,7 +301,7 @@ class ReloadPipeline:
         if self.restart_required:
             log.warning("restart required", sections=self.restart_required)
         if served.news:
-            self._begin(self._thread.run(_report, served.news, deadline=math.inf), name="report warnings")
+            self._background.begin(self._thread.run(_report, served.news, deadline=math.inf), name="report warnings")
 
     def _compile_first(self, config: LoadedConfig) -> Candidate:
         return self.compile(merge(config, self._sources), generation=1, served=None)
@@ -340,13 +341,13 @@ class ReloadPipeline:
             loop.call_soon_threadsafe(self._begin_freeing, parts)
 
     def _begin_freeing(self, parts: Parts) -> None:
-        self._begin(self._thread.run(free, parts, deadline=math.inf), name="free what was replaced")
+        self._background.begin(self._thread.run(free, parts, deadline=math.inf), name="free what was replaced")
 
     def _unload_plugins(self) -> None:
         """Unload modules that are no longer used, once calls that may still be in them had their time."""
         unused = self._plugins.unload_unused()
         if unused:
-            self._begin(self._shut_down_plugins(unused), name="plugin shutdown")
+            self._background.begin(self._shut_down_plugins(unused), name="plugin shutdown")
 
     async def _shut_down_plugins(self, modules: list[ModuleType]) -> None:
         with suppress(TimeoutError):
@@ -360,16 +361,10 @@ class ReloadPipeline:
             return
         if self._following is not None:
             self._following.cancel()
-        self._following = self._begin(self._follow_all(document), name="follow the sources of definitions")
+        self._following = self._background.begin(self._follow_all(document), name="follow the sources of definitions")
 
     async def _follow_all(self, document: Document) -> None:
         await asyncio.gather(*(each.follow(document, self.source_changed.set) for each in self._sources))
-
-    def _begin(self, work: Coroutine[None, None, None], *, name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
 
 
 def _with_gc_paused(job: Callable[[], T]) -> T:

@@ -16,6 +16,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 import structlog
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ConfigError, Problem
 from gateway.reload.watch_plan import Snapshot, WatchPlan
 from gateway.reload.watcher import Watcher
@@ -106,7 +107,7 @@ class Reloader(Generic[C]):
         self._pipeline: Final = pipeline
         self._poll: Final = poll
         self._one_at_a_time: Final = asyncio.Lock()
-        self._requested: Final[set[asyncio.Task[ReloadStatus]]] = set()
+        self._requested: Final = BackgroundTasks()
         self._waiting: asyncio.Task[ReloadStatus] | None = None
         """The requested reload that has not begun."""
         self._loaded = Snapshot(taken_at=loaded_at)
@@ -166,16 +167,12 @@ class Reloader(Generic[C]):
         Requests share a reload that has not begun yet; one that has may have read the files before they were written.
         """
         if self._waiting is None:
-            self._waiting = asyncio.create_task(self._reload_now(trigger), name="reload on request")
-            self._requested.add(self._waiting)
-            self._waiting.add_done_callback(self._requested.discard)
+            self._waiting = self._requested.begin(self._reload_now(trigger), name="reload on request")
         return await asyncio.shield(self._waiting)
 
     async def close(self) -> None:
         """End the reloads that were requested."""
-        for task in self._requested:
-            task.cancel()
-        await asyncio.gather(*self._requested, return_exceptions=True)
+        await self._requested.cancel()
 
     async def _reload_now(self, trigger: Trigger) -> ReloadStatus:
         async with self._one_at_a_time:

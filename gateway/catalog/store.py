@@ -45,7 +45,7 @@ class CatalogStore:
         self._current = catalog
         self._announced = catalog
         """The catalog that the subscribers know."""
-        self._subscribers: dict[object, Callback] = {}
+        self._subscribers: Final[list[Callback]] = []
 
     @property
     def current(self) -> Catalog:
@@ -84,8 +84,7 @@ class CatalogStore:
         self._announced = new
         if old is new:
             return
-        # A copy: a callback may end its own subscription.
-        for callback in tuple(self._subscribers.values()):
+        for callback in self._subscribers:
             try:
                 callback(old, new)
             except Exception:  # Boundary: the swap has happened; one subscriber's bug may not hide it from the others.
@@ -109,15 +108,9 @@ class CatalogStore:
         _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled - {(kind, name)})
 
-    def subscribe(self, callback: Callback) -> Callable[[], None]:
-        """Have `callback` called with each announcement, until the function that is returned is called."""
-        key = object()
-        self._subscribers[key] = callback
-
-        def unsubscribe() -> None:
-            self._subscribers.pop(key, None)
-
-        return unsubscribe
+    def subscribe(self, callback: Callback) -> None:
+        """Have `callback` called with each announcement."""
+        self._subscribers.append(callback)
 
     def _set_disabled(self, disabled: Disabled) -> None:
         if disabled != self._disabled:

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from gateway.bounded_map import BoundedMap
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.primitives import Primitive, Resource, ResourceTemplate
-from gateway.catalog.views import View
+from gateway.catalog.views import View, names_of
 
 MAX_PARTS: Final = 256
 """Parts that are kept; the least recently used is dropped, and made again when it is needed."""
@@ -57,7 +56,7 @@ def scoped(catalog: Catalog, held: frozenset[str]) -> Catalog:
 def viewed(catalog: Catalog, view: View) -> Catalog:
     """The part of a catalog that belongs to a view."""
     part = replace(
-        catalog.where(lambda each: view.holds(each.kind, tags=each.tags, names=_names(each))),
+        catalog.where(lambda each: view.holds(each.kind, tags=each.tags, names=names_of(each))),
         view=view.name,
         beyond=catalog,
         instructions=catalog.instructions if view.instructions is None else view.instructions,
@@ -65,13 +64,3 @@ def viewed(catalog: Catalog, view: View) -> Catalog:
     )
     search = catalog.searches.get(view.name)
     return part if search is None else search.applied(part)
-
-
-def _names(primitive: Primitive) -> tuple[str, ...]:
-    match primitive:
-        case Resource(name=name, uri=uri):
-            return name, uri
-        case ResourceTemplate(name=name, uri_template=uri_template):
-            return name, uri_template
-        case _:
-            return (primitive.name,)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gateway.catalog.primitives import EVERYBODY, Access
+from gateway.catalog.primitives import EVERYBODY, Access, Primitive, Resource, ResourceTemplate
 from gateway.plugin import ListKind
 
 
@@ -38,3 +38,14 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         if self.include is not None and not self.include.fits(kind, tags=tags, names=names):
             return False
         return self.exclude is None or not self.exclude.fits(kind, tags=tags, names=names)
+
+
+def names_of(primitive: Primitive) -> tuple[str, ...]:
+    """The names that views know a primitive by."""
+    match primitive:
+        case Resource(name=name, uri=uri):
+            return name, uri
+        case ResourceTemplate(name=name, uri_template=uri_template):
+            return name, uri_template
+        case _:
+            return (primitive.name,)

@@ -1,7 +1,7 @@
 """Compiles `views:`, with the two tools of a `search`; an error is reported, and so is a choice that fits nothing."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import translate
 from typing import Final
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.tools import compile_tool
-from gateway.catalog.primitives import EVERYBODY, Access, Primitive, Resource, ResourceTemplate, Tool
+from gateway.catalog.primitives import EVERYBODY, Access, Primitive, Tool
 from gateway.catalog.search_tools import (
     CALL_TOOL,
     MAX_FOUND,
@@ -20,7 +20,7 @@ from gateway.catalog.search_tools import (
     Search,
     SearchExecutor,
 )
-from gateway.catalog.views import Selection, View
+from gateway.catalog.views import Selection, View, names_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models import definitions
@@ -116,7 +116,7 @@ def any_of(globs: Iterable[str]) -> re.Pattern[str]:
 
 
 def _warn_of_misfits(config: models.View, primitives: Sequence[Primitive], problems: Problems) -> None:
-    names = {kind: [name for each in primitives if each.kind == kind for name in _names(each)] for kind in LISTS}
+    names = {kind: [name for each in primitives if each.kind == kind for name in names_of(each)] for kind in LISTS}
     tags = {tag for each in primitives for tag in each.tags}
     for key, selection in (("include", config.include), ("exclude", config.exclude)):
         if selection is None:
@@ -135,14 +135,6 @@ def _warn_of_globs(globs: Sequence[str], names: Sequence[str], problems: Problem
         pattern = any_of([glob])
         if not any(map(pattern.match, names)):
             problems.at(index).warning(f"fits none of the {what}")
-
-
-def _names(primitive: Primitive) -> Iterator[str]:
-    yield primitive.name
-    if isinstance(primitive, Resource):
-        yield primitive.uri
-    elif isinstance(primitive, ResourceTemplate):
-        yield primitive.uri_template
 
 
 _MAX_RESULT: Final = 2 * 2**20

@@ -41,6 +41,11 @@ def visible(text: str, *, has_lines: bool) -> str:
     return shown if has_lines else _BREAK.sub(_escaped, shown)
 
 
+def visible_path(path: str) -> str:
+    """Return a path as text for JSON and for people: a file name may hold any bytes but two, control characters too."""
+    return visible(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), has_lines=False)
+
+
 def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

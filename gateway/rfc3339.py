@@ -1,8 +1,9 @@
 """Writes times as RFC 3339 has them."""
 
 from datetime import UTC, datetime
+from typing import Literal
 
 
-def timestamp(seconds: float) -> str:
-    """Return a Unix time in UTC, to the millisecond: `2025-01-31T12:00:00.000Z`."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def timestamp(seconds: float, *, timespec: Literal["seconds", "milliseconds"] = "milliseconds") -> str:
+    """Return a Unix time in UTC: `2025-01-31T12:00:00.000Z`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")

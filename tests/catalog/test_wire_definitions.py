@@ -6,6 +6,7 @@ import gateway
 from gateway.catalog.compile import wire_definitions
 from gateway.config.models.definitions import Prompt, PromptArgument, Resource, Tool
 from gateway.config.models.server import Server
+from gateway.control_characters import visible_path
 from gateway.executors.files.globs import Found
 from gateway.executors.files.regular_files import FileFacts
 from gateway.json_types import JsonObject
@@ -84,7 +85,7 @@ def test_a_file_says_what_it_is_and_when_it_changed() -> None:
 
 
 def test_a_name_that_is_not_utf_8_can_be_shown() -> None:
-    assert wire_definitions.displayed("a\udcff.md") == "a\ufffd.md"
+    assert visible_path("a\udcff.md") == "a\ufffd.md"
 
 
 def test_a_time_that_no_calendar_knows_is_left_out() -> None:

@@ -31,18 +31,15 @@ def tool_meta(config: App, *, uri: str) -> JsonObject:
     return {"ui": {"resourceUri": uri, "visibility": list(config.visibility)}, _OLD_KEY: uri}
 
 
-def compile_app(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> list[Resource]:
-    """Compile the page of a tool, which needs the scopes of its tool; nothing if it has none.
-
-    `problems` is the tool's place.
-    """
-    if config.app is None:
-        return []
+def compile_app(
+    name: str, config: models.Tool, app: App, *, problems: Problems, context: CompileContext
+) -> list[Resource]:
+    """Compile the page of a tool, which needs the scopes of its tool. `problems` is the place of `app`."""
     uri = app_uri(name, server=context.server)
     page = models.Resource(
-        uri=uri, file=config.app.file, mime_type=APP_MEDIA_TYPE, title=config.title, description=config.description
+        uri=uri, file=app.file, mime_type=APP_MEDIA_TYPE, title=config.title, description=config.description
     )
-    meta = {"ui": _page_meta(config.app)}
+    meta = {"ui": _page_meta(app)}
     return [
         replace(
             resource,
@@ -51,7 +48,7 @@ def compile_app(name: str, config: models.Tool, *, problems: Problems, context: 
             contents=_AppContents(page=resource.contents, meta=meta),
             definition={**resource.definition, "name": name, "_meta": meta},
         )
-        for resource in compile_resource(uri, page, problems=problems.at("app"), context=context)
+        for resource in compile_resource(uri, page, problems=problems, context=context)
         if isinstance(resource, Resource)  # its URI has no variables
     ]
 

@@ -1,7 +1,5 @@
 """Compiles the backend of a tool or resource: the one key that says how its work is done."""
 
-import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from importlib import import_module
@@ -12,14 +10,13 @@ import msgspec
 
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.relayed import relayed_of
+from gateway.catalog.compile.version import definition_version, file_of
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import content_digest, is_file
-from gateway.config.models.backends import Connection, Http, PythonCall, SqlCompletion
-from gateway.config.models.base import Model
+from gateway.config.fs_checks import is_file
+from gateway.config.models.backends import Connection, Http, PythonCall
 from gateway.config.models.content import Block
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import Resource, Tool
-from gateway.config.models.entry_of import models_in
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
 from gateway.executors.files.executor import FileReader, SingleFile
@@ -79,8 +76,9 @@ def cached(
     ttl = cache_of(config)
     if ttl is None:
         return executor
-    identity = _identity(config, signature, problems=problems, context=context)
-    return CachingExecutor(executor=executor, ttl=ttl, cache=context.services.cache, key_prefix=identity)
+    version = definition_version(config, signature, problems=problems, context=context)
+    key_prefix = f"{problems.path} {version}"
+    return CachingExecutor(executor=executor, ttl=ttl, cache=context.services.cache, key_prefix=key_prefix)
 
 
 def cache_of(config: Definition) -> timedelta | None:
@@ -111,13 +109,6 @@ def watch_missing(blocks: Sequence[Block], *, problems: Problems, context: Compi
         source = block.image or block.audio or block.resource
         if source is not None and source.file is not None and not is_file(problems.directory / source.file):
             context.dependencies.files.add(problems.directory / source.file)
-
-
-def _identity(config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext) -> str:
-    """A cache key: changes with the definition, with its plugin's code, with its queries, and with what it names."""
-    code = signature.function.__module__ if signature else ""  # named after the content of the plugin's directory
-    facts = f"{code} {config!r} {context.entries_of(config)!r} {query_digests(config, problems)!r}"
-    return f"{problems.path} {hashlib.sha256(facts.encode()).hexdigest()}"
 
 
 class _Definition(msgspec.Struct, frozen=True):
@@ -164,7 +155,7 @@ def _sql(given: _Definition) -> Executor:
     executor: Executor = sql.compile_sql(
         given.config.sql, scope=given.scope.at("sql"), context=given.context, max_bytes=given.max_size
     )
-    sql.check_bound(executor, given.scope, at=sql.places_of_inputs(given.config))
+    sql.check_bound(executor, given.scope, given.config)
     return executor
 
 
@@ -177,17 +168,6 @@ def _python(given: _Definition) -> Executor:
     return compile_python(
         given.config.python, given.signature, scope=given.scope.at("python"), threads=given.context.services.threads
     )
-
-
-def query_digests(config: Model, problems: Problems) -> list[str]:
-    """Digests of the files that hold queries of a definition; `problems` is at it."""
-    named = [query.query_file for query in models_in(config, SqlCompletion) if query.query_file is not None]
-    return [content_digest(problems.directory / file) for file in named]
-
-
-def file_of(config: Resource, *, problems: Problems) -> str:
-    """The path of a resource's one file."""
-    return os.path.normpath(problems.at("file").directory / (config.file or ""))
 
 
 def _content(given: _Definition) -> Executor:

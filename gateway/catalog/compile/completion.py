@@ -11,10 +11,10 @@ import structlog
 
 from gateway.catalog.compile.backends import SQL, signature_of
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext
-from gateway.catalog.compile.wire_definitions import displayed
 from gateway.catalog.primitives import Completer
 from gateway.config.models.backends import Shell
 from gateway.config.models.definitions import CommandCompletion
+from gateway.control_characters import visible_path
 from gateway.errors import ExecutionError, InsufficientScopeError
 from gateway.executors.deadline import Deadline
 from gateway.executors.files.executor import compile_file_globs
@@ -144,7 +144,7 @@ async def _listed(globs: Globs, threads: DaemonThreadPool, invocation: Invocatio
     look = partial(globs.listing, at_most=_MAX_FILES)
     listing = await run_in_thread(look, what="Listing the directory", call=invocation, threads=threads)
     # A name with bytes that are no UTF-8 has no text that would lead to it again.
-    return (found.path for found in listing.files if displayed(found.path) == found.path)
+    return (found.path for found in listing.files if visible_path(found.path) == found.path)
 
 
 async def _printed(command: Executor, invocation: Invocation) -> Iterable[str]:

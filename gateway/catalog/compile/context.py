@@ -1,6 +1,6 @@
 """The context that the compile steps of all definitions share, and settings that each definition has."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -12,7 +12,8 @@ from gateway.catalog.primitives import EVERYBODY, Access
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model
 from gateway.config.models.databases import Database
-from gateway.config.models.definition_keys import Defaults
+from gateway.config.models.definition_keys import Defaults, Definition
+from gateway.config.models.definitions import Prompt, Tool
 from gateway.config.models.entry_of import entries_named_by
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.http.authorization import Authorization
@@ -56,8 +57,8 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
         return self.accesses.get((kind, name), EVERYBODY)
 
 
-def warn_of_unused(scope: Scope, *, at: Callable[[str], tuple[str, ...]]) -> None:
-    """Report inputs that nothing names: callers would be asked for them in vain. `at` is where each was written.
+def warn_of_unused(scope: Scope, config: Definition) -> None:
+    """Report inputs of a definition that nothing names: callers would be asked for them in vain.
 
     Reports nothing where there is an error: the text that it stands in could have named them.
     """
@@ -65,4 +66,14 @@ def warn_of_unused(scope: Scope, *, at: Callable[[str], tuple[str, ...]]) -> Non
         return
     for name in scope.inputs.schemas:
         if name not in scope.used:
-            scope.problems.at(*at(name)).warning(f"`{name}` is used nowhere")
+            scope.problems.at(*place_of_input(config, name)).warning(f"`{name}` is used nowhere")
+
+
+def place_of_input(config: Definition, name: str) -> tuple[str, ...]:
+    """The place of an input of a tool, an argument of a prompt, or a variable of a resource."""
+    match config:
+        case Tool():
+            return ("input", name) if config.input is not None else ("input_schema", "properties", name)
+        case Prompt():
+            return "arguments", name
+    return ("uri",)

@@ -179,13 +179,13 @@ class DefinitionCompiler:
 
     def _app(self, tool: str) -> Sequence[Resource]:
         """Compile the page of a tool that has one."""
-        config, place = self._loaded.document.tools[tool], self._problems.at("tools", tool)
-        if config.app is None:
+        config, place = self._loaded.document.tools[tool], self._problems.at("tools", tool, "app")
+        if (app := config.app) is None:
             return ()
 
         def work(dependencies: FileDependencies) -> Sequence[Resource]:
             context = replace(self._context, dependencies=dependencies)
-            return self._finished(compile_app(tool, config, problems=place, context=context), place.at("app"))
+            return self._finished(compile_app(tool, config, app, problems=place, context=context), place)
 
         values = (self._pins["tools", tool], self._context.access_to("tools", tool))
         return self._steps.take(("apps", tool), work, objects=(config,), values=values)

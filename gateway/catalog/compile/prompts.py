@@ -50,14 +50,17 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
         **_compile_completers(arguments, scope=scope, context=context),
         **(relayed.completers if (relayed := relayed_of(config)) is not None else {}),
     }
-    warn_of_unused(scope, at=lambda name: ("arguments", name))
+    warn_of_unused(scope, config)
     return Prompt(
         **common_fields("prompts", name, config, context=context),
         definition=wire_definitions.prompt_definition(
             name, config, description=described(config, signature), arguments=arguments
         ),
         version=definition_version(config, signature, problems=problems, context=context),
-        arguments=tuple(_argument(key, argument) for key, argument in arguments.items()),
+        arguments=tuple(
+            PromptArgument(name=key, required=argument.required, default=argument.default)
+            for key, argument in arguments.items()
+        ),
         messages=_MaskedMessages(
             messages,
             # What the file says is the operator's own; a function or an upstream may repeat what anybody wrote.
@@ -100,10 +103,6 @@ def _inputs(arguments: Mapping[str, models.PromptArgument]) -> Inputs:
     return Inputs(schemas=dict.fromkeys(arguments, _TEXT), always_given=frozenset(given))
 
 
-def _argument(name: str, config: models.PromptArgument) -> PromptArgument:
-    return PromptArgument(name=name, required=config.required, default=config.default)
-
-
 def _compile_completers(
     arguments: Mapping[str, models.PromptArgument], *, scope: Scope, context: CompileContext
 ) -> Mapping[str, Completer]:
@@ -119,10 +118,10 @@ def _compile_completers(
 
 def _compile_messages(
     config: models.Prompt, signature: Signature | None, *, scope: Scope, context: CompileContext
-) -> "_WrittenMessages | _ReturnedMessages | _RelayedMessages":
+) -> Executor:
     if (relayed := relayed_of(config)) is not None:
         scope.use_all()
-        return _RelayedMessages(relayed.executor)
+        return relayed.executor
     if config.python is not None and signature is not None:
         place = scope.at("python")
         return _ReturnedMessages(
@@ -145,12 +144,12 @@ class _MaskedMessages(msgspec.Struct, frozen=True):
     threads: DaemonThreadPool
 
     def explain(self, invocation: Invocation) -> Explanation:
-        assert isinstance(self.executor, Explainable)  # noqa: S101 - both kinds of messages are, cached or not
+        assert isinstance(self.executor, Explainable)  # noqa: S101 - every executor is
         return self.executor.explain(invocation)
 
     async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
         outcome = await self.executor.execute(invocation)
-        assert isinstance(outcome, Blocks)  # noqa: S101 - what both kinds of messages give
+        assert isinstance(outcome, Blocks)  # noqa: S101 - what those of prompts give
         messages = outcome.content
         return await shaped(
             partial(self._masked, messages), size=text_size(messages), call=invocation, threads=self.threads
@@ -193,21 +192,6 @@ class _ReturnedMessages(msgspec.Struct, frozen=True):
 
     async def execute(self, invocation: Invocation) -> Blocks:
         return Blocks(content=tuple(await self.function.call(invocation, convert=_messages_of)))
-
-
-class _RelayedMessages(msgspec.Struct, frozen=True):
-    """Takes the messages of another server as they are."""
-
-    server: Executor
-
-    def explain(self, invocation: Invocation) -> Explanation:
-        assert isinstance(self.server, Explainable)  # noqa: S101 - every executor is
-        return self.server.explain(invocation)
-
-    async def execute(self, invocation: Invocation) -> Blocks:
-        outcome = await self.server.execute(invocation)
-        assert isinstance(outcome, Blocks)  # noqa: S101 - what that of a prompt gives
-        return outcome
 
 
 def _messages_of(returned: object) -> Sequence[JsonObject]:

@@ -26,6 +26,7 @@ from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import new_each_time
 from gateway.config.models import definitions as models
+from gateway.control_characters import visible_path
 from gateway.executors.content import ABSOLUTE
 from gateway.executors.files.executor import (
     FileReader,
@@ -74,7 +75,7 @@ def compile_resource(
         **_compile_completers(config, scope=scope, context=context),
         **(relayed.completers if (relayed := relayed_of(config)) is not None else {}),
     }
-    warn_of_unused(scope, at=lambda _: ("uri",))
+    warn_of_unused(scope, config)
     common = resource_fields(name, config, context=context)
     version = resource_version(config, signature, problems=problems, context=context)
     description = described(config, signature)
@@ -180,12 +181,12 @@ def _compile_files(
     listed = [found for found in listing.files if files.means(found.path)]
     for found in listing.files:
         if not files.means(found.path):
-            name_of = wire_definitions.displayed(found.path)
+            name_of = visible_path(found.path)
             problems.at("files").warning(f"`{name_of}` is not served: its name has a backslash, a separator elsewhere")
     common = resource_fields(name, config, context=context)
     scope = Scope(inputs=Inputs(schemas={prefix.variable: _TEXT}), problems=problems)
     # A name with bytes that are no UTF-8 has no text that would lead to it again.
-    paths = FixedValues(tuple(found.path for found in listed if wire_definitions.displayed(found.path) == found.path))
+    paths = FixedValues(tuple(found.path for found in listed if visible_path(found.path) == found.path))
     requested = RequestedFile(files, prefix.variable)
     template = ResourceTemplate(
         uri_template=prefix.template,
@@ -253,4 +254,4 @@ def _warn_of_listing(listing: Listing, config: models.Resource, *, problems: Pro
     if listing.is_cut:
         at.warning(f"more than {config.max_files} files match; the others are not listed (`max_files`)")
     for directory in listing.unreadable:
-        at.warning(f"the directory `{wire_definitions.displayed(directory) or '.'}` cannot be listed")
+        at.warning(f"the directory `{visible_path(directory) or '.'}` cannot be listed")

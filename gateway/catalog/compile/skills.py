@@ -16,6 +16,7 @@ from gateway.catalog.skills.discovery import FoundSkill
 from gateway.catalog.skills.snapshot import MAX_BYTES, SkillFileFacts, SkillSnapshot
 from gateway.config.models import definitions as models
 from gateway.config.models.skills import SKILL_FILE
+from gateway.control_characters import visible_path
 from gateway.executors.files.executor import FileReader, ListedFile, ServedFiles
 from gateway.json_types import JsonObject
 
@@ -92,7 +93,7 @@ def _directories(snapshot: SkillSnapshot, files: dict[str, JsonObject]) -> dict[
 
 
 def _directory_definition(name: str, path: str) -> JsonObject:
-    shown = wire_definitions.displayed(basename(path))
+    shown = visible_path(basename(path))
     return {"uri": _directory_uri(name, path), "name": shown, "mimeType": "inode/directory"}
 
 

@@ -1,12 +1,9 @@
 """Compiles the mapping `sql` of tools, resources and completions."""
 
-from collections.abc import Callable
-
-from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.context import CompileContext, place_of_input
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.models.backends import Sql, SqlCompletion
-from gateway.config.models.base import Model
-from gateway.config.models.definitions import Tool
+from gateway.config.models.definitions import Resource, Tool
 from gateway.executors.sql.compiler import compile_query, query_path
 from gateway.executors.sql.dialects import dialect_of
 from gateway.executors.sql.executor import SqlExecutor
@@ -40,8 +37,8 @@ def compile_sql(config: SqlCompletion, *, scope: Scope, context: CompileContext,
     )
 
 
-def check_bound(executor: SqlExecutor, scope: Scope, *, at: Callable[[str], tuple[str, ...]]) -> None:
-    """Report inputs that no statement binds; `at` is where each was written."""
+def check_bound(executor: SqlExecutor, scope: Scope, config: Tool | Resource) -> None:
+    """Report inputs of a definition that no statement binds."""
     names = {name for statement in executor.statements for name in statement.names}
     if not scope.problems.has_no_errors:
         return
@@ -49,16 +46,9 @@ def check_bound(executor: SqlExecutor, scope: Scope, *, at: Callable[[str], tupl
         if name not in names:
             # So that it is not reported as unused, too.
             scope.used.add(name)
-            scope.problems.at(*at(name)).error(f"no query uses `{name}`; bind it as `:{name}`, or take it out")
-
-
-def places_of_inputs(config: Model) -> Callable[[str], tuple[str, ...]]:
-    """Finds the place at which an input of a tool, or a variable of a resource, is written."""
-    if not isinstance(config, Tool):
-        return lambda _: ("uri",)
-    if config.input is not None:
-        return lambda name: ("input", name)
-    return lambda name: ("input_schema", "properties", name)
+            scope.problems.at(*place_of_input(config, name)).error(
+                f"no query uses `{name}`; bind it as `:{name}`, or take it out"
+            )
 
 
 def _profile(config: SqlCompletion, *, scope: Scope, context: CompileContext) -> DatabaseProfile:

@@ -66,7 +66,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         mismatches=context.services.mismatches,
     )
     confirm = _confirmation(config, scope=scope)
-    warn_of_unused(scope, at=_short_form if config.input is not None else _long_form)
+    warn_of_unused(scope, config)
     description = described(config, signature)
     if description is None:
         problems.warning("has no `description`: models choose tools by it")
@@ -105,14 +105,6 @@ def _confirmation(config: models.Tool, *, scope: Scope) -> Confirmation | None:
         return None
     message = compile_text(config.confirm, scope.at("confirm"))
     return Confirmation(message=message, is_optional=config.confirm_fallback == "allow")
-
-
-def _short_form(name: str) -> tuple[str, ...]:
-    return "input", name
-
-
-def _long_form(name: str) -> tuple[str, ...]:
-    return "input_schema", "properties", name
 
 
 def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> None:

@@ -1,16 +1,18 @@
 """Versions of primitives: digests that change when an edit of the files changes a primitive. Opens no file."""
 
 import hashlib
+import os
 from functools import cache
 from typing import Final
 
 import orjson
 
-from gateway.catalog.compile.backends import file_of, query_digests
 from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.lockfile.digests import query_digests
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.base import Model
-from gateway.config.models.definitions import Prompt, Resource, Tool
+from gateway.config.models.definition_keys import Definition
+from gateway.config.models.definitions import Resource
 from gateway.executors.files.regular_files import FileFacts, facts_of
 from gateway.executors.python.signature import Signature
 from gateway.json_types import Json
@@ -19,10 +21,10 @@ _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_NON_STR_KEYS
 
 
 def definition_version(
-    config: Tool | Prompt, signature: Signature | None, *, problems: Problems, context: CompileContext
+    config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext
 ) -> str:
-    """The version of a tool or prompt, from its definition, its plugin's code, its queries, and what it names."""
-    queries = query_digests(config, problems)
+    """The version of a definition, from all that it says, its plugin's code, its queries, and what it names."""
+    queries = query_digests(config, problems.directory)
     return _digest(config, context.defaults, context.entries_of(config), queries, _code_of(signature))
 
 
@@ -31,8 +33,13 @@ def resource_version(
 ) -> str:
     """The version of a resource, or of what a template serves, from its backend, code and queries, or its file."""
     facts = facts_of(file_of(config, problems=problems)) if config.file is not None else None
-    entries, queries = context.entries_of(config), query_digests(config, problems)
+    entries, queries = context.entries_of(config), query_digests(config, problems.directory)
     return _digest(config.mime_type, getattr(config, config.backend), entries, queries, _code_of(signature), facts)
+
+
+def file_of(config: Resource, *, problems: Problems) -> str:
+    """The path of a resource's one file."""
+    return os.path.normpath(problems.at("file").directory / (config.file or ""))
 
 
 def file_version(config: Resource, facts: FileFacts) -> str:

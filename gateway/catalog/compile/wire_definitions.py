@@ -1,7 +1,6 @@
 """Makes the definitions that clients see: the wire form of 2026-07-28, from the models of the file. Pure."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import gateway
@@ -10,12 +9,13 @@ from gateway.config.models.definition_keys import ContentAnnotations, Icon
 from gateway.config.models.definitions import Prompt, PromptArgument, Resource, Tool, ToolAnnotations
 from gateway.config.models.server import Server
 from gateway.config.models.skills import SKILL_FILE
-from gateway.control_characters import visible
+from gateway.control_characters import visible_path
 from gateway.executors.content import content_annotations
 from gateway.executors.files.globs import Found
 from gateway.executors.files.regular_files import FileFacts
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.media_types import media_type_of
+from gateway.rfc3339 import timestamp
 
 _HINTS: Final = {
     "title": "title",
@@ -74,7 +74,7 @@ def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
     annotations = {**_given(lastModified=_timestamp(file.facts.modified)), **(_annotations(config.annotations) or {})}
     return _given(
         uri=uri,
-        name=displayed(file.path),
+        name=visible_path(file.path),
         description=config.description,
         icons=_icons(config.icons),
         _meta=config.meta,
@@ -90,7 +90,7 @@ def skill_file_definition(*, uri: str, path: str, facts: FileFacts, frontmatter:
     modified = _timestamp(facts.modified)
     return _given(
         uri=uri,
-        name=frontmatter["name"] if is_skill_file else displayed(path),
+        name=frontmatter["name"] if is_skill_file else visible_path(path),
         description=frontmatter["description"] if is_skill_file else None,
         mimeType=media_type_of(path),
         size=facts.size,
@@ -101,15 +101,9 @@ def skill_file_definition(*, uri: str, path: str, facts: FileFacts, frontmatter:
 def _timestamp(seconds: float) -> str | None:
     """A time as MCP writes it (2025-11-25 schema, Annotations); None for one that no calendar knows."""
     try:
-        moment = datetime.fromtimestamp(seconds, UTC)
+        return timestamp(seconds, timespec="seconds")
     except (ValueError, OverflowError, OSError):
         return None
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def displayed(path: str) -> str:
-    """A path as text for JSON and for people: a file name may hold any bytes but two, control characters too."""
-    return visible(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), has_lines=False)
 
 
 def prompt_definition(

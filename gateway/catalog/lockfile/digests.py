@@ -6,15 +6,16 @@ that a rotated secret or another machine changes nothing. Order, comments and la
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.skills.discovery import FoundSkill
 from gateway.config.fs_checks import content_digest
 from gateway.config.loader import LoadedConfig
-from gateway.config.models.backends import SqlCompletion
-from gateway.config.models.definition_keys import Definition
-from gateway.config.models.definitions import CommandCompletion, Prompt, Resource, Tool
+from gateway.config.models.backends import PythonCall, SqlCompletion
+from gateway.config.models.base import Model
+from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import LISTS
 from gateway.config.models.entry_of import entries_named_by, models_in
 from gateway.config.reading.entries import digest_of_json
@@ -78,29 +79,20 @@ def _pin(
         part, written = section.removesuffix("s"), entry_digest(section, entry)
         # A definition may name several entries of a section, which are one part of it.
         parts[part] = written if part not in parts else digest_of_json([parts[part], written])
-    queries = [query.query_file for query in models_in(config, SqlCompletion) if query.query_file is not None]
-    if queries:
-        parts["files"] = digest_of_json([content_digest(loaded.sources.directory(name) / query) for query in queries])
+    if queries := query_digests(config, loaded.sources.directory(name)):
+        parts["files"] = digest_of_json(queries)
     functions = sorted(functions_of(config))
     if functions:
         parts["code"] = digest_of_json([plugins.code_of(function) for function in functions])
     return parts
 
 
-def functions_of(config: Definition) -> Iterable[str]:
-    """Yield every `module:callable` that the definition names."""
-    if not isinstance(config, Tool | Resource | Prompt):
-        return
-    if config.python is not None:
-        yield config.python.call
-    sources: Iterable[object]
-    match config:
-        case Resource():
-            sources = config.complete.values()
-        case Prompt():
-            sources = (argument.complete for argument in config.arguments.values())
-        case _:
-            return
-    for source in sources:
-        if isinstance(source, CommandCompletion) and source.python is not None:
-            yield source.python.call
+def functions_of(config: Model) -> list[str]:
+    """Every `module:callable` that a definition names."""
+    return [function.call for function in models_in(config, PythonCall)]
+
+
+def query_digests(config: Model, directory: Path) -> list[str]:
+    """Digests of the files, below a directory, that hold queries of a definition."""
+    files = (query.query_file for query in models_in(config, SqlCompletion))
+    return [content_digest(directory / file) for file in files if file is not None]

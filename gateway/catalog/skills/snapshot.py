@@ -16,7 +16,7 @@ from gateway.catalog.skills.skill_file import SkillFile, read_skill_file
 from gateway.config.models.skills import SKILL_FILE
 from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode
-from gateway.control_characters import visible
+from gateway.control_characters import visible_path
 from gateway.errors import Severity
 from gateway.executors.files.globs import Found, Globs, Listing, compile_globs
 from gateway.executors.files.regular_files import FileFacts, NotServedError, TooLargeError, read_beneath
@@ -87,7 +87,7 @@ def _read_once(globs: Globs, holds_secret: Callable[[bytes], bool]) -> SkillSnap
     except (OSError, UnreadableError) as error:
         unreadable = Diagnostic(message=_reason(error), place=_place_of(error, path))
         return SkillSnapshot(name=name, globs=globs, diagnostics=(unreadable,))
-    written = read_skill_file(source, directory=_displayed(name))
+    written = read_skill_file(source, directory=visible_path(name))
     report = partial(_diagnostic, Place(source, 1, 1))
     found = [*written.diagnostics]
     if data.startswith(b"\xef\xbb\xbf"):
@@ -106,7 +106,7 @@ def _with_files(
 ) -> SkillSnapshot:
     found, files, left = [*snapshot.diagnostics], [], MAX_BYTES
     for each in listing.files:
-        shown = _displayed(each.path)
+        shown = visible_path(each.path)
         if not _is_readable(each):
             message = f"`{shown}` is not served: its name has a backslash, a separator elsewhere"
             found.append(report(message, Severity.WARNING))
@@ -143,9 +143,9 @@ def _errors_of(listing: Listing) -> Iterator[str]:
     if sum(each.facts.size for each in listing.files) > MAX_BYTES:
         yield _TOO_LARGE
     for path in listing.refused:
-        yield f"`{_displayed(path)}` is a link that leads outside the skill's directory, or to no file in it"
+        yield f"`{visible_path(path)}` is a link that leads outside the skill's directory, or to no file in it"
     for path in listing.unreadable:
-        yield f"the directory `{_displayed(path) or '.'}` cannot be listed"
+        yield f"the directory `{visible_path(path) or '.'}` cannot be listed"
 
 
 def _served(listing: Listing) -> list[Found]:
@@ -175,7 +175,3 @@ def _reason(error: OSError | UnreadableError) -> str:
             return f"is larger than {MAX_BYTES // 2**20} MiB"
         case _:
             return f"cannot be read: {(error.strerror or 'unknown error').lower()}"
-
-
-def _displayed(path: str) -> str:
-    return visible(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), has_lines=False)

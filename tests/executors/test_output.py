@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.catalog.compile.backends import BACKENDS
 from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
-from gateway.config.secrets.secret_encodings import encodings_of
+from gateway.config.secrets.secret_encodings import longest_form_of
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, ToolResult, Value
 from gateway.executors.output.compiler import compile_output
 from gateway.executors.output.expected_schema import MismatchCounter
@@ -243,7 +243,7 @@ async def test_truncation_keeps_head_and_tail_and_says_what_is_missing() -> None
 
 async def test_what_the_backend_left_out_is_told() -> None:
     output = RawOutput(data=b"a" * 100 + b"b" * 100, omitted=1000)
-    torn = max(map(len, encodings_of(SECRET))) - 1  # which could be half a secret, and is left out on both sides
+    torn = longest_form_of(SECRET) - 1  # which could be half a secret, and is left out on both sides
     kept = 100 - torn
     assert text_of(await shape(output, backend="shell")) == f"{'a' * kept}\n[… 1000 bytes left out …]\n{'b' * kept}"
     assert "is too large" in error_of(await shape(output, backend="shell", format="json"))

@@ -14,7 +14,7 @@ from gateway.config.secrets.canonical import canonical, covered, has_escapes
 from gateway.config.secrets.secret_encodings import (
     MIN_SECRET_LENGTH,
     canonical_forms_of,
-    encodings_of,
+    longest_form_of,
     verbatim_forms_of,
 )
 from gateway.config.secrets.substring_search import SubstringSearch
@@ -43,7 +43,7 @@ class Redactor:
         self._are_canonical: Final = all(len(canonical(form)) >= MIN_SECRET_LENGTH for form in self._verbatim.all)
         self._longest_torn: Final = (
             # One less than the longest form: a whole one is masked where it stands.
-            max((len(form) for each in self._secrets for form in encodings_of(each)), default=1) - 1
+            max((longest_form_of(each) for each in self._secrets if len(each) >= MIN_SECRET_LENGTH), default=1) - 1
         )
         # The longest first, as a pattern takes the first alternative that fits.
         short = sorted((each for each in self._secrets if len(each) < MIN_SECRET_LENGTH), key=len, reverse=True)

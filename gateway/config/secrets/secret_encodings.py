@@ -1,16 +1,15 @@
 """Lists the forms in which a secret may come back: in a URL, in JSON, base64, hexadecimal, or line by line. Pure.
 
 How far this goes: what a library or a server does to text that it passes on, and three such encodings within each
-other. Out of scope is deliberate hiding: encryption, or one character for each call.
+other; `canonical` undoes most of them. Out of scope is deliberate hiding: encryption, or one character for each call.
 """
 
 import base64
-import html
 import json
 import re
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote
 
 from gateway.config.secrets.canonical import canonical
 
@@ -19,10 +18,8 @@ MIN_SECRET_LENGTH: Final = 8
 _MAX_ENCODED_LENGTH: Final = 16 * 1024
 """Characters of a secret that is looked for in other forms too: a larger one is not echoed whole."""
 _MAX_LINES: Final = 200
-_SAFE_IN_URLS: Final = ("", "/", "/:?@!$&'()*+,;=~", "!$'()*,~")
-"""Characters that one library or another leaves as they are in a URL."""
-
-
+_UNESCAPED: Final = re.compile(r"[A-Za-z0-9_.~-]")
+"""RFC 3986 §2.3: characters that no encoder escapes."""
 _LINE_WIDTHS: Final = (64, 76)
 """Characters of a line of base64: RFC 7468 §2, RFC 2045 §6.8."""
 
@@ -30,14 +27,17 @@ _LINE_WIDTHS: Final = (64, 76)
 def verbatim_forms_of(secret: str) -> set[str]:
     """Forms that are looked for in a text as it is; nothing for a secret that is too short.
 
-    A secret with hardly a character that its canonical form keeps is looked for in every form that is known.
+    So is a secret with hardly a character that its canonical form keeps, with it as it stands in a URL and in JSON.
     """
     if len(secret) < MIN_SECRET_LENGTH:
         return set()
+    forms = {secret, *_lines(secret)}
+    if len(secret) <= _MAX_ENCODED_LENGTH:
+        forms.add(_bytes(secret).hex())
     if len(canonical(_bytes(secret))) < MIN_SECRET_LENGTH:
-        return encodings_of(secret)
-    in_hexadecimal = {_bytes(secret).hex()} if len(secret) <= _MAX_ENCODED_LENGTH else set()
-    return {secret, *_lines(secret), *in_hexadecimal}
+        # Half of a surrogate pair has no UTF-8, and no form in a URL.
+        forms |= {quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
+    return forms
 
 
 def canonical_forms_of(secret: str) -> set[bytes]:
@@ -55,15 +55,19 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-def encodings_of(secret: str) -> set[str]:
-    """A secret as it is, and in the other forms that common encoders give it; nothing for one that is too short."""
-    if len(secret) < MIN_SECRET_LENGTH:
-        return set()
-    forms = {secret, *_lines(secret)}
-    if len(secret) <= _MAX_ENCODED_LENGTH:
-        forms.update(*map(_encoded, tuple(forms)), _in_base64(secret), _wrapped_base64(secret))
-        forms.update((_bytes(secret).hex(), _bytes(secret).hex().upper()))
-    return {form for form in forms if len(form) >= MIN_SECRET_LENGTH}
+def longest_form_of(secret: str) -> int:
+    """Return how many characters common encoders make of a secret at the most."""
+    if len(secret) > _MAX_ENCODED_LENGTH:
+        return len(secret)
+    in_hexadecimal = 2 * len(_bytes(secret))  # more than in base64
+    return max(in_hexadecimal, sum(map(_longest_escape, secret)))
+
+
+def _longest_escape(character: str) -> int:
+    if _UNESCAPED.fullmatch(character):
+        return 1
+    # In JSON within JSON seven for each unit of UTF-16, two backslashes among them; in a URL three for each byte.
+    return max(7 * len(character.encode("utf-16-be", "surrogatepass")) // 2, 3 * len(_bytes(character)))
 
 
 def _lines(secret: str) -> Iterator[str]:
@@ -71,47 +75,6 @@ def _lines(secret: str) -> Iterator[str]:
     lines = [line.strip() for line in secret.splitlines()]
     if 1 < len(lines) <= _MAX_LINES:
         yield from (line for line in lines if len(line) >= MIN_SECRET_LENGTH)
-
-
-def _encoded(text: str) -> Iterator[str]:
-    for safe in _SAFE_IN_URLS:
-        # `replace`, as half of a surrogate pair has no UTF-8.
-        in_url = quote(text, safe=safe, errors="replace")
-        yield in_url
-        yield _with_small_hex(in_url)
-    in_form = quote_plus(text, errors="replace")
-    yield from (in_form, _with_small_hex(in_form))
-    for ascii_only in (True, False):
-        in_json = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
-        yield from (in_json, json.dumps(in_json, ensure_ascii=ascii_only)[1:-1])
-    # `repr` is in Python's tracebacks, and in lists that were printed.
-    yield from (repr(text)[1:-1], html.escape(text), html.escape(text, quote=False))
-    # .NET and Go write characters of HTML in JSON so; and JSON within JSON.
-    yield from (_SPECIAL.sub(escape, text) for escape in (_in_four_digits, _in_four_digits_twice, _as_reference))
-
-
-_SPECIAL: Final = re.compile(r"[^ -~]|[<>&'\"`+=/\\]")
-"""What encoders for HTML, and for JSON that may stand in it, do not leave as it is."""
-
-
-def _in_four_digits(match: re.Match[str]) -> str:
-    """Characters beyond the basic plane are two escapes (RFC 8259 §7)."""
-    units = match[0].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{high:02X}{low:02X}" for high, low in zip(units[::2], units[1::2], strict=True))
-
-
-def _in_four_digits_twice(match: re.Match[str]) -> str:
-    return _in_four_digits(match).replace("\\", "\\\\")
-
-
-def _as_reference(match: re.Match[str]) -> str:
-    return f"&#x{ord(match[0]):X};"
-
-
-def _with_small_hex(text: str) -> str:
-    """`%2F` as `%2f`."""
-    first, *others = text.split("%")
-    return "%".join([first, *(other[:2].lower() + other[2:] for other in others)])
 
 
 def _in_base64(secret: str) -> Iterator[str]:
@@ -123,11 +86,6 @@ def _in_base64(secret: str) -> Iterator[str]:
         last = (before + len(data)) * 8 // 6  # and none of what follows
         whole = encoded[first:last]
         yield from (whole, whole.translate(_URL_SAFE), quote(whole, safe=""))
-
-
-def _wrapped_base64(secret: str) -> Iterator[str]:
-    for width in _LINE_WIDTHS:
-        yield "\\r\\n".join(_chunks(base64.b64encode(_bytes(secret)).decode("ascii"), width))
 
 
 def _lines_in_base64(secret: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Links to upstreams end, or go on, as a call that waits needs it: whatever fails beneath them."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -65,15 +65,22 @@ async def test_an_internal_error_ends_a_link_and_the_calls_that_wait_there(
         await link.close()
 
 
-async def test_an_internal_error_ends_a_link_of_http_and_sse() -> None:
+@asynccontextmanager
+async def sse_link(answer: str) -> AsyncIterator[SseLink]:
+    """A link to a server whose stream brings one message once something has been posted."""
+    posted = asyncio.Event()
+
     async def stream(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await response.write(f"event: endpoint\ndata: /messages\n\ndata: {NOTIFICATION}\n\n".encode())
+        await response.write(b"event: endpoint\ndata: /messages\n\n")
+        await posted.wait()
+        await response.write(f"data: {answer}\n\n".encode())
         await asyncio.Event().wait()  # until the client leaves
         return response
 
     async def take(_request: web.Request) -> web.Response:
+        posted.set()
         return web.Response(status=202)
 
     application = web.Application()
@@ -83,10 +90,24 @@ async def test_an_internal_error_ends_a_link_of_http_and_sse() -> None:
         policy = AddressPolicy(hosts=frozenset({"127.0.0.1"}))
         url = URL(f"http://127.0.0.1:{port}/sse")
         link = SseLink(Endpoint(url=url, headers={}, clients=clients, policy=policy))
+        yield link
+        await link.close()
+
+
+async def test_an_internal_error_ends_a_link_of_http_and_sse() -> None:
+    async with sse_link(NOTIFICATION) as link:
         await link.open(refuses_all, token=None, is_anonymous=True)
         with pytest.raises(ConnectionLostError, match="internal error"):
             await link.request(PING)
-        await link.close()
+
+
+async def test_a_response_over_http_and_sse_that_cannot_be_read_is_the_error_of_its_request() -> None:
+    async with sse_link(f'[{NOTIFICATION}, {{"jsonrpc": "2.0", "id": 1, "result": {{}}, "error": {{}}}}]') as link:
+        heard: list[Incoming] = []
+        await link.open(lambda message, during: heard.append(message), token=None, is_anonymous=True)
+        response = await link.request(PING)
+        assert response.error is not None
+        assert len(heard) == 1
 
 
 class Resumable:

@@ -21,7 +21,7 @@ from gateway.upstreams.client.http_channel import (
     refusal,
     speaks_of_a_lost_session,
 )
-from gateway.upstreams.client.link import MAX_DEPTH, Inbox, Outgoing
+from gateway.upstreams.client.link import Inbox, Outgoing, messages_in
 from gateway.upstreams.failures import (
     ConnectionLostError,
     NoCredentialsError,
@@ -32,7 +32,7 @@ from gateway.upstreams.failures import (
 )
 from gateway.wire import jsonrpc
 from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
-from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, RequestId, Response
+from gateway.wire.jsonrpc import Response
 
 SESSION: Final = "Mcp-Session-Id"
 # 2025-06-18 basic/transports, "Sending Messages to the Server": a POST names both.
@@ -120,7 +120,7 @@ class HttpLink:
         """The response in an answer that is no stream. One to a modern request may be an error with any status."""
         if answer.media_type == "application/json":
             body = await read_body(answer)
-            if (response := self._read(body, request_id)) is not None:
+            if (response := self._taken(body, request_id, alone=True)) is not None:
                 if answer.status < 400:
                     self._note_session(answer)
                 elif self.session_id is not None and speaks_of_a_lost_session(answer.status, repr(response.error)):
@@ -132,15 +132,6 @@ class HttpLink:
             raise ConnectionLostError(said)
         raise await refusal(answer, has_session=self.session_id is not None)
 
-    def _read(self, body: bytes, request_id: int) -> Response | None:
-        try:
-            message = jsonrpc.decode(body, max_depth=MAX_DEPTH)
-        except InvalidMessageError as error:
-            if error.request_id == request_id:
-                return Response(request_id, None, {"code": error.code, "message": error.message})
-            return None
-        return self._taken(message, request_id, alone=True)
-
     async def _response_in(
         self, answer: Answer, request_id: int | None, seen: "_Seen | None" = None
     ) -> "tuple[Response | None, _Seen]":
@@ -151,7 +142,7 @@ class HttpLink:
             async for chunk in answer.content.iter_any():
                 for event in parser.feed(chunk):
                     seen.note(event)
-                    if event.data and (response := self._event(event, request_id)) is not None:
+                    if event.data and (response := self._taken(event.data, request_id)) is not None:
                         return response, seen
         except EventTooLargeError as error:
             seen.event_id = None  # a stream that is resumed would bring the same event again
@@ -162,28 +153,18 @@ class HttpLink:
                 raise
         return None, seen
 
-    def _event(self, event: Event, request_id: int | None) -> Response | None:
-        try:
-            message = jsonrpc.decode(event.data, max_depth=MAX_DEPTH)
-        except InvalidMessageError as error:
-            if request_id is not None and error.request_id == request_id:
-                return Response(request_id, None, {"code": error.code, "message": error.message})
-            return None
-        return self._taken(message, request_id)
-
-    def _taken(self, message: Message, request_id: RequestId | None, *, alone: bool = False) -> Response | None:
-        """The response to the request, if it is there; everything else goes to the inbox.
+    def _taken(self, data: bytes, request_id: int | None, *, alone: bool = False) -> Response | None:
+        """The response to the request, if it is in an event or body; everything else goes to the inbox.
 
         An error without an id, `alone` in an answer, is the answer: the server could not read the request.
         """
         found: Response | None = None
-        for each in message.entries if isinstance(message, Batch) else (message,):
-            if isinstance(each, Response):
-                # JSON-RPC 2.0 §5: an id that could not be read is null in the response.
-                if each.id == request_id or (alone and each.id is None and each.error is not None):
-                    found = each
-            elif not isinstance(each, InvalidMessageError):
+        for each in messages_in(data):
+            if not isinstance(each, Response):
                 self._inbox(each, during=request_id)
+            # JSON-RPC 2.0 §5: an id that could not be read is null in the response.
+            elif each.id == request_id or (alone and each.id is None and each.error is not None):
+                found = each
         return found
 
     async def _resumed(self, request_id: int, seen: "_Seen", fields: Mapping[str, str]) -> Response:

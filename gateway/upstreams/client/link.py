@@ -1,14 +1,15 @@
 """The interface of transports: requests go out, their responses come back, and other messages come by themselves."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import msgspec
 
 from gateway.access.identity.credentials import Credential
 from gateway.json_types import JsonObject, empty
-from gateway.wire.jsonrpc import Notification, Request, RequestId, Response
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, RequestId, Response
 
 MAX_DEPTH: Final = 128
 """Levels of a message from an upstream."""
@@ -81,6 +82,25 @@ class Link(Protocol):
         """End the connection, politely if that is quick. Never raises."""
 
 
+def messages_in(data: bytes) -> list[Incoming | Response]:
+    """The messages of a line, an event or a body; what is none is left out.
+
+    What is none but has an id is an error in response to that: the request's caller must not wait for ever.
+    """
+    try:
+        read = jsonrpc.decode(data, max_depth=MAX_DEPTH)
+        entries = read.entries if isinstance(read, Batch) else (read,)
+    except InvalidMessageError as error:
+        entries = (error,)
+    messages: list[Incoming | Response] = []
+    for each in entries:
+        if not isinstance(each, InvalidMessageError):
+            messages.append(each)
+        elif each.request_id is not None:
+            messages.append(Response(each.request_id, None, {"code": each.code, "message": each.message}))
+    return messages
+
+
 class Pending:
     """Responses that are waited for, by request id."""
 
@@ -94,11 +114,14 @@ class Pending:
     def forget(self, request_id: RequestId) -> None:
         self._waiting.pop(request_id, None)
 
-    def resolve(self, response: Response) -> None:
-        """Hand a response to who waits for it; one that nobody waits for came too late."""
-        waiting = None if response.id is None else self._waiting.get(response.id)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(response)
+    def take(self, messages: Iterable[Incoming | Response], inbox: Inbox) -> None:
+        """Hand responses to those who wait for them, and other messages to the inbox."""
+        for message in messages:
+            if not isinstance(message, Response):
+                inbox(message, during=None)
+            # One that nobody waits for came too late.
+            elif (waiting := self._waiting.get(message.id or "")) is not None and not waiting.done():
+                waiting.set_result(message)
 
     def fail(self, error: Exception) -> None:
         """End every wait."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -13,11 +12,11 @@ from gateway.executors.http.exchange import Answer
 from gateway.executors.http.url import origin_of, parse_url
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, refusal
-from gateway.upstreams.client.link import INTERNAL_ERROR, MAX_DEPTH, Inbox, Outgoing, Pending
+from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Outgoing, Pending, messages_in
 from gateway.upstreams.failures import ConnectionLostError, NotMcpError, UnreachableError, UpstreamError
 from gateway.wire import jsonrpc
 from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
-from gateway.wire.jsonrpc import Batch, InvalidMessageError, Response
+from gateway.wire.jsonrpc import Response
 
 log: Final = structlog.get_logger()
 
@@ -98,7 +97,7 @@ class SseLink:
                 if event.name == "endpoint":
                     self._endpoint(event)
                 elif event.data:
-                    self._message(event)
+                    self._pending.take(messages_in(event.data), self._inbox)
 
     def _endpoint(self, event: Event) -> None:
         """Note where to post: within the origin of the stream, lest credentials go elsewhere."""
@@ -111,15 +110,6 @@ class SseLink:
             raise NotMcpError("names an endpoint at another origin")
         if not self._target.done():
             self._target.set_result(url)
-
-    def _message(self, event: Event) -> None:
-        with suppress(InvalidMessageError):
-            message = jsonrpc.decode(event.data, max_depth=MAX_DEPTH)
-            for each in message.entries if isinstance(message, Batch) else (message,):
-                if isinstance(each, Response):
-                    self._pending.resolve(each)
-                elif not isinstance(each, InvalidMessageError):
-                    self._inbox(each, during=None)
 
     def _lost(self, error: Exception) -> None:
         if not self._target.done():

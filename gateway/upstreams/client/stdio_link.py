@@ -20,10 +20,10 @@ from gateway.executors.processes.pipes import LastingInput
 from gateway.executors.processes.process_tree import Command, Sinks
 from gateway.executors.processes.processes import Processes
 from gateway.json_types import JsonObject
-from gateway.upstreams.client.link import INTERNAL_ERROR, MAX_DEPTH, Inbox, Outgoing, Pending
+from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Outgoing, Pending, messages_in
 from gateway.upstreams.failures import ConnectionLostError, UnreachableError
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, InvalidMessageError, Response
+from gateway.wire.jsonrpc import Response
 
 log: Final = structlog.get_logger()
 
@@ -147,26 +147,12 @@ class StdioLink:
     def _message(self, line: bytes) -> None:
         if not line.strip() or self.closed.done():
             return
-        try:
-            message = jsonrpc.decode(line, max_depth=MAX_DEPTH)
-        except InvalidMessageError as error:
-            self._unreadable(line, error)
-            return
+        messages = messages_in(line)
         # A server that also greets or logs on its standard output is one, as long as messages come between.
-        self._garbage = 0
-        for each in message.entries if isinstance(message, Batch) else (message,):
-            if isinstance(each, Response):
-                self._pending.resolve(each)
-            elif not isinstance(each, InvalidMessageError):
-                self._inbox(each, during=None)
-
-    def _unreadable(self, line: bytes, error: InvalidMessageError) -> None:
-        """Drop a line that is no message, such as a program's greeting; too many of them are no MCP server."""
-        if error.request_id is not None:
-            self._pending.resolve(Response(error.request_id, None, {"code": error.code, "message": error.message}))
-        self._garbage += len(line) + 1
+        self._garbage = 0 if messages else self._garbage + len(line) + 1
         if self._garbage > MAX_GARBAGE:
             self._end("writes what is not MCP to its standard output")
+        self._pending.take(messages, self._inbox)
 
     def _end(self, reason: str) -> None:
         # Noted first: what is cancelled would give a reason of its own.

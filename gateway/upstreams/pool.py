@@ -7,8 +7,8 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Final, TypeVar
 
@@ -66,8 +66,8 @@ class SessionPool:
         self._semaphore: Final = FairSemaphore()
         """The upstream's own, so that a slow one costs nobody else."""
         self._is_closed = False
-        self._running = 0
-        """Requests of callers that have begun and not ended."""
+        self._in_use_by = 0
+        """Requests of callers that run, or wait for a session."""
         self._is_quiet: Final = asyncio.Event()
         self._is_quiet.set()
         self.circuit: Final = CircuitBreaker(name)
@@ -113,12 +113,11 @@ class SessionPool:
         self.circuit.check_call()
         began = monotonic()
         permit = await self._permit(caller)
-        self._running += 1
-        self._is_quiet.clear()
         try:
-            result = await self._repeated(
-                method, params, caller, permit, is_repeatable=is_repeatable, mirrored=mirrored
-            )
+            with self._in_use():
+                result = await self._repeated(
+                    method, params, caller, permit, is_repeatable=is_repeatable, mirrored=mirrored
+                )
         except RpcError:
             self._answered("error", began)
             raise
@@ -132,9 +131,6 @@ class SessionPool:
             raise self.circuit.named(error) from error
         finally:
             permit.release()
-            self._running -= 1
-            if not self._running:
-                self._is_quiet.set()
         self._answered("success", began)
         return result
 
@@ -159,8 +155,9 @@ class SessionPool:
             connecting = asyncio.create_task(self._connect(key, caller), name=f"connect to {self.name}")
             self._connecting[key] = connecting
             connecting.add_done_callback(lambda _: self._connecting.pop(key, None))
-        # Others may wait for the same connection: a caller that goes away must not end it for them.
-        return await asyncio.shield(connecting)
+        with nullcontext() if caller is None else self._in_use():
+            # Others may wait for the same connection: a caller that goes away must not end it for them.
+            return await asyncio.shield(connecting)
 
     async def probe(self) -> None:
         """Ask whether it is there, and close the circuit if it is.
@@ -257,8 +254,10 @@ class SessionPool:
                 self.drop(session)
 
     async def quiet(self) -> None:
-        """Wait until no request of a caller runs."""
-        await self._is_quiet.wait()
+        """Wait until no caller's request runs, or waits for a session."""
+        # A loop: one that has its session by now begins to run.
+        while self._in_use_by:
+            await self._is_quiet.wait()
 
     async def close(self) -> None:
         # First: nobody may begin to connect while the rest ends.
@@ -360,6 +359,17 @@ class SessionPool:
             message = f"{self.name} has {self.config.max_sessions} sessions (max_sessions)"
             raise OverLimitError(message, retry_after=1, limit=f"upstreams.{self.name}.max_sessions")
         self.drop(unused)
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        self._in_use_by += 1
+        self._is_quiet.clear()
+        try:
+            yield
+        finally:
+            self._in_use_by -= 1
+            if not self._in_use_by:
+                self._is_quiet.set()
 
     def _end(self, session: Session) -> None:
         self._closing.begin(session.close(), name=f"end a session with {self.name}")

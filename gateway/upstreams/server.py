@@ -13,7 +13,7 @@ import structlog
 from gateway.config.models.backends import Connection
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
-from gateway.errors import RpcError
+from gateway.errors import OverLimitError, RpcError
 from gateway.json_types import Json
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import UpstreamError
@@ -211,6 +211,8 @@ class UpstreamServer:
             if monotonic() >= self.pool.circuit.next_try:
                 try:
                     await self._look()
+                except OverLimitError as error:  # callers have all the sessions: the next look may find room
+                    log.debug("upstream not asked", upstream=self.name, reason=str(error))
                 except (UpstreamError, TimeoutError, RpcError) as error:
                     self._note(error)
                 self._known.set()

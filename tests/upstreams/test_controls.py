@@ -14,8 +14,10 @@ import pytest_asyncio
 from aiohttp import web
 from yarl import URL
 
+from gateway.access.identity.identity import Identity
 from gateway.app.gateway import Gateway
 from gateway.json_types import Json, JsonObject
+from gateway.transports.memory import MemoryClient
 from tests import local_server
 from tests.behaviour.cells import Cell
 from tests.behaviour.client import initialize_params
@@ -43,10 +45,12 @@ class Web:
     """Whether each page of its tools is followed by another."""
     text: str = "seen"
     capabilities: dict[str, Json] = field(default_factory=lambda: {"tools": {}})
+    held: str = "tools/call"
+    """The method whose requests wait until they are released."""
     begun: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a tool is called."""
+    """Set when one of these has come."""
     released: asyncio.Event | None = None
-    """What calls wait for, if they wait."""
+    """What they wait for, if they wait."""
 
     async def answer(self, request: web.Request) -> web.Response:
         body: JsonObject = await request.json()
@@ -59,7 +63,7 @@ class Web:
             return web.json_response({"jsonrpc": "2.0", "id": body["id"], "error": error}, status=500)
         name = f"look_{self.asked[method] - 1}" if self.endless else "look"
         more = {"nextCursor": name} if self.endless else {}
-        if method == "tools/call":
+        if method == self.held:
             self.begun.set()
             if self.released is not None:
                 await self.released.wait()
@@ -122,6 +126,11 @@ class Forgetful:
     def restart(self, *, tool: str) -> None:
         self.tool = tool
         self.sessions.clear()
+
+
+def ada(running: Gateway) -> MemoryClient:
+    """A client that has a session of its own, since it is not anonymous."""
+    return MemoryClient(running._components.dispatcher, identity=Identity(principal="ada"))
 
 
 def state(running: Gateway, name: str) -> JsonObject:
@@ -322,14 +331,15 @@ async def entry_of(daemon: Daemon) -> JsonObject:
     return found
 
 
+@pytest.mark.parametrize("held", ["tools/call", "server/discover"], ids=["called", "connecting"])
 @pytest.mark.parametrize("entries", [{"web": odd("good")}, {}], ids=["changed", "removed"])
 async def test_calls_in_flight_end_on_the_server_that_they_began_with(
-    tmp_path: Path, server: Web, entries: dict[str, str]
+    tmp_path: Path, server: Web, entries: dict[str, str], held: str
 ) -> None:
-    server.released = asyncio.Event()
-    async with gateway(config(tmp_path, web=server.entry)) as running:
+    async with gateway(config(tmp_path, web=f"{server.entry}, session: per_client")) as running:
         await until_listed(running, "web_look")
-        calling = asyncio.create_task(said(running.memory_client(), "web_look"))
+        server.held, server.begun, server.released = held, asyncio.Event(), asyncio.Event()
+        calling = asyncio.create_task(said(ada(running), "web_look"))
         async with asyncio.timeout(20):
             await server.begun.wait()
         config(tmp_path, **entries)
@@ -337,5 +347,23 @@ async def test_calls_in_flight_end_on_the_server_that_they_began_with(
         following = running._components.pipeline._following
         assert following is not None
         await following
+        server.released.set()
+        assert await calling == "seen"
+
+
+async def test_an_upstream_without_room_for_a_session_of_its_own_is_kept_in_touch_with(
+    tmp_path: Path, server: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.upstreams.server._LOOK_SECONDS", 0.0)
+    entry = f"{server.entry}, session: per_client, max_sessions: 1, start: eager"
+    async with gateway(config(tmp_path, web=entry)) as running:
+        await until_listed(running, "web_look")
+        server.held, server.begun, server.released = "server/discover", asyncio.Event(), asyncio.Event()
+        calling = asyncio.create_task(said(ada(running), "web_look"))
+        async with asyncio.timeout(20):
+            await server.begun.wait()
+        for _ in range(100):  # looks, each of which wants a session
+            await asyncio.sleep(0)
+        assert "upstream web" in [task.get_name() for task in asyncio.all_tasks()]
         server.released.set()
         assert await calling == "seen"

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 import pytest
@@ -17,6 +18,7 @@ from gateway.executors.processes.process_tree import Command
 from gateway.executors.processes.processes import Processes
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.http_channel import Endpoint
+from gateway.upstreams.client.http_link import LEAST_PAUSE, HttpLink
 from gateway.upstreams.client.link import Incoming, Outgoing
 from gateway.upstreams.client.sse_link import SseLink
 from gateway.upstreams.client.stdio_link import LineTail, StdioLink
@@ -66,6 +68,13 @@ async def test_an_internal_error_ends_a_link_and_the_calls_that_wait_there(
 
 
 @asynccontextmanager
+async def http_endpoint(application: web.Application, path: str) -> AsyncIterator[Endpoint]:
+    async with local_server.listening(application) as port, HttpClients() as clients:
+        policy = AddressPolicy(hosts=frozenset({"127.0.0.1"}))
+        yield Endpoint(url=URL(f"http://127.0.0.1:{port}{path}"), headers={}, clients=clients, policy=policy)
+
+
+@asynccontextmanager
 async def sse_link(answer: str) -> AsyncIterator[SseLink]:
     """A link to a server whose stream brings one message once something has been posted."""
     posted = asyncio.Event()
@@ -86,10 +95,8 @@ async def sse_link(answer: str) -> AsyncIterator[SseLink]:
     application = web.Application()
     application.router.add_get("/sse", stream)
     application.router.add_post("/messages", take)
-    async with asyncio.timeout(SECONDS), local_server.listening(application) as port, HttpClients() as clients:
-        policy = AddressPolicy(hosts=frozenset({"127.0.0.1"}))
-        url = URL(f"http://127.0.0.1:{port}/sse")
-        link = SseLink(Endpoint(url=url, headers={}, clients=clients, policy=policy))
+    async with asyncio.timeout(SECONDS), http_endpoint(application, "/sse") as endpoint:
+        link = SseLink(endpoint)
         yield link
         await link.close()
 
@@ -108,6 +115,31 @@ async def test_a_response_over_http_and_sse_that_cannot_be_read_is_the_error_of_
         response = await link.request(PING)
         assert response.error is not None
         assert len(heard) == 1
+
+
+async def test_a_server_that_wants_no_pause_between_streams_is_not_asked_without_end() -> None:
+    asked = 0
+
+    async def stream(_request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.Response(text="retry: 0\n\n", content_type="text/event-stream")
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.json_response({"jsonrpc": "2.0", "id": 1, "result": {}})
+
+    application = web.Application()
+    application.router.add_get("/mcp", stream)
+    application.router.add_post("/mcp", answer)
+    async with asyncio.timeout(SECONDS), http_endpoint(application, "/mcp") as endpoint:
+        link, began = HttpLink(endpoint), monotonic()
+        await link.open(refuses_all, token=None, is_anonymous=True)
+        listening = asyncio.create_task(link.listen(dict))
+        for _ in range(200):
+            await link.request(PING)
+        assert asked <= 2 + (monotonic() - began) / LEAST_PAUSE
+        listening.cancel()
+        await link.close()
 
 
 class Resumable:

@@ -44,6 +44,8 @@ _MAX_RESUMPTIONS: Final = 20
 """In a row without a new event: how long a call takes over a network that loses connections is its own business."""
 _FIRST_PAUSE: Final = 1.0
 _MAX_PAUSE: Final = 60.0
+LEAST_PAUSE: Final = 0.1
+"""Between streams that belong to no request, whatever the server wants: it must not be asked in a tight loop."""
 _DELETE_SECONDS: Final = 2.0
 
 
@@ -92,13 +94,15 @@ class HttpLink:
                         return
                     pause = _FIRST_PAUSE
                     await self._response_in(answer, None, seen)
+                    if seen.retry is not None:
+                        pause = max(LEAST_PAUSE, seen.retry)
             # Coming back would change nothing: the session is gone, or never was.
             except (SessionLostError, NotMcpError) as error:
                 self._lost(str(error))
                 return
             except UpstreamError:
-                pause = min(2 * pause, _MAX_PAUSE)
-            await asyncio.sleep(pause if seen.retry is None else seen.retry)
+                pause = min(2 * max(pause, _FIRST_PAUSE), _MAX_PAUSE)
+            await asyncio.sleep(pause)
 
     async def close(self) -> None:
         self._lost("was ended")

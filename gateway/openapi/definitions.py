@@ -14,7 +14,7 @@ from gateway.config.models.backends import Connection
 from gateway.config.models.base import defaults_of
 from gateway.config.models.openapi import OpenApi, OperationFilter, OperationOverride
 from gateway.json_types import Json, JsonObject
-from gateway.openapi.document import DocumentError, MissingDocumentError
+from gateway.openapi.document import DocumentError, MissingDocumentError, version_of
 from gateway.openapi.operations import Operation, clean, is_chosen, name_by_path, names_of, operations_of, unmatched
 from gateway.openapi.references import Node, References
 from gateway.openapi.resources import resource_of
@@ -74,11 +74,7 @@ def definitions_of(root: JsonObject, *, uri: str, references: References, entry:
     Raises:
         DocumentError: it is no document of OpenAPI 3.
     """
-    version = str(root.get("openapi", ""))
-    if not version.startswith(("3.0", "3.1")):
-        found = f"OpenAPI {version}" if version else f"Swagger {root['swagger']}" if "swagger" in root else "no OpenAPI"
-        hint = "; `mcp-gateway import openapi` converts it" if "swagger" in root else ""
-        raise DocumentError(f"is {found}; 3.0 and 3.1 are read{hint}")
+    version = version_of(root)
     node = Node(dict(root), uri)
     reader = Reader(
         root=node,

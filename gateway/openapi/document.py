@@ -75,6 +75,20 @@ def read(source: Source) -> JsonObject:
     return root
 
 
+def version_of(root: JsonObject) -> str:
+    """The version of OpenAPI that a document is written in.
+
+    Raises:
+        DocumentError: it is not read here.
+    """
+    version = str(root.get("openapi", ""))
+    if version.startswith(("3.0", "3.1")):
+        return version
+    found = f"OpenAPI {version}" if version else f"Swagger {root['swagger']}" if "swagger" in root else "no OpenAPI"
+    hint = "; `mcp-gateway import openapi` converts it" if "swagger" in root else ""
+    raise DocumentError(f"is {found}; 3.0 and 3.1 are read{hint}")
+
+
 def location_of(source: Source, pointer: tuple[str, ...]) -> Location:
     """The place of a node, or of the last node on the way to it that there is."""
     try:

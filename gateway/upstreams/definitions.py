@@ -65,7 +65,7 @@ class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prefix(self) -> str:
-        return f"{self.name}_" if self.config.prefix is None else self.config.prefix
+        return _prefix(self.name, self.config)
 
 
 def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
@@ -80,12 +80,23 @@ def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
     return found
 
 
+def unfit_prefix(name: str, config: Upstream) -> str | None:
+    """Why no tool of an upstream can be offered: names in a client's file may hold spaces."""
+    prefix = _prefix(name, config)
+    if not config.tools.include or may_begin_names(prefix):
+        return None
+    return f"its tools are not offered: `{prefix}` {UNFIT_PREFIX}; give it a `prefix`"
+
+
+def _prefix(name: str, config: Upstream) -> str:
+    return f"{name}_" if config.prefix is None else config.prefix
+
+
 def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.tools
     has_pages = any(map(names_page, lists.tools))
     chosen = _chosen(entry, "tools", selection, lists.tools, by="name")
-    if chosen and not may_begin_names(entry.prefix):  # of a name in a client's file, which may hold spaces
-        entry.warnings.append(((), f"its tools are not offered: `{entry.prefix}` {UNFIT_PREFIX}; give it a `prefix`"))
+    if unfit_prefix(entry.name, entry.config):
         return
     for wire in chosen:
         remote = wire["name"]

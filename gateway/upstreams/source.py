@@ -21,7 +21,7 @@ from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.upstreams.definitions import UpstreamEntry, definitions_of
+from gateway.upstreams.definitions import UpstreamEntry, definitions_of, unfit_prefix
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.relay import Relay, origin_of
@@ -88,6 +88,8 @@ class UpstreamSource:
             compile_spec(
                 upstream, document=config.document, services=self._services, redactor=config.redactor, problems=place
             )
+            if (unfit := unfit_prefix(name, upstream)) is not None:
+                place.warning(unfit)
             lists = self._lists(name)
             # Nothing is known yet: a reload follows when it is.
             if lists is None:

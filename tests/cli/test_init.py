@@ -57,12 +57,17 @@ def test_the_servers_of_a_client_are_taken_as_they_are(run: Run, tmp_path: Path)
         (["sqlite", "nothing.db"], "nothing.db: there is no such file"),
         (["sqlite", "config.yaml"], "config.yaml: cannot be read as a database of SQLite"),
         (["sqlite", "empty.db"], "empty.db: has no tables"),
+        (["mcp-json", "broken.json"], "broken.json: is not JSON: Expecting property name"),
+        (["mcp-json", "list.json"], "list.json: expected a JSON object with `mcpServers` or `servers`"),
+        (["openapi", "config.yaml"], "config.yaml: is no OpenAPI; 3.0 and 3.1 are read"),
         (["openapi", "ftp://example.com/shop.yaml"], "not by ftp:"),
         (["word", "config.yaml"], "there is no kind 'word'; expected one of mcp-json, openapi, sqlite"),
     ],
 )
 def test_what_cannot_be_a_start_is_refused(run: Run, tmp_path: Path, words: list[str], hint: str) -> None:
     (tmp_path / "empty.db").touch()
+    (tmp_path / "broken.json").write_text("{1")
+    (tmp_path / "list.json").write_text("[]")
     finished = run("init", "new/config.yaml", "--from", *words)
     assert finished.code == 2
     assert hint in finished.hints

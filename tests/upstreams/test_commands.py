@@ -35,11 +35,13 @@ def folder(tmp_path: Path) -> Path:
 
 def test_validate_checks_the_entry_alone_unless_it_may_connect(folder: Path) -> None:
     (folder / "wrong.yaml").write_text("upstreams: {a: {connection: nowhere}, b: {url: 'ftp://x'}}\n", encoding="utf-8")
+    (folder / "name.yaml").write_text("upstreams: {my server: {command: x}, a b: {command: x, tools: false}}\n")
 
     alone, connected = run(folder, "validate", "config.yaml"), run(folder, "validate", "--connect", "config.yaml")
 
     assert "is valid" in alone.stderr
     assert "`none_*` fits none of the upstream's tools" in connected.stdout
+    assert run(folder, "validate", "name.yaml").stdout.count("cannot begin a tool's name") == 1
     assert "there is no connection `nowhere`" in run(folder, "validate", "wrong.yaml").stdout
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gateway.errors import ConfigError
+from gateway.openapi.document import DocumentError, version_of
+from gateway.openapi.local_documents import LocalDocuments
 
 FIRST_FILE: Final = """\
 # An MCP server, made of this file. Check it with `mcp-gateway validate`; saving it changes what is on offer.
@@ -72,6 +74,10 @@ mcp_json: [{file}]
 server:
   name: my-servers
 """
+
+_SECTIONS: Final = ("mcpServers", "servers")
+_TRAILING_COMMA: Final = re.compile(r",(?=\s*[}\]])")
+"""Clients forgive it, and so does what reads the file in the end."""
 
 _DOCUMENT: Final = """\
 # The operations of an API, each a tool. `mcp-gateway validate --list` shows which, and why others are none.
@@ -136,14 +142,33 @@ class _Column(NamedTuple):
 
 
 def of_servers(file: str, directory: Path) -> str:
-    """The file with the servers that an MCP client has."""
+    """The file with the servers that an MCP client has.
+
+    Raises:
+        ConfigError: it is no such JSON file.
+    """
+    try:
+        found = json.loads(_TRAILING_COMMA.sub("", Path(file).read_text(encoding="utf-8-sig")))
+    except (OSError, ValueError) as error:
+        raise ConfigError.at(file, f"is not JSON: {error}") from error
+    if not isinstance(found, dict) or (found and not any(isinstance(found.get(key), dict) for key in _SECTIONS)):
+        raise ConfigError.at(file, "expected a JSON object with `mcpServers` or `servers`, as MCP clients have it")
     # JSON is YAML: a path with a colon or a quotation mark stays one text.
     return _SERVERS.format(file=json.dumps(os.path.relpath(file, directory)))
 
 
 def of_document(document: str, directory: Path) -> str:
-    """The file with the operations of an OpenAPI document: a path or a URL."""
+    """The file with the operations of an OpenAPI document: a path, or a URL, which is not asked yet.
+
+    Raises:
+        ConfigError: it is no such document.
+    """
     if "://" not in document:
+        documents = LocalDocuments(Path(document))
+        try:
+            version_of(documents.open(documents.uri))
+        except DocumentError as error:
+            raise ConfigError.at(document, str(error)) from error
         document = os.path.relpath(document, directory)
     stem = Path(document.rstrip("/")).name.partition(".")[0]
     name = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_") or "api"

@@ -154,6 +154,14 @@ async def test_a_question_reaches_a_modern_client_in_the_form_of_its_revision(tm
         assert question["params"] == {"mode": "url", "message": "Go", "url": "https://example.com/"}
 
 
+async def test_a_request_of_a_modern_server_is_refused_and_its_call_goes_on(tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=odd("ask_form", "modern"))) as running:
+        await until_listed(running, "odd_ask_form")
+
+        answer = await call(running.memory_client(), "odd_ask_form", **asked_by("form"))
+        assert "Unknown method: elicitation/create" in answer["content"][0]["text"]
+
+
 async def test_a_malformed_answer_is_refused_and_the_question_stays_open(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("ask_form"))) as running:
         await until_listed(running, "odd_ask_form")

@@ -51,6 +51,8 @@ class ServerMessages:
         self._send: Final = send
         self._tasks: Final = tasks
         self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
+        self.may_ask = True
+        """Whether the server may make requests; since 2026-07-28 it asks by its results."""
         self.acknowledged: Final = asyncio.Event()
         """Set once the server has taken the newest `subscriptions/listen`."""
 
@@ -115,7 +117,7 @@ class ServerMessages:
         # 2025-06-18 basic/utilities/ping: answered at once, with an empty result.
         if request.method == "ping":
             return {}
-        capability = QUESTIONS.get(request.method)
+        capability = QUESTIONS.get(request.method) if self.may_ask else None
         if capability is None:
             raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Unknown method: {request.method}")
         call = self._call_of(during)

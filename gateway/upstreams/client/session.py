@@ -97,6 +97,7 @@ class Session:
             UpstreamError: it is no server of this era.
         """
         self.era, self.revision = era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY
+        self._incoming.may_ask = era is Era.LEGACY
         try:
             await (self._discover() if self.era is Era.MODERN else self._initialize())
         except RpcError as error:

@@ -1,4 +1,7 @@
-"""Legacy MCP servers over stdio that do not behave: `python odd_server.py MODE [FILE]`. No dependency, on purpose."""
+"""MCP servers over stdio that do not behave: `python odd_server.py MODE [FILE]`. No dependency, on purpose.
+
+They are legacy, but for `confused` and where the second word is `modern`.
+"""
 
 import json
 import os
@@ -7,6 +10,7 @@ import time
 from typing import Any
 
 MODE = sys.argv[1]
+IS_MODERN = MODE == "confused" or sys.argv[2:] == ["modern"]
 TOOLS = [
     {"name": "work", "description": "Work.", "inputSchema": {"type": "object"}},
     {"name": "grow", "description": "Offer one more.", "inputSchema": {"type": "object"}},
@@ -20,10 +24,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "ask_url": {"message": "Go", "mode": "url", "url": "https://example.com/", "elicitationId": "e"},
 }
 REFUSED = {"fail": "tools/call", "halved": "resources/list", "refusing": "resources/subscribe"}
-CONFUSED: dict[str, dict[str, Any]] = {
-    "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
-    "tools/call": {"resultType": "input_required", "inputRequests": [5]},
-}
+CONFUSED = {"resultType": "input_required", "inputRequests": [5]}
 MISTYPED: dict[str, Any] = {
     "title": None,
     "description": 5,
@@ -41,7 +42,8 @@ MALFORMED: list[Any] = [
     {"type": "text", "text": "whole", "annotations": 5, "_meta": 5},
 ]
 ROLES: list[Any] = [[], {}, 5, "system", None, "user"]
-PROMPTS: dict[str, dict[str, Any]] = {
+FIXED: dict[str, dict[str, Any]] = {
+    "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
     "prompts/list": {"prompts": [{"name": "said"}]},
     "prompts/get": {"messages": [*({"role": role, "content": MALFORMED[-1]} for role in ROLES), {"role": "user"}]},
 }
@@ -117,8 +119,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             found = [{"uriTemplate": "odd://{name}", "name": "theirs"}] if MODE == "readable" else []
             return {"resourceTemplates": found}
         case "tools/call":
-            return call(params["name"])
-    return PROMPTS.get(method, {})
+            return CONFUSED if MODE == "confused" else call(params["name"])
+    return FIXED.get(method, {})
 
 
 def serve() -> None:
@@ -135,15 +137,14 @@ def serve() -> None:
         if message["method"] == "server/discover" and MODE == "mute":
             for _ in sys.stdin:  # it says nothing any more, whatever it is asked
                 pass
-        if message["method"] == "server/discover" and MODE != "confused":
+        if message["method"] == "server/discover" and not IS_MODERN:
             say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
             continue
         if message["method"] == REFUSED.get(MODE):
             code = int(sys.argv[2]) if MODE == "fail" else -32603
             say({"id": message["id"], "error": {"code": code, "message": "the disk is full"}})
             continue
-        said = CONFUSED.get(message["method"]) if MODE == "confused" else None
-        say({"id": message["id"], "result": said or answer(message["method"], message.get("params", {}))})
+        say({"id": message["id"], "result": answer(message["method"], message.get("params", {}))})
 
 
 match MODE:

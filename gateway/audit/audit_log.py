@@ -17,8 +17,8 @@ import orjson
 import structlog
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import exists, is_directory, is_file, is_unreadable
 from gateway.config.loader import LoadedConfig
+from gateway.config.machine_facts import exists, is_directory, is_file, is_unreadable
 from gateway.config.models.document import Audit
 from gateway.json_types import JsonObject
 from gateway.rfc3339 import timestamp

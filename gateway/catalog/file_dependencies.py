@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import is_link
+from gateway.config.machine_facts import is_link
 from gateway.executors.files.globs import Globs
 from gateway.json_types import empty
 

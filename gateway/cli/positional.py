@@ -8,7 +8,7 @@ from typing import Final
 import orjson
 
 from gateway import exact_json
-from gateway.config.fs_checks import is_directory
+from gateway.config.machine_facts import is_directory
 from gateway.errors import ConfigError
 from gateway.json_types import Json
 

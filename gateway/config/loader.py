@@ -8,13 +8,14 @@ to the compiler, whose problems join the same report, and which does not miss wh
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from gateway.config.diagnostics.problems import Problems
+from gateway.config.machine_facts import open_to_all
 from gateway.config.models.auth import MIN_KEY_LENGTH
 from gateway.config.models.document import Document
 from gateway.config.reading.entries import NO_LOAD, EntryReader, LoadRecord, ValidatedModels
@@ -23,7 +24,6 @@ from gateway.config.reading.inclusion import Inclusion
 from gateway.config.reading.interpolation import Interpolator, Variable
 from gateway.config.reading.merger import Merger
 from gateway.config.reading.nodes import Diagnostic, Place
-from gateway.config.reading.permissions import files_open_to_all
 from gateway.config.reading.source_file import SourceFile
 from gateway.config.reading.source_map import LeftOutOperation, Origin, WrittenSources
 from gateway.config.secrets.redactor import Redactor
@@ -141,7 +141,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ, earlier: LoadRe
     redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
     # In this order: a file that is both has the keyed digest alone, by which nobody can try out a secret.
     files = {**inclusion.digests, **interpolation.files}
-    warnings = [*interpolation.warnings, *files_open_to_all(files)]
+    warnings = [*interpolation.warnings, *_files_open_to_all(files)]
     diagnostics = _without_repetitions(
         [*inclusion.diagnostics, *interpolation.diagnostics, *merger.diagnostics, *warnings]
     )
@@ -184,6 +184,14 @@ def _written_keys(document: Document) -> Iterable[str]:
         yield from auth.secrets()
     for database in document.databases.values():
         yield from database.secrets()
+
+
+def _files_open_to_all(files: Iterable[Path]) -> Iterator[Diagnostic]:
+    """A warning for each file of the configuration, and each directory that holds one, which anybody may change."""
+    files = tuple(files)
+    for path in dict.fromkeys((*(file.parent for file in files), *files)):
+        if (message := open_to_all(path)) is not None:
+            yield Diagnostic(message=message, place=Place(SourceFile(path, ""), 1, 1), severity=Severity.WARNING)
 
 
 def _without_repetitions(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.config.fs_checks import is_file
+from gateway.config.machine_facts import is_file
 from gateway.config.models.content import Block, Embedded, Link, Media
 from gateway.config.models.definition_keys import ContentAnnotations
 from gateway.errors import ExecutionError, ResourceError

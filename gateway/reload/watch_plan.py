@@ -18,8 +18,8 @@ import msgspec
 
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lockfile.lock import LOCK_NAME
-from gateway.config.fs_checks import is_directory
 from gateway.config.loader import LoadedConfig
+from gateway.config.machine_facts import is_directory
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.executors.files.globs import Globs
 

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from watchfiles._rust_notify import RustNotify
 
-from gateway.config.fs_checks import is_directory
+from gateway.config.machine_facts import is_directory
 from gateway.reload.watch_plan import WatchPlan
 
 _SETTLE_MS: Final = 100

@@ -11,7 +11,7 @@ import msgspec
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import is_directory, real_path
+from gateway.config.machine_facts import is_directory, real_path
 from gateway.config.models.definitions import TYPE_WORDS, InputProperty, Tool
 from gateway.errors import ArgumentsError
 from gateway.json_types import DocumentPath, Json, JsonObject

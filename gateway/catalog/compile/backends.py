@@ -12,7 +12,7 @@ from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.version import definition_version, file_of
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import is_file
+from gateway.config.machine_facts import is_file
 from gateway.config.models.backends import Connection, Http, PythonCall
 from gateway.config.models.content import Block
 from gateway.config.models.definition_keys import Definition

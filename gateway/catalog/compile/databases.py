@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.catalog.compile_steps import Steps
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import is_file
+from gateway.config.machine_facts import is_file
 from gateway.config.models.databases import Database
 from gateway.executors.sql.pools import INSTALL, DatabaseProfile, is_installed
 

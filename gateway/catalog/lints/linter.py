@@ -15,12 +15,12 @@ from gateway.catalog.lints.invisible_characters import invisible_characters_in
 from gateway.catalog.lints.prompt_injection import instructions_in, prompt_injection_in
 from gateway.catalog.primitives import Primitive, Prompt, Tool
 from gateway.config.diagnostics.problems import Problems
+from gateway.config.machine_facts import open_to_all
 from gateway.config.models import definitions as models
 from gateway.config.models.backends import Shell
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import Document
 from gateway.config.models.field_use import Use
-from gateway.config.reading.permissions import open_to_all
 from gateway.json_types import JsonObject
 from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD
 from gateway.language.schemas.rules import subschemas

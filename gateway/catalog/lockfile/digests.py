@@ -11,8 +11,8 @@ from typing import Final
 
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.skills.discovery import FoundSkill
-from gateway.config.fs_checks import content_digest
 from gateway.config.loader import LoadedConfig
+from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import PythonCall, SqlCompletion
 from gateway.config.models.base import Model
 from gateway.config.models.definitions import Prompt, Resource, Tool

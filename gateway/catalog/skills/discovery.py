@@ -10,8 +10,8 @@ import msgspec
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.skills.snapshot import SkillSnapshot, read_skill
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import is_directory
 from gateway.config.loader import LoadedConfig
+from gateway.config.machine_facts import is_directory
 from gateway.config.models.skills import SKILL_FILE, SkillDirectories
 from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
 from gateway.executors.files.globs import Globs, compile_globs

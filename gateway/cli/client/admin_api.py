@@ -13,7 +13,7 @@ from gateway.cli.client.remote import TOKEN, credentials, decoded, endpoint, unr
 from gateway.cli.console import Console
 from gateway.cli.options import settings_of
 from gateway.config.definition_source import load_definitions
-from gateway.config.fs_checks import exists
+from gateway.config.machine_facts import exists
 from gateway.config.models.address import Address
 from gateway.config.models.server import Listen
 from gateway.errors import ConfigError

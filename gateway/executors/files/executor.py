@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import is_directory
+from gateway.config.machine_facts import is_directory
 from gateway.errors import ExecutionError, ResourceNotFoundError
 from gateway.executors.files.globs import Globs, compile_globs, split_glob
 from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_beneath, read_regular

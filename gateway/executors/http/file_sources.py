@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.config.fs_checks import is_file
+from gateway.config.machine_facts import is_file
 from gateway.errors import ExecutionError
 from gateway.executors.http.streamed_body import DiskFile, disk_file
 from gateway.executors.threads import DaemonThreadPool

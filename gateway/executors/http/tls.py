@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import content_digest
+from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import ClientTls
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway.access.identity.credentials import Credential
 from gateway.access.identity.jose import is_installed, read_private_key
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import content_digest
+from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import Connection
 from gateway.config.models.outbound_auth import PEM, BasicAuth, ClientCredentials, OutboundAuth, TokenExchange
 from gateway.config.secrets.redactor import Redactor

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import program_path, real_path
+from gateway.config.machine_facts import program_path, real_path
 from gateway.config.models.backends import ProcessLimits
 
 _THROUGH_A_SHELL: Final = 128

@@ -31,8 +31,7 @@ from typing import Final
 import msgspec
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import exists, is_directory, is_file, program_path
-from gateway.config.machine_facts import machine_fact
+from gateway.config.machine_facts import exists, is_directory, is_file, machine_fact, program_path
 from gateway.config.models.backends import Sandbox as SandboxConfig
 from gateway.executors.shell.sandbox_probe import sandbox_problem
 

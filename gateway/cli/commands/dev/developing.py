@@ -16,7 +16,7 @@ import structlog
 from gateway.app.gateway import Gateway
 from gateway.catalog.skills.discovery import watched
 from gateway.config.definition_source import load_definitions
-from gateway.config.fs_checks import is_directory
+from gateway.config.machine_facts import is_directory
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.inclusion import SUFFIXES
 from gateway.config.settings import Settings

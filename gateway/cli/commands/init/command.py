@@ -8,7 +8,7 @@ from typing import Final
 from gateway.cli.commands.init.first_file import FIRST_FILE, of_database, of_document, of_servers
 from gateway.cli.console import Console, waiting
 from gateway.cli.parser import Parser
-from gateway.config.fs_checks import is_directory
+from gateway.config.machine_facts import is_directory
 from gateway.errors import ConfigError
 from gateway.openapi.document import DocumentError, check_readable
 

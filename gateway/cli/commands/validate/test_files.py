@@ -1,8 +1,8 @@
 """Checks the files that tests of tools name as their stub answers."""
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.fs_checks import is_file
 from gateway.config.loader import LoadedConfig
+from gateway.config.machine_facts import is_file
 
 
 def check_test_files(loaded: LoadedConfig, problems: Problems) -> None:

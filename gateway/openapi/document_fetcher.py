@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from gateway.access.identity.credentials import Credential
-from gateway.config.diagnostics.problems import NO_PLACES, Problems
+from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
@@ -75,7 +75,7 @@ def compile_fetcher(
     config: OpenApi, connection: Connection | None, *, document: Document, services: Services
 ) -> DocumentFetcher:
     """Compile the way to a document; what is wrong with its connection is reported where that is compiled."""
-    problems = Problems(NO_PLACES)
+    problems = Problems()
     private = config.allow_private
     if private is None:
         private = False if connection is None else connection.allow_private

@@ -8,7 +8,7 @@ import msgspec
 from yarl import URL
 
 from gateway.config.diagnostics.near_misses import did_you_mean
-from gateway.config.diagnostics.problems import NO_PLACES, Problems
+from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
@@ -107,7 +107,7 @@ def _over_http(
             redactor=redactor,
             has_oauth=document.auth is not None and document.auth.oauth is not None,
             # The connection's own `auth` is checked at its own place: each upstream would report it again.
-            problems=problems.at("auth") if config.auth is not None else Problems(NO_PLACES),
+            problems=problems.at("auth") if config.auth is not None else Problems(),
         )
     endpoint = Endpoint(
         url=URL(written),

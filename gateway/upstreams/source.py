@@ -13,7 +13,7 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.catalog import Catalog
 from gateway.config.definition_source import DocumentStore, SourceEntry
-from gateway.config.diagnostics.problems import NO_PLACES, Problems
+from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.document import Document
@@ -210,7 +210,7 @@ class UpstreamSource:
         *,
         before: UpstreamServer | None,
     ) -> UpstreamServer | None:
-        problems = Problems(NO_PLACES)
+        problems = Problems()
         redactor = Redactor() if config.auth is None else Redactor(config.auth.secrets())
         spec = compile_spec(config, document=document, services=self._services, redactor=redactor, problems=problems)
         if spec is None or problems.has_errors:

@@ -30,19 +30,6 @@ class SourceMap(Protocol):
         """The directory of the file in which the node stands: what its relative paths are relative to."""
 
 
-class _NoPlaces:
-    """A source map for what has no place in a file any more: the file was checked when it was read."""
-
-    def locate(self, _path: DocumentPath) -> tuple[Location | None, str]:
-        return None, ""
-
-    def directory(self, _path: DocumentPath) -> Path:
-        return Path("/")
-
-
-NO_PLACES: Final[SourceMap] = _NoPlaces()
-
-
 class Problems:
     """A growing list of problems; `at` gives a view of it from further down the document."""
 
@@ -50,7 +37,7 @@ class Problems:
 
     def __init__(
         self,
-        sources: SourceMap,
+        sources: SourceMap | None = None,
         *,
         found: Iterable[Problem] = (),
         redactor: Redactor | None = None,
@@ -59,7 +46,7 @@ class Problems:
         """Begin with the problems `found`.
 
         Args:
-            sources: where each node was written.
+            sources: where each node was written; None for what has no place in a file, or none any more.
             found: what is known already.
             redactor: masks secrets in messages.
             lenient: definitions (`("tools", "x")`) whose errors are warnings: they must not keep the others, nor the
@@ -85,7 +72,8 @@ class Problems:
 
     @property
     def directory(self) -> Path:
-        return self._list.sources.directory(self._prefix)
+        sources = self._list.sources
+        return Path("/") if sources is None else sources.directory(self._prefix)
 
     @property
     def path(self) -> str:
@@ -146,7 +134,8 @@ class Problems:
         # Before an error becomes a warning: `repeat` decides that anew.
         if self._list.noted is not None:
             self._list.noted.append((self._prefix, message, severity))
-        location, source_line = self._list.sources.locate(self._prefix)
+        sources = self._list.sources
+        location, source_line = (None, "") if sources is None else sources.locate(self._prefix)
         if severity is Severity.ERROR and self.is_lenient:
             severity = Severity.WARNING
             self._list.mark_unsound_within(self._prefix)
@@ -164,7 +153,7 @@ class Problems:
 class _ProblemList:
     """The list that all views share, each problem in it once, with indexes: a file may have thousands of problems."""
 
-    def __init__(self, sources: SourceMap, redactor: Redactor, lenient: Container[DocumentPath]) -> None:
+    def __init__(self, sources: SourceMap | None, redactor: Redactor, lenient: Container[DocumentPath]) -> None:
         self.sources: Final = sources
         self.redactor: Final = redactor
         self.lenient: Final = lenient

@@ -4,8 +4,10 @@ Interpolation, masking and the lints derive what they must know of a key from th
 backend, is declared in one place. A field without it is `PLAIN`, or has the use of the mapping that it stands in.
 """
 
+import types
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
-from typing import Final
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 
 class Use(Enum):
@@ -31,6 +33,19 @@ SHOWN: Final = frozenset({Use.SHOWN, Use.NAME, Use.DESCRIPTION, Use.BODY})
 """The uses that clients see."""
 
 
-def use_of(metadata: list[object] | tuple[object, ...], *, default: Use) -> Use:
+def alternatives(annotation: object, metadata: tuple[object, ...] = ()) -> Iterator[tuple[Any, tuple[object, ...]]]:
+    """Yield the types that an annotation allows, each with its metadata, the innermost first."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *own = get_args(annotation)
+        yield from alternatives(inner, (*own, *metadata))
+    elif origin in {Union, types.UnionType}:
+        for each in get_args(annotation):
+            yield from alternatives(each, metadata)
+    else:
+        yield annotation, metadata
+
+
+def use_of(metadata: Iterable[object], *, default: Use) -> Use:
     """The use that a field's metadata declares."""
     return next((each for each in metadata if isinstance(each, Use)), default)

@@ -1,14 +1,14 @@
 """Derives from the models which places of a document hold secrets, are shown to clients, or are scripts."""
 
-import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Final, Union, get_args, get_origin
+from types import NoneType
+from typing import Final, get_args, get_origin
 
 from pydantic import BaseModel
 
 from gateway.config.models.document import LISTS, Document
-from gateway.config.models.field_use import Use, use_of
+from gateway.config.models.field_use import Use, alternatives, use_of
 
 ANY: Final = "*"
 """Every key that is not named beside it."""
@@ -62,9 +62,10 @@ def text_use(uses: Uses) -> Use:
 def _uses_of(annotation: object, use: Use) -> Uses:
     """The uses of what an annotation allows, where `use` holds unless it says otherwise."""
     uses: dict[str, Uses] = {ITSELF: use, ANY: use}
-    for kind, own in _alternatives(annotation, use):
-        below = _below(kind, own)
-        uses |= {ITSELF: below} if isinstance(below, Use) else below
+    for kind, metadata in alternatives(annotation):
+        if kind is not NoneType:
+            below = _below(kind, use_of(metadata, default=use))
+            uses |= {ITSELF: below} if isinstance(below, Use) else below
     return use if all(each is use for each in uses.values()) else uses
 
 
@@ -84,16 +85,3 @@ def _uses_in(model: type[BaseModel], use: Use) -> Uses:
         field.alias or name: _uses_of(field.annotation, use_of(field.metadata, default=use))
         for name, field in model.model_fields.items()
     }
-
-
-def _alternatives(annotation: object, use: Use) -> Iterator[tuple[object, Use]]:
-    """The types that an annotation allows, each with its use."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        inner, *metadata = get_args(annotation)
-        yield from _alternatives(inner, use_of(metadata, default=use))
-    elif origin in {Union, types.UnionType}:
-        for each in get_args(annotation):
-            yield from _alternatives(each, use)
-    elif annotation is not types.NoneType:
-        yield annotation, use

@@ -5,18 +5,18 @@ follows from another one is left out.
 """
 
 import re
-import types
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Final, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config.diagnostics.near_misses import did_you_mean, nearest
 from gateway.config.models.base import ShortForm
+from gateway.config.models.field_use import alternatives
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.config.reading.nodes import Diagnostic, Invalid, NodeRef, find, place_of
-from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.json_types import DocumentPath, Json
 
 _EXPECTED: Final = {
     "string_type": "text",
@@ -114,7 +114,7 @@ def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
 def _parts_with(key: str, owner: type[BaseModel]) -> Iterator[str]:
     """The keys of a model whose own models have this key."""
     for name, field in owner.model_fields.items():
-        models = (each for each in _alternatives(field.annotation) if isinstance(each, type))
+        models = (each for each, _ in alternatives(field.annotation) if isinstance(each, type))
         if any(issubclass(each, BaseModel) and key in keys_of(each) for each in models):
             yield f"`{field.alias or name}`"
 
@@ -129,23 +129,15 @@ def _mapping(model: type[BaseModel] | None) -> str:
 
 def _short_form(annotation: object, loc: Iterable[int | str]) -> str:
     """`text, or ` where pydantic's path leads to something that has a short form; otherwise nothing."""
-    schemas = (schema for each in _annotations_at(annotation, loc) for schema in _short_schemas(each))
-    words = (_SHORT_FORMS.get(str(schema["type"])) for schema in schemas if schema is not None and "type" in schema)
+    metadata = (each for found in _annotations_at(annotation, loc) for _, said in alternatives(found) for each in said)
+    schemas = (each.schema or {} for each in metadata if isinstance(each, ShortForm))
+    words = (_SHORT_FORMS.get(str(schema["type"])) for schema in schemas if "type" in schema)
     return next((f"{word}, or " for word in words if word is not None), "")
-
-
-def _short_schemas(annotation: object) -> Iterator[JsonObject | None]:
-    if get_origin(annotation) is Annotated:
-        yield from (each.schema for each in get_args(annotation)[1:] if isinstance(each, ShortForm))
-        yield from _short_schemas(get_args(annotation)[0])
-    elif get_origin(annotation) in {Union, types.UnionType}:
-        for each in get_args(annotation):
-            yield from _short_schemas(each)
 
 
 def model_at(annotation: object, loc: Iterable[int | str]) -> type[BaseModel] | None:
     """The model that pydantic's path leads to, if it leads to one."""
-    models = (each for candidate in _annotations_at(annotation, loc) for each in _alternatives(candidate))
+    models = (each for candidate in _annotations_at(annotation, loc) for each, _ in alternatives(candidate))
     return next((each for each in models if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
 
@@ -217,20 +209,8 @@ def _shown_text(value: str) -> str:
     return "a text" if is_secret or len(value) > 40 or not value.isprintable() else f"the text '{value}'"
 
 
-def _alternatives(annotation: object) -> Iterator[Any]:
-    """The types that an annotation allows, without its metadata."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        yield from _alternatives(get_args(annotation)[0])
-    elif origin in {Union, types.UnionType}:
-        for each in get_args(annotation):
-            yield from _alternatives(each)
-    else:
-        yield annotation
-
-
 def _children(annotation: object, step: int | str) -> Iterator[object]:
-    for each in _alternatives(annotation):
+    for each, _ in alternatives(annotation):
         origin, arguments = get_origin(each), get_args(each)
         if origin in {list, tuple} and isinstance(step, int):
             yield arguments[0]

@@ -69,6 +69,7 @@ class Health:
             f"the upstream {name} is {each['state']}"
             for name, each in upstreams.items()
             if each["state"] in {"backing_off", "degraded"}
+            or (each["state"] == "connecting" and "reason" in each)  # it is tried again
         ]
 
     def status(self) -> JsonObject:

@@ -212,6 +212,19 @@ async def test_five_failed_calls_open_the_circuit_and_one_probe_closes_it(tmp_pa
         assert await said(client, "web_look") == "seen"
 
 
+async def test_readiness_warns_of_an_upstream_that_cannot_be_reached_while_it_is_tried_again(tmp_path: Path) -> None:
+    silent = "command: [sleep, '600'], start: eager, connect_timeout: 500ms"
+    async with gateway(config(tmp_path, silent=silent)) as running:
+        await running.start()
+
+        async def is_tried_again() -> bool:
+            shown = state(running, "silent")
+            return shown["state"] == "connecting" and "reason" in shown
+
+        await until(is_tried_again)
+        assert running._health.readiness()["warnings"] == ["the upstream silent is connecting"]
+
+
 async def test_a_server_that_dies_in_each_call_opens_the_circuit_though_it_starts_every_time(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("good"))) as running:
         client = running.memory_client()

@@ -56,7 +56,8 @@ class JsonNotation:
     def put(self, text: str, path: Sequence[str], value: Json) -> str:
         first = next(_tokens(text), None)
         if first is None:
-            return self.render(nested(path, value))
+            comments = f"{text.rstrip()}\n" if text.strip() else ""
+            return comments + self.render(nested(path, value))
         start = first.start
         *parents, name = path
         for depth, parent in enumerate(parents):

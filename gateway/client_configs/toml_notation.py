@@ -12,6 +12,8 @@ from gateway.json_types import Json
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER: Final = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
+_COMMENTS_AT_END: Final = re.compile(r"^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\n)*\Z", re.MULTILINE)
+"""In the text of a table: they are about what follows it."""
 
 
 class TomlNotation:
@@ -36,7 +38,8 @@ class TomlNotation:
         own = [(start, end) for start, end in pairwise([*starts, len(text)]) if _is_below(text, start, path)]
         # From the end, so that the positions of those before it stay right.
         for start, end in reversed(own):
-            text = text[:start] + text[end:]
+            comments = _COMMENTS_AT_END.search(text[start:end])
+            text = text[:start] + (comments[0] if comments else "") + text[end:]
         if own:
             at = own[0][0]
             return text[:at] + table + ("\n" if text[at:] else "") + text[at:]

@@ -48,6 +48,7 @@ def test_what_is_put_is_there_and_all_else_as_it_was(
             '// mine\n{\n\t"s": {\n\t\t"a": {"b": "}"},\n\t\t"ops": 1, // why\n\t},\n\t"t": [1,], /* { */\n}\n',
         ),
         ('{"s": {"ops": {"x": [1]}, "z": 0}}', '{"s": {"ops": 1, "z": 0}}'),
+        ("// mine\n", '// mine\n{\n  "s": {\n    "ops": 1\n  }\n}\n'),
         ('{"a": "\\"s\\": {}"}', '{"a": "\\"s\\": {}",\n"s": {\n  "ops": 1\n}}'),
     ],
 )
@@ -57,11 +58,12 @@ def test_json_keeps_comments_and_indentation(before: str, after: str) -> None:
 
 def test_toml_keeps_comments_and_replaces_a_table_with_those_within_it() -> None:
     before = (
-        '# mine\nmodel = "x"\n\n[s.a]\ncommand = "a"\n\n[s.ops]\nurl = "u"\n\n[s.ops.env]\nA = "1"\n\n[t]\nu = 1 #\n'
+        '# mine\nmodel = "x"\n\n[s.a]\ncommand = "a"\n\n[s.ops]\nurl = "u"\n\n[s.ops.env]\nA = "1"\n\n'
+        "# of t\n\n# too\n[t]\nu = 1 #\n"
     )
     after = TOML.put(before, ("s", "ops"), ENTRY)
     assert after.startswith('# mine\nmodel = "x"\n\n[s.a]\ncommand = "a"\n\n[s.ops]\ncommand = "/bin/x"\n')
-    assert after.endswith("[t]\nu = 1 #\n")
+    assert after.endswith("\n\n# of t\n\n# too\n[t]\nu = 1 #\n")
     parsed = TOML.parse(after)
     assert isinstance(parsed, dict)
     assert parsed["s"] == {"a": {"command": "a"}, "ops": ENTRY}

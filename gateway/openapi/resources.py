@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from gateway.config.models.openapi import OperationOverride
+from gateway.config.models.overrides import OperationOverride
 from gateway.json_types import Json
 from gateway.openapi.document import DocumentError
 from gateway.openapi.inputs import Input

@@ -14,11 +14,12 @@ from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.base import defaults_of
-from gateway.config.models.definition_keys import Access, Definition
+from gateway.config.models.definition_keys import Definition, narrowed
 from gateway.config.models.definitions import Resource, Tool, ToolAnnotations
 from gateway.config.models.document import Document
 from gateway.config.models.interpolated_text import Interpolation, parts_of
-from gateway.config.models.openapi import OpenApi, OperationOverride
+from gateway.config.models.openapi import OpenApi
+from gateway.config.models.overrides import OperationOverride
 from gateway.config.reading.entries import content_key
 from gateway.config.reading.source_map import LeftOutOperation
 from gateway.errors import Location
@@ -281,19 +282,12 @@ def _changed(model: Definition, config: OpenApi, override: OperationOverride) ->
         changes[key] = getattr(override, key)
     tags = [*model.tags, *config.tags, *override.tags]
     changes["tags"] = tuple(dict.fromkeys(tags))
-    changes["access"] = _both(config.access, override.access)
+    changes["access"] = narrowed(config.access, override.access)
     if isinstance(model, Tool):
         changes["annotations"] = _annotations(model.annotations, override.annotations)
         if override.retry is not None and model.http is not None:
             changes["http"] = model.http.model_copy(update={"retry": override.retry})
     return model.model_copy(update=changes)
-
-
-def _both(one: Access | None, other: Access | None) -> Access | None:
-    """An override narrows."""
-    if one is None or other is None:
-        return one or other
-    return Access(scopes=list(dict.fromkeys([*one.scopes, *other.scopes])), visible=one.visible and other.visible)
 
 
 def _annotations(made: ToolAnnotations | None, override: ToolAnnotations | None) -> ToolAnnotations | None:

@@ -12,15 +12,13 @@ from gateway.catalog.compile.relayed import Relayed
 from gateway.catalog.primitives import Completer
 from gateway.config.definition_source import SourceDefinition
 from gateway.config.models.base import defaults_of
-from gateway.config.models.definition_keys import UNFIT_PREFIX, Access, Definition, may_begin_names
+from gateway.config.models.definition_keys import UNFIT_PREFIX, Definition, may_begin_names, narrowed
 from gateway.config.models.definitions import PromptArgument, ToolAnnotations
+from gateway.config.models.overrides import PromptOverride, ResourceOverride, ToolOverride
 from gateway.config.models.tasks import ToolTask
 from gateway.config.models.upstreams import (
-    PromptOverride,
     PromptSelection,
-    ResourceOverride,
     ResourceSelection,
-    ToolOverride,
     ToolSelection,
     Upstream,
 )
@@ -276,18 +274,10 @@ def _common(entry: UpstreamEntry, override: Definition, wire: JsonObject) -> dic
     fields["title"] = override.title or _text(wire.get("title"))
     fields["description"] = override.description or _text(wire.get("description"))
     fields["tags"] = tuple(dict.fromkeys([*config.tags, *override.tags]))
-    fields["access"] = _access(config.access, override.access)
+    fields["access"] = narrowed(config.access, override.access)
     if "requires" not in override.model_fields_set:
         fields["requires"] = config.requires
     return fields
-
-
-def _access(one: Access | None, other: Access | None) -> Access | None:
-    """Both: an override narrows."""
-    if one is None or other is None:
-        return one or other
-    scopes = [*one.scopes, *(scope for scope in other.scopes if scope not in one.scopes)]
-    return Access.model_construct(scopes=scopes, visible=one.visible and other.visible)
 
 
 def _annotations(wire: JsonObject, override: ToolOverride) -> ToolAnnotations:

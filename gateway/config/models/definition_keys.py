@@ -59,6 +59,14 @@ class Access(Model):
     """List it to callers without the scopes and answer 403 `insufficient_scope`, so that clients can step up."""
 
 
+def narrowed(access: Access | None, override: Access | None) -> Access | None:
+    """Return what a definition needs whose entry and whose override both say something of it."""
+    if access is None or override is None:
+        return access or override
+    scopes = list(dict.fromkeys([*access.scopes, *override.scopes]))
+    return Access.model_construct(scopes=scopes, visible=access.visible and override.visible)
+
+
 class Requires(Model):
     """Requirements; while one is unmet, the definition is left out and `status` says why. `client` is per call."""
 

@@ -1,12 +1,9 @@
 """The models of `openapi:`: OpenAPI documents, whose operations are offered as tools and resource templates."""
 
 from datetime import timedelta
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
-
-from gateway.config.models.backends import AllowPrivate, Retry
+from gateway.config.models.backends import AllowPrivate
 from gateway.config.models.base import (
     DISTINCT,
     ONE_OR_MANY,
@@ -14,17 +11,13 @@ from gateway.config.models.base import (
     Model,
     NotEmpty,
     PositiveCount,
-    Template,
     defaults_of,
-    misplaced,
 )
-from gateway.config.models.definition_keys import Access, Definition, NamePrefix, Output, Requires
-from gateway.config.models.definitions import ToolAnnotations
+from gateway.config.models.definition_keys import Access, NamePrefix, Requires
 from gateway.config.models.field_use import Use
+from gateway.config.models.overrides import OperationOverride
 from gateway.config.models.quantities import PositiveDuration
 from gateway.config.models.rates import WrittenRateLimit
-from gateway.config.models.tool_tests import ToolTest
-from gateway.json_types import Json
 
 HttpMethod = Literal["get", "head", "post", "put", "patch", "delete", "options"]
 OperationPattern = NotEmpty
@@ -53,42 +46,6 @@ class OperationResources(Model):
 
     operations: Annotated[list[OperationPattern], DISTINCT, ONE_OR_MANY] = []
     """As in `include`; GET alone."""
-
-
-class OperationOverride(Definition):
-    """The changes to the tool of one operation."""
-
-    name: Annotated[str | None, Use.NAME] = None
-    """The name that it has here, after the prefix."""
-    annotations: Annotated[ToolAnnotations | None, Use.DESCRIPTION] = None
-    """What calling it may do; what is not said follows from the method."""
-    output: Output | None = None
-    """The shape of the result, in place of the document's."""
-    confirm: Annotated[Template | None, Use.BODY] = None
-    """A question put to the user before the tool runs."""
-    confirm_fallback: Literal["deny", "allow"] = "deny"
-    """What happens where the client cannot ask."""
-    ask_timeout: PositiveDuration | None = None
-    """How long a question may stay open. Default 10m."""
-    hide: Annotated[list[str], DISTINCT, ONE_OR_MANY] = []
-    """Inputs that models are not asked for, and that are never sent."""
-    set: Annotated[dict[str, Json], Use.SECRET] = {}
-    """Inputs that models are not asked for, with the value that is always sent."""
-    retry: Retry | None = None
-    """When to send a request again."""
-    tests: Annotated[list[ToolTest], Use.SECRET] = Field([], repr=False)
-    """Calls that `mcp-gateway test` makes; not sent to clients."""
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> Self:
-        if self.confirm is None and "confirm_fallback" in self.model_fields_set:
-            raise misplaced("confirm_fallback", goes_with="confirm")
-        if both := sorted(set(self.hide) & self.set.keys()):
-            context = {"both": both[0], "culprit": "set"}
-            raise PydanticCustomError(
-                "hidden_and_set", "`{both}` is in `hide` and in `set`; `set` alone is enough", context
-            )
-        return self
 
 
 class OpenApi(Model):

@@ -22,20 +22,19 @@ from gateway.config.models.base import (
     Model,
     PositiveCount,
     ShortForm,
-    Template,
     defaults_of,
     exactly_one,
     keep_scalar,
     misplaced,
+    not_together,
     typed_interpolation,
 )
-from gateway.config.models.definition_keys import Access, ContentAnnotations, Definition, NamePrefix, Output, Requires
-from gateway.config.models.definitions import ToolAnnotations
+from gateway.config.models.definition_keys import Access, NamePrefix, Requires
 from gateway.config.models.field_use import Use
 from gateway.config.models.outbound_auth import PEM, OutboundAuth
+from gateway.config.models.overrides import PromptOverride, ResourceOverride, ToolOverride
 from gateway.config.models.quantities import Duration, PositiveDuration
 from gateway.config.models.rates import WrittenRateLimit
-from gateway.config.models.tool_tests import ToolTest
 from gateway.json_types import Json
 
 Text = Annotated[str, PlainValidator(lambda value: str(keep_scalar(value))), WithJsonSchema(SCALAR_SCHEMA)]
@@ -49,52 +48,6 @@ def _may_be_forwarded(name: str) -> str:
     if _BOUND_TO_ONE_HOP.fullmatch(name):
         raise PydanticCustomError("forwarded", "is between the caller and this server, and is never passed on")
     return name
-
-
-class ToolOverride(Definition):
-    """The changes to one tool of an upstream."""
-
-    name: Annotated[str | None, Use.NAME] = None
-    """The name that it has here, after the prefix."""
-    annotations: Annotated[ToolAnnotations | None, Use.DESCRIPTION] = None
-    """What calling it may do; what is not said stays as the upstream says it."""
-    output: Output | None = None
-    """The shape of the result."""
-    confirm: Annotated[Template | None, Use.BODY] = None
-    """A question put to the user before the tool runs."""
-    confirm_fallback: Literal["deny", "allow"] = "deny"
-    """What happens where the client cannot ask."""
-    ask_timeout: PositiveDuration | None = None
-    """How long a question may stay open. Default 10m."""
-    validate_: Flag | None = Field(None, alias="validate")
-    """Whether arguments are held to its `inputSchema` here already."""
-    tests: Annotated[list[ToolTest], Use.SECRET] = Field([], repr=False)
-    """Calls that `mcp-gateway test` makes; not sent to clients."""
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> Self:
-        if self.confirm is None and "confirm_fallback" in self.model_fields_set:
-            raise misplaced("confirm_fallback", goes_with="confirm")
-        if any(test.http is not None for test in self.tests):
-            message = "has tests with `http`, which stands in for the server of an `http` backend"
-            raise PydanticCustomError("stand_in", message, {"culprit": "tests"})
-        return self
-
-
-class ResourceOverride(Definition):
-    """The changes to one resource or resource template of an upstream."""
-
-    annotations: Annotated[ContentAnnotations | None, Use.DESCRIPTION] = None
-    """Hints for the client."""
-    mime_type: Annotated[str | None, Use.SHOWN] = None
-    """Media type."""
-
-
-class PromptOverride(Definition):
-    """The changes to one prompt of an upstream."""
-
-    name: Annotated[str | None, Use.NAME] = None
-    """The name that it has here, after the prefix."""
 
 
 class _Selection(Model):
@@ -277,9 +230,7 @@ class Upstream(Model):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if self.type is not None and self.transport is not None:
-            context = {"culprit": "transport"}
-            raise PydanticCustomError("not_together", "has `type` and `transport`; only one can be given", context)
+        not_together(self, "type", "transport")
         # With a connection alone, its `base_url` is the server.
         if self.connection is None or self.command is not None:
             exactly_one(self, of=("command", "url"), what="a server")

@@ -32,6 +32,8 @@ class EventParser:
         """Begin with an empty stream; `max_event` is the bound of an event's bytes, in place of `MAX_EVENT`."""
         self._max_event: Final = max_event
         self._buffer = bytearray()
+        self._searched = 0
+        """Bytes of the buffer in which no line ends."""
         self._data: list[bytes] = []
         self._size = 0
         self._name = ""
@@ -49,7 +51,7 @@ class EventParser:
         self._buffer += chunk
         if self._is_at_start and not _is_cut_mark(self._buffer):
             # WHATWG HTML, "Parsing an event stream": one byte order mark at the beginning is no part of the stream.
-            self._buffer = self._buffer.removeprefix(codecs.BOM_UTF8)
+            self._buffer, self._searched = self._buffer.removeprefix(codecs.BOM_UTF8), 0
             self._is_at_start = False
         while (line := self._next_line()) is not None:
             if line:
@@ -66,12 +68,14 @@ class EventParser:
             self._after_cr = False
             if self._buffer[0] == _LF:
                 del self._buffer[0]
-        feed, carriage = self._buffer.find(b"\n"), self._buffer.find(b"\r")
-        ends = [end for end in (feed, carriage) if end >= 0]
-        if not ends:
+        feed = self._buffer.find(b"\n", self._searched)
+        # No further than the LF: most streams have no CR, and all of the buffer would be searched for each line.
+        carriage = self._buffer.find(b"\r", self._searched, None if feed < 0 else feed)
+        end = feed if carriage < 0 else carriage
+        if end < 0:
+            self._searched = len(self._buffer)
             return None
-        end = min(ends)
-        self._after_cr = end == carriage
+        self._after_cr, self._searched = end == carriage, 0
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         return line

@@ -15,6 +15,15 @@ def test_a_byte_order_mark_is_left_out_at_the_beginning_alone(size: int) -> None
     assert events == [Event(data=b"one"), Event(data=b"\xef\xbb\xbftwo", id="2")]
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
+def test_lines_end_with_cr_lf_or_both_in_whatever_pieces_they_come(size: int) -> None:
+    stream = b"\xef\xbb\xbf\n\ndata: one\rdata: two\r\n\r\rdata: three\n\r\n\rid: 4\r\n\ndata: five\n\n"
+    parser = EventParser()
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    events = [(event.data, event.id) for piece in pieces for event in parser.feed(piece)]
+    assert events == [(b"one\ntwo", None), (b"three", None), (b"", "4"), (b"five", None)]
+
+
 def test_a_stream_of_few_bytes_waits_for_no_byte_order_mark() -> None:
     assert list(EventParser().feed(b"\xef\n\n")) == []
     assert [event.retry_ms for event in EventParser().feed(b"retry:1\n\n")] == [1]

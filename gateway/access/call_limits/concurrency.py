@@ -8,13 +8,13 @@ primitive take nothing of the limit of all.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit, new_semaphore
-from gateway.access.call_limits.shared_capacity import SharedCapacity
+from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit
+from gateway.access.call_limits.shared_capacity import Semaphores
 from gateway.errors import OverLimitError
 from gateway.state.redis_places import RedisPlaces
 
@@ -34,9 +34,9 @@ class ConcurrencyLimiter:
     """All semaphores. They outlive reloads, so that an edit of the file does not double what runs."""
 
     def __init__(self) -> None:
-        self._callers: Final[dict[str, FairSemaphore]] = {}
-        self._primitives: Final[dict[str, FairSemaphore]] = {}
-        self._all: Final[dict[str, FairSemaphore]] = {}
+        self._callers: Final = Semaphores("calls")
+        self._primitives: Final = Semaphores()
+        self._all: Final = Semaphores("all calls")
         self._shared: RedisPlaces | None = None
         self.refused = 0
         """Calls that found a queue full, or had to leave it for another caller's."""
@@ -44,7 +44,8 @@ class ConcurrencyLimiter:
     def share(self, places: RedisPlaces) -> None:
         """Count the calls of each caller and of all over all replicas from now on."""
         self._shared = places
-        places.on_loss(self._reclaim)
+        self._callers.share(places)
+        self._all.share(places)
 
     @property
     def is_shared(self) -> bool:
@@ -52,7 +53,7 @@ class ConcurrencyLimiter:
 
     def try_acquire(self, primitive: str, limit: Limit) -> "Permit | None":
         """Return the permit of a call that needs no other limit, if it need not wait for it."""
-        semaphore = self._primitives.get(primitive) or new_semaphore(self._primitives, primitive)
+        semaphore = self._primitives[primitive]
         return Permit((semaphore,)) if semaphore.try_acquire(limit) else None
 
     async def acquire(  # noqa: PLR0913 - three limits, and who waits until when
@@ -73,14 +74,14 @@ class ConcurrencyLimiter:
         """
         taken: list[FairSemaphore] = []
         try:
-            for semaphores, key, each, name, shared in (
-                (self._callers, caller, of_caller, "limits.concurrency, per_caller", "calls"),
-                (self._primitives, primitive, limit, "concurrency", ""),
-                (self._all, "", of_all, "limits.concurrency, in_all", "all calls"),
+            for semaphores, key, each, name in (
+                (self._callers, caller, of_caller, "limits.concurrency, per_caller"),
+                (self._primitives, primitive, limit, "concurrency"),
+                (self._all, "", of_all, "limits.concurrency, in_all"),
             ):
                 if each is None:
                     continue
-                semaphore = semaphores.get(key) or self._shared_of(semaphores, key, shared)
+                semaphore = semaphores[key]
                 await semaphore.acquire(each, caller=caller, deadline=deadline, name=name)
                 taken.append(semaphore)
         except BaseException as error:
@@ -89,18 +90,6 @@ class ConcurrencyLimiter:
             self.refused += isinstance(error, OverLimitError)
             raise
         return Permit(tuple(taken))
-
-    def _shared_of(self, semaphores: dict[str, FairSemaphore], key: str, name: str) -> FairSemaphore:
-        """Make a semaphore for a limit that replicas share under a name, if it has one."""
-        semaphore = new_semaphore(semaphores, key)
-        if name and self._shared is not None:
-            semaphore.share = SharedCapacity(self._shared, semaphore, name=name, caller=key)
-        return semaphore
-
-    def _reclaim(self) -> None:
-        for semaphore in (*self._callers.values(), *self._all.values()):
-            if semaphore.share is not None:
-                semaphore.share.reclaim()
 
     @property
     def running(self) -> int:
@@ -197,5 +186,5 @@ def _release(semaphores: Sequence[FairSemaphore]) -> None:
         semaphore.release()
 
 
-def _waiting(semaphores: Mapping[str, FairSemaphore]) -> int:
+def _waiting(semaphores: Semaphores) -> int:
     return sum(each.waiting for each in semaphores.values())

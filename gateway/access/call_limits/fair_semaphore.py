@@ -15,8 +15,6 @@ from gateway.errors import ExecutionError, OverLimitError
 if TYPE_CHECKING:
     from gateway.access.call_limits.shared_capacity import SharedCapacity
 
-_MAX_UNUSED: Final = 1024
-"""Semaphores that are kept for their next call. Their keys may be callers' addresses, of which there are many."""
 _RETRY_SECONDS: Final = 1
 """When a refused caller is told to retry: nobody knows how long the running calls will take."""
 
@@ -166,15 +164,6 @@ class FairSemaphore:
         running, waiting = running + self.running, waiting + self._queue.length
         message = f"Busy: {running} calls are running and {waiting} are waiting ({self._name})"
         return OverLimitError(message, retry_after=_RETRY_SECONDS, limit=self._name)
-
-
-def new_semaphore(semaphores: dict[str, FairSemaphore], key: str) -> FairSemaphore:
-    """Return a new semaphore, which is kept under that key; where many are, those that are unused are forgotten."""
-    if len(semaphores) >= _MAX_UNUSED:
-        for unused in [each for each, old in semaphores.items() if old.is_unused]:
-            del semaphores[unused]
-    semaphore = semaphores[key] = FairSemaphore()
-    return semaphore
 
 
 class _CallerQueue:

@@ -1,4 +1,4 @@
-"""Gives a semaphore of this process the places that it may use of a limit that all replicas share.
+"""Gives the semaphores of this process the places that they may use of a limit that all replicas share.
 
 What the semaphore uses and what waits for it is written to the store, which answers with its capacity. One claim at a
 time is open for each semaphore, and speaks for all that has come since the one before. While the store is away, each
@@ -18,8 +18,39 @@ from gateway.state.redis_places import RedisPlaces
 
 log: Final = structlog.get_logger()
 
+_MAX_UNUSED: Final = 1024
+"""Semaphores that are kept for their next call. Their keys may be callers' addresses, of which there are many."""
 _AGAIN_SECONDS: Final = 0.5
 """How long calls wait until their replica asks again for places that others use, if nobody tells it of one."""
+
+
+class Semaphores(dict[str, FairSemaphore]):
+    """The semaphores of a limit by whom they count; made when one is asked for, and forgotten when unused and many."""
+
+    def __init__(self, name: str = "") -> None:
+        """Make none yet; `name` is that of the limit in the store, once it is shared."""
+        super().__init__()
+        self._name: Final = name
+        self._places: RedisPlaces | None = None
+
+    def share(self, places: RedisPlaces) -> None:
+        """Count over all replicas from now on."""
+        self._places = places
+        places.on_loss(self._reclaim)
+
+    def __missing__(self, key: str) -> FairSemaphore:
+        if len(self) >= _MAX_UNUSED:
+            for unused in [each for each, old in self.items() if old.is_unused]:
+                del self[unused]
+        semaphore = self[key] = FairSemaphore()
+        if self._places is not None:
+            semaphore.share = SharedCapacity(self._places, semaphore, name=self._name, caller=key)
+        return semaphore
+
+    def _reclaim(self) -> None:
+        for semaphore in self.values():
+            if semaphore.share is not None:
+                semaphore.share.reclaim()
 
 
 class SharedCapacity:

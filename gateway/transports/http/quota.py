@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.call_limits.fair_semaphore import FairSemaphore, new_semaphore
-from gateway.access.call_limits.shared_capacity import SharedCapacity
+from gateway.access.call_limits.fair_semaphore import FairSemaphore
+from gateway.access.call_limits.shared_capacity import Semaphores
 from gateway.config.models.server import Quota
 from gateway.errors import ExecutionError
 from gateway.state.redis_places import RedisPlaces
@@ -24,7 +24,6 @@ _SMALL: Final = 100
 """A total up to this is not divided between callers."""
 _ANSWER_SECONDS: Final = 5.0
 """How long the store of all replicas may take."""
-_ALL: Final = ""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -138,41 +137,33 @@ class SharedQuota:
     """
 
     def __init__(self, places: RedisPlaces, *, noun: str) -> None:
-        self._places: Final = places
         self._noun: Final = noun
-        self._used: Final[dict[str, FairSemaphore]] = {}
-        places.on_loss(self._reclaim)
+        self._callers: Final = Semaphores(noun)
+        self._all: Final = Semaphores(f"all {noun}")
+        self._callers.share(places)
+        self._all.share(places)
 
     async def acquire(self, caller: str, *, per_caller: int, in_all: int) -> str | None:
         """Take one for a caller; or return whose limit leaves none, the caller's or, as an empty name, that of all."""
-        taken: list[str] = []
+        taken: list[FairSemaphore] = []
         # The caller's own limit first: nothing is taken of all in vain. An unknown caller has that of all alone.
-        for key, most in {caller: per_caller, _ALL: in_all}.items():
-            semaphore = self._used.get(key) or self._make(key)
+        limits = [(self._callers, caller, per_caller), (self._all, "", in_all)]
+        for semaphores, key, most in limits if caller else limits[1:]:
+            semaphore = semaphores[key]
             deadline = asyncio.get_running_loop().time() + _ANSWER_SECONDS
             try:
                 await semaphore.acquire((most, 0), caller=caller, deadline=deadline, name=self._noun)
             # Also when cancelled: what was taken already is given back.
             except BaseException as error:
                 for each in taken:
-                    self._used[each].release()
+                    each.release()
                 if isinstance(error, ExecutionError):
                     return key
                 raise
-            taken.append(key)
+            taken.append(semaphore)
         return None
 
     def release(self, caller: str) -> None:
-        for key in {caller, _ALL}:
-            self._used[key].release()
-
-    def _make(self, key: str) -> FairSemaphore:
-        semaphore = new_semaphore(self._used, key)
-        name = self._noun if key else f"all {self._noun}"
-        semaphore.share = SharedCapacity(self._places, semaphore, name=name, caller=key)
-        return semaphore
-
-    def _reclaim(self) -> None:
-        for semaphore in self._used.values():
-            if semaphore.share is not None:
-                semaphore.share.reclaim()
+        if caller:
+            self._callers[caller].release()
+        self._all[""].release()

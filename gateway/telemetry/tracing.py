@@ -6,12 +6,12 @@ are often set for a whole cluster, and a missing trace must not cost a tool.
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from gateway.telemetry.observer import Observer
-from gateway.telemetry.trace import Trace, TraceContext
+if TYPE_CHECKING:
+    from gateway.telemetry.spans import Spans
 
 log: Final = structlog.get_logger(__name__)
 
@@ -24,22 +24,12 @@ _RECORDER: Final = "gateway.telemetry.spans"
 """Imported only where tracing is on: its packages may not be installed, and take long to import."""
 
 
-class Tracing(Observer, Protocol):
-    """An observer that records the spans of requests."""
-
-    def trace(self, context: TraceContext | None) -> Trace:
-        """Return the trace of the call that is served now; `context` is the caller's."""
-
-    async def close(self) -> None:
-        """Export the recorded spans, if that can be done soon."""
-
-
-def open_tracing(environ: Mapping[str, str]) -> Tracing | None:
+def open_tracing(environ: Mapping[str, str]) -> "Spans | None":
     """Begin to record spans, where tracing is on and possible."""
     if not _is_wanted(environ):
         return None
     try:
-        begin: Callable[[], Tracing] = import_module(_RECORDER).begin
+        begin: Callable[[], Spans] = import_module(_RECORDER).begin
         return begin()
     except ModuleNotFoundError as error:
         # A module of our own that is missing is a defect, and nothing to install.

@@ -5,6 +5,8 @@ how many were dropped is written as soon as the queue is empty. Used by the logs
 of the protocol is written otherwise (see `transports.stdio.line_writer`).
 """
 
+import os
+import select
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -148,3 +150,15 @@ class BackgroundWriter:
                 # Not 0: more may have been dropped while this line was written.
                 self.unreported -= count
                 self.written += 1
+
+
+def write_all(descriptor: int, data: bytes) -> bool:
+    """Write everything, blocking; False if the reader is gone."""
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:  # a process that shares the descriptor made it non-blocking
+            select.select([], [descriptor], [])
+        except OSError:
+            return False
+    return True

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, Self, get_args
@@ -21,7 +20,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from gateway.config.settings import LogFormat, LogLevel
 from gateway.control_characters import visible
 from gateway.json_types import Json
-from gateway.telemetry.background_writer import BackgroundWriter
+from gateway.telemetry.background_writer import BackgroundWriter, write_all
 from gateway.telemetry.log_context import LOG_CONTEXT
 from gateway.telemetry.uncaught_exceptions import UncaughtExceptions
 
@@ -198,22 +197,10 @@ class _Descriptor:
 
     def write(self, lines: Iterator[bytes]) -> None:
         for line in lines:
-            self._is_gone = self._is_gone or not _written(self._descriptor, line)
+            self._is_gone = self._is_gone or not write_all(self._descriptor, line)
 
     def close(self) -> None:
         """Do nothing: the descriptor is the process's."""
-
-
-def _written(descriptor: int, data: bytes) -> bool:
-    while data:
-        try:
-            data = data[os.write(descriptor, data) :]
-        except BlockingIOError:
-            # A parent that shares the pipe may have made it non-blocking.
-            threading.Event().wait(0.01)
-        except OSError:
-            return False
-    return True
 
 
 def _json(event: EventDict, **_options: Json) -> str:

@@ -15,6 +15,8 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
+from gateway.telemetry.background_writer import write_all
+
 _MAX_QUEUED_BYTES: Final = 1024 * 1024
 
 
@@ -115,7 +117,7 @@ class LineWriter:
                 if self._is_closing:
                     return
                 data = self._queue.popleft()
-            is_written = _write_all(self._descriptor, data)
+            is_written = write_all(self._descriptor, data)
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._note_written if is_written else self._note_gone, len(data))
             if not is_written:
@@ -133,15 +135,3 @@ class LineWriter:
     def _mark_gone(self) -> None:
         self.gone.set()
         self._has_room.set()
-
-
-def _write_all(descriptor: int, data: bytes) -> bool:
-    """Write everything, blocking; False if the reader is gone."""
-    while data:
-        try:
-            data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # a process that shares the descriptor made it non-blocking
-            select.select([], [descriptor], [])
-        except OSError:
-            return False
-    return True

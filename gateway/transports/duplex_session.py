@@ -61,7 +61,8 @@ class DuplexSession:
         self._write_now: Final = write_now
         self._exchange: Final = _ChannelExchange(caller=caller, write=write)
         self._modern: Final = InFlight()
-        self._session: Session | None = None
+        self.session: Session | None = None
+        """The session that `initialize` opened, if that has come."""
         self._requests: Final[dict[asyncio.Task[None], int]] = {}
         """The tasks that answer, and how many messages each answers: a batch has many."""
         self.in_flight = 0
@@ -70,11 +71,6 @@ class DuplexSession:
         self.one_is_done: Final = asyncio.Event()
         """Set whenever a request has been answered."""
         self.answered = 0
-
-    @property
-    def session(self) -> Session | None:
-        """The session that `initialize` opened, if that has come."""
-        return self._session
 
     async def take(self, message: Received, caller: Caller | None = None, *, is_immediate: bool = False) -> None:
         """Answer a message; `is_immediate` says that this waits for nothing.
@@ -85,15 +81,15 @@ class DuplexSession:
         The caller is another where each message comes with credentials of its own; they may allow more or less.
         """
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
-        opens = self._session is None and isinstance(message, Request) and message.method == "initialize"
+        opens = self.session is None and isinstance(message, Request) and message.method == "initialize"
         if isinstance(message, _ANSWERED) and not (opens or is_immediate):
             self._run(self._answer(message, exchange), messages=size_of(message))
             return
         if self._requests and isinstance(message, Notification) and message.method == "notifications/cancelled":
             await asyncio.sleep(0)  # what it cancels may have come in the same read, and its task has not begun
-        reply = await self._dispatcher.answer(message, exchange, self._session, in_flight=self._modern)
+        reply = await self._dispatcher.answer(message, exchange, self.session, in_flight=self._modern)
         if opens and reply.session is not None:
-            self._session = reply.session
+            self.session = reply.session
             self._dispatcher.notifier.session_opened(reply.session)
             sending = reply.session.outbox.send_each(self._exchange.write)
             self._outbox = asyncio.get_running_loop().create_task(sending, name="outbox")
@@ -103,7 +99,7 @@ class DuplexSession:
 
     def refuse(self, error: RpcError, *, request_id: RequestId | None = None) -> None:
         """Answer what could not be read, or is not to be served."""
-        revision = None if self._session is None else self._session.revision
+        revision = None if self.session is None else self.session.revision
         self._run(self._write(results.error_reply(error, request_id=request_id, revision=revision)))
 
     async def drain(self, seconds: float) -> None:
@@ -124,8 +120,8 @@ class DuplexSession:
         if self._outbox is not None:
             self._outbox.cancel()
         await self._cancel()
-        if self._session is not None:
-            self._session.end()
+        if self.session is not None:
+            self.session.end()
 
     async def _cancel(self) -> None:
         for task in self._requests:
@@ -133,7 +129,7 @@ class DuplexSession:
         await self.drain(SHUTDOWN_GRACE_SECONDS)
 
     async def _answer(self, message: Request | Batch, exchange: _ChannelExchange) -> None:
-        await self._write(await self._dispatcher.answer(message, exchange, self._session, in_flight=self._modern))
+        await self._write(await self._dispatcher.answer(message, exchange, self.session, in_flight=self._modern))
 
     async def _write(self, reply: Reply) -> None:
         if reply.body is not None:

@@ -31,8 +31,8 @@ async def _ignore(_notification: JsonObject) -> None:
 class MemoryExchange(msgspec.Struct, frozen=True, kw_only=True):
     """An `Exchange` whose sender is a coroutine next door."""
 
-    listener: Listener = _ignore
-    caller: Caller = msgspec.field(default=Caller(binding=Binding.MEMORY))
+    listener: Listener
+    caller: Caller
 
     async def send(self, notification: JsonObject) -> bool:
         await self.listener(notification)

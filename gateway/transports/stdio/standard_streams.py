@@ -30,7 +30,3 @@ class StandardStreams(msgspec.Struct, frozen=True):
         os.close(empty)
         os.dup2(2, 1)
         return streams
-
-    def close(self) -> None:
-        os.close(self.reading)
-        os.close(self.writing)

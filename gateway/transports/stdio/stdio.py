@@ -4,7 +4,6 @@ The end of the input, or of the reader of the output, ends everything that runs.
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -58,8 +57,8 @@ class Stdio:
         )
         self._watch: asyncio.Task[None] | None = None
         self._write_timeout = AFTER_INPUT_SECONDS
-        self._refused: Callable[[Request], bool] | None = None
-        """Which requests are refused because the daemon stops; None before it does."""
+        self._is_draining = self._has_drained = False
+        """Whether the daemon stops: requests that open something are refused, and in the end all."""
 
     @property
     def open_sessions(self) -> tuple[Session, ...]:
@@ -87,9 +86,9 @@ class Stdio:
         As long as the process is there, its client is told: it has no connection to lose that would say so.
         """
         self._write_timeout = seconds
-        self._refused = _openers
+        self._is_draining = True
         await self._channel.drain(seconds)
-        self._refused = _all
+        self._has_drained = True
         await self._channel.cancel_all()
 
     async def close(self) -> None:
@@ -107,11 +106,14 @@ class Stdio:
             self._channel.refuse(RpcError(ErrorCode.INVALID_REQUEST, why))
         elif line.strip():
             message = self._dispatcher.decode(line)
-            if self._refused is not None and isinstance(message, Request) and self._refused(message):
+            if isinstance(message, Request) and self._is_refused(message):
                 stopping = RpcError(ErrorCode.INTERNAL_ERROR, DRAINING.message)
                 self._channel.refuse(stopping, request_id=message.id)
             else:
                 await self._channel.take(message, is_immediate=self._dispatcher.is_immediate(message, size=len(line)))
+
+    def _is_refused(self, request: Request) -> bool:
+        return self._has_drained or (self._is_draining and request.method in OPENERS)
 
     async def _end_when_nobody_reads(self) -> None:
         await self._writer.gone.wait()
@@ -139,11 +141,3 @@ class Stdio:
             # Nothing has suspended since `in_flight` was looked at, so no end is missed.
             self._channel.one_is_done.clear()
             await self._channel.one_is_done.wait()
-
-
-def _openers(request: Request) -> bool:
-    return request.method in OPENERS
-
-
-def _all(_request: Request) -> bool:
-    return True

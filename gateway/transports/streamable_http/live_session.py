@@ -20,7 +20,7 @@ NOTHING: Final = SessionRecord(expires=0)
 class LiveSession:
     """A session, with the tasks that serve its requests and what is said in it."""
 
-    __slots__ = ("_readers", "_tasks", "caller", "nonce", "saved", "session", "streams", "used_at")
+    __slots__ = ("_tasks", "caller", "nonce", "readers", "saved", "session", "streams", "used_at")
 
     def __init__(self, session: Session, *, nonce: str, caller: str, streams: EventStore) -> None:
         self.session: Final = session
@@ -31,8 +31,8 @@ class LiveSession:
         self.streams: Final = streams
         self.used_at = asyncio.get_running_loop().time()
         self._tasks: set[asyncio.Task[Reply]] = set()
-        self._readers = 0
-        """Open GET requests."""
+        self.readers = 0
+        """Streams that its client has open for what belongs to no request."""
         self.saved: SessionRecord | None = None
         """Its record as it was written last."""
 
@@ -54,13 +54,8 @@ class LiveSession:
         )
 
     @property
-    def readers(self) -> int:
-        """Streams that its client has open for what belongs to no request."""
-        return self._readers
-
-    @property
     def is_idle(self) -> bool:
-        return not self._tasks and not self._readers
+        return not self._tasks and not self.readers
 
     @property
     def load(self) -> int:
@@ -109,10 +104,10 @@ class LiveSession:
 
     def begin_reading(self) -> None:
         """Note that its client has a stream open, until `end_reading`."""
-        self._readers += 1
+        self.readers += 1
 
     def end_reading(self) -> None:
-        self._readers -= 1
+        self.readers -= 1
         self.touch()
 
     def end(self) -> None:

@@ -1,10 +1,9 @@
 """Counts the sessions of this process among those of all replicas (`limits.sessions`)."""
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from gateway.json_types import Json
+from gateway.background_tasks import BackgroundTasks
 from gateway.state.redis_session_count import RedisSessionCount, SessionAdmission
 from gateway.transports.errors import HttpError
 from gateway.transports.http.quota import ResourceQuota
@@ -20,11 +19,11 @@ class SharedSessionCount:
         quota.store = count
         self._quota: Final = quota
         self._expires: Final = expires
-        self._tasks: Final[set[asyncio.Task[None]]] = set()
+        self._writes: Final = BackgroundTasks()
 
     async def close(self) -> None:
         """Let be written what is being written."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._writes.wait()
 
     async def refusal_of(self, nonce: str, caller: str) -> HttpError | None:
         """Count a new session; or return why there is no room for it."""
@@ -38,19 +37,14 @@ class SharedSessionCount:
 
     def keep_soon(self, sessions: Iterable[LiveSession]) -> None:
         """Count on sessions that were used."""
-        self._begin(self._keep([(each.nonce, each.caller) for each in sessions]))
+        self._writes.begin(self._keep([(each.nonce, each.caller) for each in sessions]), name="session count: keep")
 
     async def remove(self, nonce: str) -> None:
         await self._count.remove(nonce)
 
     def remove_soon(self, nonce: str) -> None:
-        self._begin(self.remove(nonce))
+        self._writes.begin(self.remove(nonce), name="session count: remove")
 
     async def _keep(self, sessions: Iterable[tuple[str, str]]) -> None:
         for nonce, caller in sessions:
             await self._count.keep(nonce, caller, expires=self._expires())
-
-    def _begin(self, work: Coroutine[Json, Json, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name="session count")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -301,26 +301,19 @@ def _refusal_of(message: Request | Batch, live: LiveSession) -> HttpError | None
     return BUSY if live.load + size_of(message) > MAX_IN_FLIGHT else None
 
 
-_LOST: Final = "The server was restarted before this was answered"
-
-
 def _lost(request_id: RequestId) -> bytes:
     """The event that answers a request whose process ended before it had."""
-    error = RpcError(ErrorCode.INTERNAL_ERROR, _LOST)
+    error = RpcError(ErrorCode.INTERNAL_ERROR, "The server was restarted before this was answered")
     return encode_event(results.error_reply(error, request_id=request_id, revision=None).body or b"")
 
 
 def _reply_of(task: asyncio.Task[Reply], message: Request | Batch) -> Reply:
     if task.cancelled():
-        return _session_ended(message)
+        return _failed(message, ErrorCode.INVALID_REQUEST, "The session ended before this was answered", status=404)
     if (bug := task.exception()) is not None:
         log.error("request failed", exc_info=bug)
         return _failed(message, ErrorCode.INTERNAL_ERROR, "Internal error", status=500)
     return task.result()
-
-
-def _session_ended(message: Request | Batch) -> Reply:
-    return _failed(message, ErrorCode.INVALID_REQUEST, "The session ended before this was answered", status=404)
 
 
 def _failed(message: Request | Batch, code: ErrorCode, why: str, *, status: int) -> Reply:

@@ -24,10 +24,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
+from multidict import MultiMapping
 
 from gateway.config.models.address import UNIX, parse_network
 
@@ -49,12 +50,6 @@ _SCHEME: Final = re.compile(r"https?", re.IGNORECASE)
 # No empty segment, for `//host` names another host (RFC 3986 §4.2), and no dot segment, which clients resolve (§5.2.4).
 _SEGMENT: Final = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._~!$&'()*+;=:@-]+"
 _PREFIX: Final = re.compile(rf"(?:/{_SEGMENT})+")
-
-
-class Fields(Protocol):
-    """Header fields, by name in any case; a name may come several times."""
-
-    def getall(self, name: str, default: Sequence[str], /) -> Sequence[str]: ...
 
 
 class ClientEndpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +101,7 @@ class TrustedProxies:
         """The path of `public_url`."""
         return self._public_prefix or ""
 
-    def client_endpoint(self, *, peer: str, scheme: str, host: str, fields: Fields) -> ClientEndpoint:
+    def client_endpoint(self, *, peer: str, scheme: str, host: str, fields: MultiMapping[str]) -> ClientEndpoint:
         """Say how a request came.
 
         Args:
@@ -117,7 +112,7 @@ class TrustedProxies:
         """
         return self.client_endpoint_of(peer=peer, scheme=scheme, host=host, lines=self.believed_lines(peer, fields))
 
-    def believed_lines(self, peer: str, fields: Fields) -> tuple[Lines, ...]:
+    def believed_lines(self, peer: str, fields: MultiMapping[str]) -> tuple[Lines, ...]:
         """Return the values of the fields that a peer is believed in; nothing for a peer that is not."""
         if not (self._networks or self._trusts_unix) or not self._trusts(plain_address(peer)):
             return ()

@@ -155,7 +155,8 @@ class EventStream:
                     self._is_closed = is_end
                     preamble = b"" if self._response is not None else self._preamble
                     response = await self._opened()
-                    await self._bounded(write_in_parts(response, preamble + chunk, is_end=is_end))
+                    writing = write_in_parts(response, preamble + chunk, is_end=is_end)
+                    await write_within(self._pace.write_timeout, self._request, writing)
                     return response
             finally:
                 self._pace.quota.give_back(self._caller, counted)
@@ -187,9 +188,6 @@ class EventStream:
             self._waiting -= 1
         if not has_room:
             abort_slow_reader(self._request)
-
-    async def _bounded(self, writing: Awaitable[None]) -> None:
-        await write_within(self._pace.write_timeout, self._request, writing)
 
     def _beat_in(self, seconds: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._beat)

@@ -5,20 +5,16 @@ Secrets are masked in it.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import Final, Self
 
 import msgspec
 
 from gateway.catalog.caller_parts import scoped, viewed
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.primitives import Resource, ResourceTemplate, Skill
+from gateway.catalog.primitives import Skill
 from gateway.config.models.base import Model
 from gateway.config.models.document import LISTS, Document
 from gateway.config.secrets.masked_document import masked_document
-from gateway.executors.cache import CachingExecutor
-from gateway.executors.invocation import Executor
-from gateway.executors.python.executor import PythonExecutor
 from gateway.json_types import Json, JsonObject
 
 _SECTIONS: Final = ("server", "listen", "auth", "limits", "defaults")
@@ -42,7 +38,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     left_out: Mapping[str, str]
     """The reason why a definition is not served here, by such a place."""
     code: Mapping[str, str]
-    """The module of each function, by such a place; its name changes with the content of its directory."""
+    """A digest of the code of a definition's functions, by such a place."""
     audiences: Mapping[str, Audience]
     """The audiences by their names."""
 
@@ -69,7 +65,7 @@ def manifest(document: Document, catalog: Catalog) -> Manifest:
     return Manifest(
         written=redactor.json(dict(_written(document, catalog))),
         left_out={f"{each.kind}.{each.name}": redactor.text(each.reason) for each in catalog.left_out},
-        code=dict(_code(catalog)),
+        code={".".join(name): pin["code"] for name, pin in catalog.pins.items() if "code" in pin},
         audiences={**dict(_audiences(document, catalog)), **_audiences_of_views(catalog)},
     )
 
@@ -89,27 +85,6 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
 def _skill(skill: Skill) -> JsonObject:
     """The front matter of a skill, and the digest of each of its files."""
     return {**skill.entry["frontmatter"], "files": {each["uri"]: each["digest"] for each in skill.entry["resources"]}}
-
-
-def _code(catalog: Catalog) -> Iterator[tuple[str, str]]:
-    resources = chain[Resource | ResourceTemplate](catalog.resources.values(), catalog.resource_templates)
-    executors = chain(
-        ((f"tools.{tool.name}", tool.executor) for tool in catalog.tools.values()),
-        ((f"resources.{resource.name}", resource.executor) for resource in resources),
-    )
-    for place, executor in executors:
-        if (function := _function_of(executor)) is not None:
-            yield place, function.signature.function.__module__
-
-
-def _function_of(executor: Executor) -> PythonExecutor | None:
-    match executor:
-        case PythonExecutor():
-            return executor
-        case CachingExecutor():
-            return _function_of(executor.executor)
-        case _:
-            return None
 
 
 def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audience]]:

@@ -128,17 +128,24 @@ def test_what_would_be_left_out_is_said_with_the_reason(plan: Any) -> None:
     assert found["effects"]["key reader"]["loses"] == ["tools.old"]
 
 
-def test_new_code_of_a_plugin_is_a_change_of_its_tools(run: Run, tmp_path: Path) -> None:
+def test_new_code_of_a_plugin_is_a_change_of_what_it_does_and_the_same_code_elsewhere_is_none(
+    run: Run, tmp_path: Path
+) -> None:
     for folder, result in (("old", 1), ("new", 2)):
-        plugins = tmp_path / folder / "plugins"
-        plugins.mkdir(parents=True)
-        (plugins / "count.py").write_text(f"def count() -> int:\n    '''Count.'''\n    return {result}\n")
-        (plugins.parent / "config.yaml").write_text(
-            'plugins: [plugins]\ntools: {count: {python: "count:count", cache: 5s}, other: {content: x}}'
+        for name, returned in (("count", result), ("same", 0)):
+            plugins = tmp_path / folder / name
+            plugins.mkdir(parents=True)
+            (plugins / f"{name}.py").write_text(f"def {name}() -> str:\n    '''Count.'''\n    return '{returned}'\n")
+        (tmp_path / folder / "config.yaml").write_text(
+            'plugins: [count, same]\ntools: {count: {python: "count:count", cache: 5s}, same: {python: "same:same"}}\n'
+            'prompts: {ask: {python: "count:count"}}'
         )
     finished = run("plan", "new/config.yaml", "old/config.yaml")
-    assert finished.out.splitlines() == ["~ tools.count  the code of its plugin"]
-    assert finished.hints == "1 changed; nobody's lists change\n"
+    assert finished.out.splitlines() == [
+        "~ tools.count  the code of its plugin",
+        "~ prompts.ask  the code of its plugin",
+    ]
+    assert finished.hints == "2 changed; nobody's lists change\n"
 
 
 def test_a_person_reads_what_changes_and_who_notices(run: Run, tmp_path: Path) -> None:

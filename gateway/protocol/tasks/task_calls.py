@@ -97,7 +97,8 @@ class TaskCalls:
             AwaitingInput: the client has to answer first.
         """
         if problem := self.runner.problem:
-            _check_not_required(rules, problem)
+            if rules.is_required:
+                raise _unavailable(problem)
             return None
         try:
             task_id = self.runner.limiter.reserve(call.caller.rate_limit_key, call.catalog.limits.tasks)
@@ -112,10 +113,9 @@ class TaskCalls:
             task_call.may_be_stored = True
             await self.runner.add(task)
             return await self._run_stored(task, task_call, run_call, tool, arguments)
-        except NotStoredError as error:
+        except NotStoredError as error:  # of a required one: any other goes on as an ordinary call
             task_call.may_be_stored = False
-            _check_not_required(rules, str(error))
-            return None
+            raise _unavailable(str(error)) from error
         finally:
             if task_call.is_request_open:  # nobody was told of a task
                 self.runner.limiter.release(task_id)
@@ -335,10 +335,8 @@ def _direct(task_call: TaskCall) -> JsonObject:
     return task_call.result
 
 
-def _check_not_required(rules: TaskRules, problem: str) -> None:
-    """Raises: RpcError: the call must become a task, and none can be made."""
-    if rules.is_required:
-        raise RpcError(ErrorCode.INTERNAL_ERROR, f"No task can be made now: {problem}")
+def _unavailable(problem: str) -> RpcError:
+    return RpcError(ErrorCode.INTERNAL_ERROR, f"No task can be made now: {problem}")
 
 
 def _ttl_ms(call: Call, rules: TaskRules) -> int:

@@ -61,7 +61,11 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
         if stated is None or (isinstance(version, str) and version != stated):
             return _header_mismatch()
     if isinstance(stated, str) and stated not in MODERN:
-        return unsupported_version(stated)
+        return RpcError(
+            ErrorCode.UNSUPPORTED_PROTOCOL_VERSION,
+            "Unsupported protocol version",
+            {"supported": list(MODERN), "requested": stated},
+        )
     capabilities, client_info = fields.get(meta.META_CLIENT_CAPABILITIES), fields.get(meta.META_CLIENT_INFO, {})
     level = fields.get(meta.META_LOG_LEVEL)
     if not isinstance(version, str):
@@ -76,14 +80,6 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
         return Envelope(version, client_info, capabilities, level)
     # With the revisions: an `initialize` with a modern header field comes here, and its client must know what to use.
     return RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)})
-
-
-def unsupported_version(requested: str) -> RpcError:
-    return RpcError(
-        ErrorCode.UNSUPPORTED_PROTOCOL_VERSION,
-        "Unsupported protocol version",
-        {"supported": list(MODERN), "requested": requested},
-    )
 
 
 def _header_mismatch() -> RpcError:

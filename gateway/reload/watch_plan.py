@@ -32,6 +32,9 @@ The inode's own time, not that of its contents: it moves with a rename and with 
 MAX_DEPTH: Final = 64
 """Directories below a root that are looked into: whoever may make directories there makes no more work than that."""
 
+MAX_ENTRIES: Final = 100_000
+"""Places of a plan that are looked at: those beyond it are watched by events alone."""
+
 _MISSING: Final[State] = (0, 0, 0, "")
 _NOISE: Final = frozenset({"__pycache__", ".git", ".hg", "node_modules"})
 """Written beside what matters, by interpreters and version control."""
@@ -53,8 +56,6 @@ class WatchPlan:
     """Directories in which only files that these match matter, and the directories on the way."""
     present: frozenset[Path] = field(default=frozenset(), compare=False)
     """The paths that existed when the files were read."""
-    most_entries: int = 100_000
-    """A tree larger than this is watched by events alone."""
 
     def __or__(self, other: "WatchPlan") -> "WatchPlan":
         return replace(
@@ -116,7 +117,7 @@ class WatchPlan:
         taken_at = time.time_ns()
         found: dict[str, State] = {}
         for path in self._paths():
-            if len(found) >= self.most_entries:
+            if len(found) >= MAX_ENTRIES:
                 break
             found[path] = _state(path)
         return Snapshot(plan=self, taken_at=taken_at, states=found)

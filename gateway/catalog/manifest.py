@@ -17,7 +17,8 @@ from gateway.config.models.document import LISTS, Document
 from gateway.config.secrets.masked_document import masked_document
 from gateway.json_types import Json, JsonObject
 
-_SECTIONS: Final = ("server", "listen", "auth", "limits", "defaults")
+_SECTIONS: Final = ("server", "listen", "auth", "audit", "limits", "defaults")
+_ENTRIES: Final = ("connections", "databases", "upstreams", "openapi", "views", *LISTS)
 _EVERYBODY: Final = "everybody"
 
 
@@ -75,7 +76,7 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
         model = getattr(document, section)
         if isinstance(model, Model) and (said := masked_document(model)):
             yield section, said
-    for kind in ("connections", "databases", "views", *LISTS):
+    for kind in _ENTRIES:
         for name, definition in getattr(document, kind).items():
             yield f"{kind}.{name}", masked_document(definition)
     for skill in catalog.skills.values():

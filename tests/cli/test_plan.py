@@ -122,6 +122,36 @@ def test_limits_that_each_call_looks_up_need_no_restart(plan: Any) -> None:
     assert plan(OLD + f"limits: {{{looked_up}, sessions: 7}}\n")["restart_required"] == ["limits"]
 
 
+@pytest.mark.parametrize(
+    ("section", "edited", "place"),
+    [
+        ("audit: {file: calls.log}", "audit: {file: calls.log, arguments: full}", "audit"),
+        (
+            "upstreams: {hub: {url: 'http://127.0.0.1:9/mcp'}}",
+            "upstreams: {hub: {url: 'http://127.0.0.1:9/'}}",
+            "upstreams.hub",
+        ),
+        (
+            "openapi: {shop: {document: shop.json, refresh: 5m}}",
+            "openapi: {shop: {document: shop.json, refresh: 6m}}",
+            "openapi.shop",
+        ),
+    ],
+)
+def test_an_edit_that_no_definition_shows_is_a_change_all_the_same(
+    run: Run, tmp_path: Path, section: str, edited: str, place: str
+) -> None:
+    info = '"info": {"title": "Shop", "version": "1"}'
+    (tmp_path / "shop.json").write_text(
+        f'{{"openapi": "3.1.0", {info}, "servers": [{{"url": "http://x"}}], "paths": {{}}}}'
+    )
+    for name, text in (("config.yaml", section), ("new.yaml", edited)):
+        (tmp_path / name).write_text(f"tools: {{say: {{description: Say., content: x}}}}\n{text}\n")
+    finished = run("plan", "new.yaml", "--json", "--exit-code")
+    assert [change["place"] for change in json.loads(finished.out)["changes"]] == [place], finished.hints
+    assert finished.code == 1
+
+
 def test_what_would_be_left_out_is_said_with_the_reason(plan: Any) -> None:
     found = plan(OLD.replace("description: Old.,", "description: Old., requires: {commands: [no-such-command]},"))
     assert changes_of(found) == {"~ tools.old": "requires; is left out: the command no-such-command is not on the PATH"}

@@ -9,6 +9,7 @@ from typing import ClassVar, Final, Protocol
 
 import msgspec
 
+from gateway.catalog.arguments import CompiledArguments
 from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.rates import RateLimit
 from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
@@ -31,23 +32,6 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EVERYBODY: Final = Access()
-
-
-class ArgumentsSchema(Protocol):
-    """A tool's compiled input schema."""
-
-    def prepare(self, arguments: JsonObject) -> JsonObject:
-        """Fill in defaults, coerce, validate, read integers, confine paths, decode files.
-
-        Raises:
-            ArgumentsError: the arguments do not fit; the text names each by JSON Pointer.
-        """
-
-    def size_of_files(self, arguments: JsonObject) -> int:
-        """Characters of the files among arguments as they were sent, valid or not."""
-
-    def described(self, arguments: JsonObject) -> JsonObject:
-        """Arguments as they were sent, with a description in place of each file: for logs."""
 
 
 class ResultShape(Protocol):
@@ -126,7 +110,7 @@ class Tool(Primitive, frozen=True, kw_only=True):
     kind = "tools"
     executor: Executor
     confirm: Confirmation | None = None
-    arguments: ArgumentsSchema
+    arguments: CompiledArguments
     result: ResultShape
     header_parameters: tuple[HeaderParameter, ...] = ()
     name_in_app: str = ""

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.catalog.compile.arguments import NO_ARGUMENTS, CompiledArguments, compile_arguments
+from gateway.catalog.arguments import CompiledArguments
+from gateway.catalog.compile.arguments import NO_ARGUMENTS, compile_arguments
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.definitions import Tool
 from gateway.errors import ExecutionError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.catalog.compile.arguments import CompiledArguments
+from gateway.catalog.arguments import CompiledArguments
 from gateway.config.definition_source import DefinitionSource, SourceEntry
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig

@@ -15,8 +15,11 @@ from msgspec.structs import replace
 from gateway.access.identity.authenticator import Authenticator
 from gateway.app.json_fetcher import JsonFetcher
 from gateway.catalog.catalog import Catalog
+from gateway.catalog.compile.arguments import compile_arguments
 from gateway.catalog.primitives import Tool
 from gateway.catalog.store import CatalogStore
+from gateway.config.diagnostics.problems import NO_PLACES, Problems
+from gateway.config.models import definitions
 from gateway.config.models.address import Address
 from gateway.config.models.auth import Auth
 from gateway.config.models.server import Limits, Listen, Quota
@@ -148,19 +151,6 @@ def said(text: str) -> Blocks:
     return Blocks(content=({"type": "text", "text": text},))
 
 
-class Anything:
-    """Arguments that are taken as they are."""
-
-    def prepare(self, arguments: JsonObject) -> JsonObject:
-        return arguments
-
-    def size_of_files(self, arguments: JsonObject) -> int:
-        return 0
-
-    def described(self, arguments: JsonObject) -> JsonObject:
-        return arguments
-
-
 class AsItIs:
     """Blocks as a tool's result."""
 
@@ -180,6 +170,8 @@ class Played:
 
 
 def catalog(course: Course) -> Catalog:
+    config = definitions.Tool.model_validate({"content": "x", "input_schema": {"type": "object"}})
+    anything = compile_arguments(config, Problems(NO_PLACES))
     tools = {
         name: Tool(
             name=name,
@@ -188,7 +180,7 @@ def catalog(course: Course) -> Catalog:
             concurrency=100,
             queue=100,
             executor=Played(getattr(course, name)),
-            arguments=Anything(),
+            arguments=anything,
             result=AsItIs(),
         )
         for name in ("echo", "large", "report", "wait", "obey", "flood")

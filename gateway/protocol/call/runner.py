@@ -193,9 +193,6 @@ class Run(msgspec.Struct, eq=False):
         finally:
             call.note_wait("concurrency", since=self._began)
 
-    def _waited_for_answer(self, since: float) -> None:
-        self.call.note_wait("answer", since=since)
-
     @property
     def context(self) -> CallContext:
         if self._context is None:
@@ -267,7 +264,9 @@ class Run(msgspec.Struct, eq=False):
     def suspension(self) -> Suspension:
         """Stops the clock and lends the permit while an input request is open."""
         if self._suspension is None:
-            self._suspension = RunSuspension(self.deadline, self.permit, waited=self._waited_for_answer)
+            self._suspension = RunSuspension(
+                self.deadline, self.permit, waited=lambda since: self.call.note_wait("answer", since=since)
+            )
         return self._suspension
 
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:

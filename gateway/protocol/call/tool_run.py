@@ -18,7 +18,7 @@ _WHAT: Final = "Decoding the files"
 
 
 async def prepared_arguments(tool: Tool, arguments: JsonObject, call: Call) -> JsonObject:
-    """Return the arguments that a run begins with. See `ArgumentsSchema.prepare`.
+    """Return the arguments that a run begins with. See `CompiledArguments.prepare`.
 
     Large files are decoded in a worker thread. It comes before the run, whose permit and rate limit a call with wrong
     arguments does not use up.

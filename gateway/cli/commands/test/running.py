@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from gateway.catalog.compile.arguments import CompiledArguments
 from gateway.catalog.primitives import Tool
 from gateway.cli.client.file_arguments import data_uri
 from gateway.cli.commands.test.comparison import Mismatch, mismatch
@@ -140,8 +139,7 @@ class _Attempt(msgspec.Struct, frozen=True):
     def _arguments(self, tool: Tool) -> JsonObject:
         """The arguments, with files read where the test names one: `photo: {file: photo.png}`."""
         place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "with")
-        places = tool.arguments.files if isinstance(tool.arguments, CompiledArguments) else None
-        return _given_files(self.test.with_, places, directory=place.directory)
+        return _given_files(self.test.with_, tool.arguments.files, directory=place.directory)
 
     def _directory(self) -> Path:
         place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "http", "file")

@@ -5,7 +5,6 @@ Pure: the document is read, and nothing else. The server and `import` both take 
 
 from collections.abc import Iterator
 from typing import Final, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 import orjson
@@ -256,9 +255,3 @@ class _Selection:
 
 def _first_of(keys: list[str]) -> str:
     return f"{keys[0]} and {len(keys) - 1} more" if len(keys) > 1 else keys[0]
-
-
-def title_of(uri: str) -> str:
-    """A short name for a document: that of its host, or of its file."""
-    parts = urlsplit(uri)
-    return clean((parts.hostname if parts.scheme.startswith("http") else parts.path.rpartition("/")[2]) or "api")

@@ -1,19 +1,18 @@
 """Inputs of a tool: the parameters and the members of the body that models are asked for, with names of their own."""
 
-import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, Literal
 
 import msgspec
 
 from gateway.json_types import Json
+from gateway.openapi.operations import MAX_NAME, hash_of
 
 Place = Literal["path", "query", "header", "cookie", "body"]
 PLACES: Final[tuple[Place, ...]] = ("path", "query", "header", "cookie", "body")
 """From the most frequent one to the rarest: where two inputs have one name, the rarer place is added to it."""
 
-MAX_NAME: Final = 64
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _OTHERS_IN_PATH: Final = re.compile(r"[^A-Za-z0-9_]+")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -53,7 +52,7 @@ def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
             is_shared = sum(other == name for other in own.values()) > 1
             if is_shared and name != key[1]:
                 # Eight: two underscores and six digits.
-                given[key] = f"{name[: MAX_NAME - 8]}__{hashlib.sha256(key[1].encode()).hexdigest()[:6]}"
+                given[key] = f"{name[: MAX_NAME - 8]}__{hash_of(key[1])}"
     found: dict[tuple[Place, str], str] = {}
     for place in PLACES:
         taken = {*found.values()}
@@ -70,26 +69,14 @@ def _free(name: str, key: tuple[Place, str], *, taken: set[str], others: set[str
     suffixed = f"{name}__{key[0]}"
     if suffixed not in taken | others:
         return suffixed
-    return f"{name[: MAX_NAME - 8]}__{hashlib.sha256(repr(key).encode()).hexdigest()[:6]}"
+    return f"{name[: MAX_NAME - 8]}__{hash_of(repr(key))}"
 
 
-def expression(name: str) -> str:
-    """The template that is the value of an input."""
-    return f"{{{{ {reference(name)} }}}}"
-
-
-def reference(name: str) -> str:
-    """An input's name within an expression."""
+def expression(name: str, *, filtered: str = "") -> str:
+    """The template that is the value of an input, `filtered` by what follows a `|`."""
     is_plain = _IDENTIFIER.fullmatch(name) is not None and name not in _WORDS_OF_JINJA
-    return name if is_plain else f"inputs['{name}']"
-
-
-def input_schema(properties: Mapping[str, Json], required: Iterable[str]) -> dict[str, Json]:
-    """The schema of all inputs, which admits no others."""
-    schema: dict[str, Json] = {"type": "object", "properties": dict(properties), "required": list(required)}
-    if not schema["required"]:
-        del schema["required"]
-    return {**schema, "additionalProperties": False}
+    value = name if is_plain else f"inputs['{name}']"
+    return f"{{{{ {value} | {filtered} }}}}" if filtered else f"{{{{ {value} }}}}"
 
 
 def _clean(each: Input) -> str:
@@ -102,4 +89,4 @@ def _clean(each: Input) -> str:
     # Leaves room for a place, such as `__header`.
     if len(name) <= MAX_NAME - 10:
         return name
-    return f"{name[: MAX_NAME - 18]}_{hashlib.sha256(each.wire_name.encode()).hexdigest()[:6]}"
+    return f"{name[: MAX_NAME - 18]}_{hash_of(each.wire_name)}"

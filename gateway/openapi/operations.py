@@ -121,6 +121,7 @@ def name_by_path(operation: Operation) -> str:
 
 
 def hash_of(key: str) -> str:
+    """Six digits that tell apart what would have one name."""
     return hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS]
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.json_types import Json
 from gateway.openapi.document import DocumentError
-from gateway.openapi.inputs import Input, Place, reference
+from gateway.openapi.inputs import Input, Place, expression
 from gateway.openapi.operations import Operation
 from gateway.openapi.references import Node, References
 from gateway.openapi.schemas import Schemas
@@ -61,10 +61,10 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     def written(self, name: str) -> Json:
         """The value of a query field, header field or cookie."""
         if self.media_type is not None and not self.is_scalar:
-            return f"{{{{ {reference(name)} | tojson }}}}"
+            return expression(name, filtered="tojson")
         if self.is_scalar and not self.allows_reserved:
-            return f"{{{{ {reference(name)} }}}}"
-        styled: dict[str, Json] = {"value": f"{{{{ {reference(name)} }}}}"}
+            return expression(name)
+        styled: dict[str, Json] = {"value": expression(name)}
         if self.style not in {"form", "simple"}:
             styled["style"] = self.style
         if self.explode is not (self.style == "form") and self.style != "deepObject":

@@ -8,6 +8,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urldefrag, urljoin
@@ -16,6 +17,7 @@ import msgspec
 import structlog
 from yarl import URL
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.config.definition_source import DocumentStore
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
@@ -83,7 +85,7 @@ class RemoteDocuments:
         self._services: Final = services
         self._documents: Final = documents
         self._followed: dict[str, _Followed] = {}
-        self._ending: Final[set[asyncio.Task[None]]] = set()
+        self._following: Final = BackgroundTasks()
         self._is_at_start = is_at_start
 
     def opened(self, name: str) -> FetchedDocuments | None:
@@ -109,33 +111,24 @@ class RemoteDocuments:
                 self._followed[name] = known
                 continue
             if known is not None:
-                self._end(known)
+                known.task.cancel()
             made = _Followed(name, config, key=key, documents=self._documents)
             # The document goes on being served until it is fetched with the new options, or the other one is.
             if known is not None:
                 made.fetched = known.fetched
             fetcher = compile_fetcher(config, connection, document=document, services=self._services)
             made.is_awaited = self._is_at_start
-            made.begin(fetcher, changed)
+            made.task = self._following.begin(made.run(fetcher, changed), name=f"follow openapi {name}")
             self._followed[name] = made
             new.append(made)
         for each in before.values():
-            self._end(each)
+            each.task.cancel()
         if self._is_at_start:
             self._is_at_start = False
             await _first(new)
 
     async def close(self) -> None:
-        for each in self._followed.values():
-            self._end(each)
-        await asyncio.gather(*self._ending, return_exceptions=True)
-
-    def _end(self, followed: "_Followed") -> None:
-        if followed.task is not None:
-            # Not awaited here: whoever follows new documents need not wait for old ones. `close` does.
-            followed.task.cancel()
-            self._ending.add(followed.task)
-            followed.task.add_done_callback(self._ending.discard)
+        await self._following.cancel()
 
     def status(self) -> dict[str, JsonObject]:
         """The part `openapi` of the status."""
@@ -162,15 +155,13 @@ class _Followed:
         """Set once there is a document, or none could be fetched."""
         self.is_awaited = False
         """Whether what comes now need not be announced."""
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None]
         self._name: Final = name
         self._refresh: Final = config.refresh.total_seconds()
         self._documents: Final = documents
 
-    def begin(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
-        self.task = asyncio.create_task(self._run(fetcher, changed), name=f"follow openapi {self._name}")
-
-    async def _run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
+    async def run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
+        """Keep in touch until cancelled."""
         try:
             if self.fetched is None or self.fetched.uri != self.url:
                 self.fetched = await self._recalled() or self.fetched
@@ -227,14 +218,13 @@ class _Followed:
 
 
 async def _first(new: list[_Followed]) -> None:
-    """Wait for documents, for a bounded time."""
-    waits = [asyncio.create_task(each.known.wait(), name=f"first document of {each.url}") for each in new]
+    """Wait for documents, which are fetched side by side, for a bounded time."""
     try:
-        if waits:
-            await asyncio.wait(waits, timeout=FIRST_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SECONDS):
+                for each in new:
+                    await each.known.wait()
     finally:
-        for wait in waits:
-            wait.cancel()
         for each in new:
             # What comes from here on was not waited for, so that it is announced.
             each.is_awaited = False

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.json_types import Json
 from gateway.openapi.document import DocumentError
-from gateway.openapi.inputs import Input, Place, expression, reference
+from gateway.openapi.inputs import Input, Place, expression
 from gateway.openapi.operations import Operation
 from gateway.openapi.references import Node, References
 from gateway.openapi.schemas import Schemas
@@ -244,12 +244,12 @@ def _encoded(member: BodyMember, name: str) -> str:
     """A field of a form: as brackets, unless `encoding` says otherwise (OpenAPI 3.1 "Encoding Object")."""
     said = member.encoding
     if isinstance(content := said.get("contentType"), str) and re.fullmatch(r"(?i)application/(.+\+)?json", content):
-        return f"{{{{ {reference(name)} | tojson }}}}"
+        return expression(name, filtered="tojson")
     style = said.get("style", "form")
     explodes = said.get("explode", style == "form")
     is_list = isinstance(member.input.schema, dict) and member.input.schema.get("type") == "array"
     if is_list and not explodes and style in _JOINTS:
-        return f"{{{{ {reference(name)} | join('{_JOINTS[style]}') }}}}"
+        return expression(name, filtered=f"join('{_JOINTS[style]}')")
     return expression(name)
 
 

@@ -5,7 +5,6 @@ must not have is dropped where its meaning is clear without it, because document
 with a value of the wrong type, a pattern of another language's.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -17,6 +16,7 @@ import orjson
 
 from gateway.json_types import Json
 from gateway.language.schemas.rules import is_pattern_usable
+from gateway.openapi.operations import hash_of
 from gateway.openapi.references import Node, References
 
 Direction = Literal["request", "response"]
@@ -62,6 +62,7 @@ _FORBIDDING: Final = frozenset({
 })  # fmt: skip
 """Keywords that an answer is not held to."""
 _NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_is_usable: Final = lru_cache(maxsize=4096)(is_pattern_usable)
 
 
 class ConvertedSchema(msgspec.Struct, frozen=True):
@@ -124,7 +125,7 @@ class Schemas:
         # Only components of the document itself have names of which there is one each.
         if not is_component or last != node.pointer[-1]:
             place = f"{node.uri if node.uri != self._uri else ''}{node.shown}"
-            last = f"{last}_{hashlib.sha256(place.encode()).hexdigest()[:6]}"
+            last = f"{last}_{hash_of(place)}"
         self._nodes.setdefault(last, node)
         return last
 
@@ -225,27 +226,18 @@ class _Conversion:
                 made[keyword] = [self.schema(branches.item(index)) for index in range(len(branches.value))]
         patterns = node.at("patternProperties")
         if isinstance(patterns.value, dict) and not self._is_answer:
-            usable = [pattern for pattern in patterns.value if is_usable(pattern)]
+            usable = [pattern for pattern in patterns.value if _is_usable(pattern)]
             made["patternProperties"] = {pattern: self.schema(patterns.at(pattern)) for pattern in usable}
 
     def _pattern(self, given: Mapping[str, Json], made: dict[str, Json]) -> None:
         if not isinstance(written := given.get("pattern"), str):
             return
-        pattern = as_ecma(written)
-        if is_usable(pattern):
+        # What Python alone has, in ECMA-262's notation.
+        pattern = written.replace("(?P<", "(?<").replace(r"\A", "^").replace(r"\Z", "$").replace(r"\z", "$")
+        if _is_usable(pattern):
             made["pattern"] = pattern
         else:
             _append(made, f"Pattern: {written}")
-
-
-def as_ecma(pattern: str) -> str:
-    """A pattern with what Python alone has in ECMA-262's notation."""
-    return pattern.replace("(?P<", "(?<").replace(r"\A", "^").replace(r"\Z", "$").replace(r"\z", "$")
-
-
-@lru_cache(maxsize=4096)
-def is_usable(pattern: str) -> bool:
-    return is_pattern_usable(pattern)
 
 
 def _types(given: Json) -> Json:

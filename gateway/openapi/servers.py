@@ -69,7 +69,7 @@ def missing_schemes(
         return []
     alternatives = [each for each in required if isinstance(each, dict)]
     lacking = [
-        [name for name in each if not _is_met(_scheme(name, root, references), connection)] for each in alternatives
+        [name for name in each if not _is_met(scheme_of(name, root, references), connection)] for each in alternatives
     ]
     # `{}` among the alternatives lacks nothing: it makes security optional.
     return min(lacking, key=len, default=[])
@@ -93,10 +93,6 @@ def credentials(scheme: Mapping[str, Json], variable: str) -> str:
 
 
 def scheme_of(name: str, root: Node, references: References) -> Mapping[str, Json]:
-    return _scheme(name, root, references)
-
-
-def _scheme(name: str, root: Node, references: References) -> Mapping[str, Json]:
     try:
         value = references.follow(root.at("components", "securitySchemes", name)).value
     except DocumentError:

@@ -8,14 +8,16 @@ that is not there.
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.bounded_map import BoundedMap
 from gateway.errors import StoreAwayError
-from gateway.state.shared_store import WAIT_SECONDS, SharedStore, replica_key
+
+if TYPE_CHECKING:  # its library may not be installed
+    from gateway.state.redis_connection import RedisConnection
 
 log: Final = structlog.get_logger()
 
@@ -24,6 +26,7 @@ Handler = Callable[[bytes], Awaitable[bytes]]
 
 MAX_MESSAGES: Final = 10_000
 """Messages that wait in a mailbox: more are sent to nobody who reads."""
+_REPLY_SECONDS: Final = 2.0
 _FORGET_SECONDS: Final = 60
 _READ_SECONDS: Final = 5.0
 _REFRESH_SECONDS: Final = 10.0
@@ -35,7 +38,7 @@ _RECENT: Final = 10_000
 class Mailbox:
     """The mailbox of this replica, and the way to those of others."""
 
-    def __init__(self, store: SharedStore, *, replica: str) -> None:
+    def __init__(self, store: "RedisConnection", *, replica: str) -> None:
         """Read nothing yet."""
         self.replica: Final = replica
         self.sent = 0
@@ -66,7 +69,7 @@ class Mailbox:
         """
         return await self._send(replica, kind, body, message_id=_new_id())
 
-    async def ask(self, replica: str, kind: str, body: bytes, *, seconds: float = WAIT_SECONDS) -> bytes | None:
+    async def ask(self, replica: str, kind: str, body: bytes, *, seconds: float = _REPLY_SECONDS) -> bytes | None:
         """Send a message and wait for its reply; None if there is no such replica, or it does not answer.
 
         Raises:
@@ -91,7 +94,7 @@ class Mailbox:
         Raises:
             StoreAwayError: that cannot be known now.
         """
-        return bool(await self._store.command("EXISTS", replica_key(self._store.prefix, replica)))
+        return bool(await self._store.command("EXISTS", self._store.key_of(replica)))
 
     async def tell_all(self, kind: str, body: bytes) -> None:
         """Send a message to every other replica.

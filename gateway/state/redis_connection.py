@@ -19,13 +19,15 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from gateway.errors import StoreAwayError
 from gateway.json_types import Json
+from gateway.state.redis_script import Script
 from gateway.state.redis_url import Client, RedisUrl, close
-from gateway.state.shared_store import WAIT_SECONDS, Script, replica_key
 
 log: Final = structlog.get_logger()
 
 T = TypeVar("T")
 
+WAIT_SECONDS: Final = 2.0
+"""How long anything that needs the store waits for it."""
 REPLICA_SECONDS: Final = 15
 """How long a replica that says nothing is taken to be alive."""
 _MOST_AT_ONCE: Final = 16
@@ -39,11 +41,12 @@ _REFUSALS: Final = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICA
 
 
 class RedisConnection:
-    """Implements `SharedStore`. Enter it to connect; it can be used from the start, even if Redis is away."""
+    """The store of several replicas. Enter it to connect; it can be used from the start, even if Redis is away."""
 
     def __init__(self, url: RedisUrl, *, replica: str) -> None:
         self.url: Final = url
         self.prefix: Final = url.prefix
+        """The beginning of all keys."""
         self.replica: Final = replica
         self.away_since: datetime | None = None
         self.operations = 0
@@ -78,7 +81,7 @@ class RedisConnection:
             async with asyncio.timeout(WAIT_SECONDS):
                 # The others are to notice at once that this replica is gone, and not when its key expires.
                 if not self.is_away:
-                    await self._client.execute_command("DEL", replica_key(self.prefix, self.replica))
+                    await self._client.execute_command("DEL", self.key_of(self.replica))
                 await close(self._client)
 
     @property
@@ -87,6 +90,7 @@ class RedisConnection:
 
     @property
     def problem(self) -> str:
+        """Why it cannot be used now; empty if it can."""
         if self.away_since is None:
             return ""
         return f"store: redis is away since {self.away_since.isoformat(timespec='seconds')} ({self._reason})"
@@ -99,13 +103,28 @@ class RedisConnection:
             "seconds": round(self.seconds, 3),
         }
 
+    def key_of(self, replica: str) -> str:
+        """The key that is there while a replica lives."""
+        return f"{self.prefix}replica:{replica}"
+
     async def command(self, *words: str | bytes | float) -> Json:
+        """Send a command, and return its answer.
+
+        Raises:
+            StoreAwayError: it was not answered in time.
+        """
         return await self._answered(lambda: self._client.execute_command(*words))
 
     async def run(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
+        """Run a script; see `command`."""
         return await self._answered(lambda: self._evaluated(script, keys, values))
 
     async def attempt(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
+        """Run a script that must not run twice, once: a store that is away is not waited for.
+
+        Raises:
+            StoreAwayError: it was not answered. It may have run.
+        """
         if self.is_away:
             raise StoreAwayError(self.problem)
         began = asyncio.get_running_loop().time()
@@ -121,6 +140,7 @@ class RedisConnection:
         return answer
 
     async def read_stream(self, key: str, *, after: str, seconds: float) -> Sequence[tuple[str, Mapping[str, bytes]]]:
+        """Wait for entries of a stream, each with its id; see `command`."""
         await self._wait(asyncio.get_running_loop().time() + WAIT_SECONDS)
         try:
             async with asyncio.timeout(seconds + WAIT_SECONDS):
@@ -135,14 +155,17 @@ class RedisConnection:
         return [(entry.decode(), {name.decode(): value for name, value in fields.items()}) for entry, fields in entries]
 
     async def returned(self) -> None:
+        """Wait until it can be used."""
         # A loop: it may be away again before this task has its turn.
         while self.is_away:
             await self._back.wait()
 
     def on_return(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Have a function called whenever it has come back, and at its first use."""
         self._callbacks.append(callback)
 
     async def open(self) -> None:
+        """Call what waits for the first use, now or once it can be used."""
         self._must_tell = True
         if not self.is_away:
             await self._tell_of_return()
@@ -220,9 +243,7 @@ class RedisConnection:
         """Write that this replica lives."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                await self._client.execute_command(
-                    "SET", replica_key(self.prefix, self.replica), b"", "EX", REPLICA_SECONDS
-                )
+                await self._client.execute_command("SET", self.key_of(self.replica), b"", "EX", REPLICA_SECONDS)
         except (RedisError, OSError, TimeoutError) as error:
             self._note_away(error)
             return

@@ -4,9 +4,12 @@ The times are Redis's, so that the clocks of replicas may differ. In a Cluster a
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gateway.state.shared_store import Script, SharedStore
+from gateway.state.redis_script import Script
+
+if TYPE_CHECKING:  # its library may not be installed
+    from gateway.state.redis_connection import RedisConnection
 
 # All rates are checked before one is counted: a refused call uses up nothing. Times are rounded up, so that a log with
 # fewer times than calls refuses too long rather than too little.
@@ -61,7 +64,7 @@ return 0
 class RedisRates:
     """The logs that all replicas share."""
 
-    def __init__(self, store: SharedStore) -> None:
+    def __init__(self, store: "RedisConnection") -> None:
         self._store: Final = store
 
     @property

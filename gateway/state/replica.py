@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib import import_module
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from gateway.config.settings import variable_of
 from gateway.errors import ConfigError, Problem
@@ -16,8 +16,10 @@ from gateway.state.redis_places import RedisPlaces
 from gateway.state.redis_rates import RedisRates
 from gateway.state.redis_session_count import RedisSessionCount
 from gateway.state.redis_sessions import RedisSessionStore
-from gateway.state.shared_store import SharedStore
 from gateway.state.used_request_states import RedisUsedStates
+
+if TYPE_CHECKING:  # its library may not be installed
+    from gateway.state.redis_connection import RedisConnection
 
 INSTALL: Final = "pip install 'mcp-gateway-daemon[redis]'"
 _CONNECTION: Final = "gateway.state.redis_connection"
@@ -72,9 +74,9 @@ class Replica:
         }
 
 
-def _connect(url: str, *, replica: str) -> SharedStore:
+def _connect(url: str, *, replica: str) -> "RedisConnection":
     try:
-        connect: Callable[[str, str], SharedStore] = import_module(_CONNECTION).connect
+        connect: Callable[[str, str], RedisConnection] = import_module(_CONNECTION).connect
         return connect(url, replica)
     except ModuleNotFoundError as error:
         # Another module that is missing is our own bug, and no package to be installed.

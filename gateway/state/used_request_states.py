@@ -8,13 +8,15 @@ claimed among all of them.
 import secrets
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.bounded_map import BoundedMap
 from gateway.state.database import Database
 from gateway.state.fallback_connection import Statement
-from gateway.state.shared_store import SharedStore
 from gateway.state.sqlite_file import Schema
+
+if TYPE_CHECKING:  # its library may not be installed
+    from gateway.state.redis_connection import RedisConnection
 
 USED_STATES: Final = Schema(
     store="used_states",
@@ -29,7 +31,7 @@ _SWEEP_EVERY: Final = 1000
 class RedisUsedStates:
     """The nonces of used states that all replicas share: a key each, until it expires."""
 
-    def __init__(self, store: SharedStore, *, clock: Callable[[], float]) -> None:
+    def __init__(self, store: "RedisConnection", *, clock: Callable[[], float]) -> None:
         self._store: Final = store
         self._clock: Final = clock
 

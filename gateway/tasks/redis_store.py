@@ -17,8 +17,8 @@ import msgspec
 import structlog
 
 from gateway.errors import StoreAwayError
+from gateway.state.redis_script import Script
 from gateway.state.replica import Replica
-from gateway.state.shared_store import Script
 from gateway.tasks.store import NotStoredError
 from gateway.tasks.task import Task, TaskStatus, decode_task, encode_task
 

@@ -14,8 +14,8 @@ import msgspec
 import structlog
 
 from gateway.errors import StoreAwayError
+from gateway.state.redis_script import Script
 from gateway.state.replica import Replica
-from gateway.state.shared_store import Script
 
 log: Final = structlog.get_logger()
 

@@ -423,6 +423,25 @@ async def test_a_function_that_outlived_its_call_ends_at_its_next_word(threads: 
     assert context.progressed == []
 
 
+async def test_a_step_that_outlives_its_call_ends_like_every_other_method(threads: DaemonThreadPool) -> None:
+    hanging = Hanging()
+    heard: list[str] = []
+
+    def linger(context: SyncContext) -> None:
+        try:
+            context.once("step", hanging)
+        except ToolError as error:
+            heard.append(str(error))
+
+    permit = RecordingPermit()
+    await times_out(executor(linger, threads), make_invocation(permit=permit, timeout=0.05), hanging.has_begun)
+    for _ in range(10):  # until the loop has given the step up, too
+        await asyncio.sleep(0)
+    hanging.release.set()
+    await permit.freed()
+    assert heard == ["the call has ended"]
+
+
 class NeverAnswering(RecordingContext):
     def __init__(self) -> None:
         super().__init__()

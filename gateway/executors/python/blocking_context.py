@@ -126,6 +126,9 @@ class BlockingContext:
         # Ends the loop below, also where the call was answered in the meantime.
         once.add_done_callback(lambda _: steps.put(None))
         while (step := steps.get()) is not None:
+            # From here on it can be set, also where the call ends meanwhile; False: that has ended already.
+            if not step.set_running_or_notify_cancel():
+                continue
             try:
                 step.set_result(function())
             except BaseException as error:  # noqa: BLE001 - Boundary: `once` raises it on the loop, and then here

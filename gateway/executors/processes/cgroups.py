@@ -21,10 +21,9 @@ from gateway.executors.processes.process_table import is_gone, read
 MOST_PROCESSES: Final = 4096
 """The limit of processes and threads of a call, where the controller `pids` is there to bound them."""
 _PREFIX: Final = "mcp-gateway-"
-_SPARE: Final = 32
-"""The number of empty ones that are kept for the next calls."""
-_OPEN: Final = 4
-"""The number of those that keep their files open. They are made at the start: no call adds open descriptors."""
+_SPARE: Final = 8
+"""The number of empty ones that are kept for the next calls, their files open, and made at the start: no call adds open
+descriptors."""
 _EMPTYING_SECONDS: Final = 1.0
 
 
@@ -43,10 +42,6 @@ class Cgroup:
             self._procs = os.open(f"{self.path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
             self._events = os.open(f"{self.path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
         return self._procs
-
-    @property
-    def is_open(self) -> bool:
-        return self._procs is not None
 
     def add(self, pid: int) -> bool:
         """Move a process here, unless it has ended or that is forbidden."""
@@ -127,7 +122,7 @@ class Cgroups:
         return cgroups
 
     def _make_spare(self) -> None:
-        for cgroup in filter(None, [self.take() for _ in range(_OPEN)]):
+        for cgroup in filter(None, [self.take() for _ in range(_SPARE)]):
             with suppress(OSError):
                 cgroup.open()
             self.give_back(cgroup, is_empty=True)
@@ -150,11 +145,8 @@ class Cgroups:
             # Not used again: a process that survived the killing would be taken for one of the next call.
             cgroup.kill()
             cgroup.close()
-        elif len(self._spare) < _OPEN or not self._spare[-_OPEN].is_open:
-            self._spare.append(cgroup)  # to be taken first, as all that are open
         elif len(self._spare) < _SPARE:
-            cgroup.close()
-            self._spare.insert(0, cgroup)
+            self._spare.append(cgroup)
         else:
             cgroup.remove()
 

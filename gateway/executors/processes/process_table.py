@@ -56,8 +56,7 @@ class ChildList:
                 chunk = os.pread(self._descriptor, _PAGE, len(data))
                 data += chunk
         except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-            found = [pid for pid in all_pids() if (fields := _stat(pid)) and int(fields[1]) == os.getpid()]
-            return found or _a_zombie()
+            return [pid for pid in all_pids() if (fields := _stat(pid)) and int(fields[1]) == os.getpid()]
         return [int(pid) for pid in data.split()]
 
     def close(self) -> None:
@@ -68,17 +67,6 @@ class ChildList:
 
 
 _PAGE: Final = 4096
-
-
-def _a_zombie() -> list[int]:
-    """Return one dead child, where there is no /proc: the first process of a container inherits orphans even so."""
-    if sys.platform != "linux":
-        return []
-    try:
-        dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-    except ChildProcessError:
-        return []
-    return [] if dead is None else [dead.si_pid]
 
 
 def child(pid: int) -> Child | None:
@@ -97,8 +85,8 @@ def child(pid: int) -> Child | None:
 
 def own_identity() -> str:
     """Return what tells this process from every other: namespace of its id, id, and when it was started."""
-    own = os.getpid()
-    return f"{_pid_namespace()}.{own}.{_started(own) or 0}"
+    fields = _stat(os.getpid())
+    return f"{_pid_namespace()}.{os.getpid()}.{fields[_START_TIME] if fields else 0}"
 
 
 def is_gone(identity: str) -> bool:
@@ -130,11 +118,6 @@ def _pid_namespace() -> int:
     with suppress(OSError):
         return Path("/proc/self/ns/pid").stat().st_ino
     return 0
-
-
-def _started(pid: int) -> str | None:
-    fields = _stat(pid)
-    return None if fields is None else fields[_START_TIME]
 
 
 def marker_of(pid: int) -> str | None:

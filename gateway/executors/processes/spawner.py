@@ -9,11 +9,10 @@ call. Shells remember the place, too, and for as long as they live (POSIX.1-2017
 
 import errno
 import os
-import stat
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 from gateway.errors import ExecutionError
@@ -80,33 +79,15 @@ class Spawner:
         known = self._found.get((program, path))
         if known is not None and now < known[1]:
             return known[0]
-        found = _first(program, path)
+        found = None
+        # As execvp(3) would find it; a relative directory of the path means one of the child's working directory.
+        if "/" not in program and all(directory.startswith("/") for directory in path.split(os.pathsep)):
+            found = shutil.which(program, path=path)
         if len(self._found) >= _MAX_REMEMBERED:
             self._found.clear()
         if found is not None:
             self._found[program, path] = found, now + _SECONDS
         return found
-
-
-def _first(program: str, path: str) -> str | None:
-    """Return the first that there is, as execvp(3) would find it.
-
-    None where the working directory or the rights of the child decide: a relative directory, a file that may not run.
-    """
-    if "/" in program or "\0" in program or "\0" in path:
-        return None
-    for directory in path.split(os.pathsep):
-        if not directory.startswith("/"):
-            return None
-        file = f"{directory}/{program}"
-        try:
-            mode = Path(file).stat().st_mode
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (OSError, ValueError):
-            return None
-        return file if stat.S_ISREG(mode) and os.access(file, os.X_OK) else None
-    return None
 
 
 def _started(

@@ -188,7 +188,10 @@ def compile_file_globs(
     `problems` is where `files` and `root` stand. Without `root` there is one glob, and its first part is the root.
     `look_at` is told the root, even if it is not there.
     """
-    base, below = (root, tuple(globs)) if root is not None else _split(globs[0])
+    base, below = root, globs
+    if base is None:
+        base, glob = split_glob(globs[0])
+        below = [glob]
     patterns = [_pattern(glob, root=base, problems=problems.at("files", index)) for index, glob in enumerate(below)]
     directory = os.path.normpath(problems.directory / base)
     look_at(Path(directory))
@@ -197,11 +200,6 @@ def compile_file_globs(
         return None
     good = [pattern for pattern in patterns if pattern is not None]
     return compile_globs(directory, good) if len(good) == len(patterns) else None
-
-
-def _split(glob: str) -> tuple[str, tuple[str]]:
-    base, below = split_glob(glob)
-    return base, (below,)
 
 
 def _pattern(pattern: str, *, root: str, problems: Problems) -> str | None:

@@ -18,10 +18,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from gateway import __version__
+from gateway.executors.http.retries import IDEMPOTENT
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
-_IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods whose requests need not say that they have none."""
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 _MAX_TARGETS: Final = 256
@@ -168,7 +168,7 @@ class Exchange:
             self._pool.users -= 1
 
     async def _sent(self) -> Answer:
-        pool, may_repeat = self._pool, self._method in _IDEMPOTENT
+        pool, may_repeat = self._pool, self._method in IDEMPOTENT
         target = pool.target(self._url)
         while True:
             connection = await pool.connect(target)

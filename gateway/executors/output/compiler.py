@@ -1,6 +1,5 @@
 """Compiles `output:`: how a result is shaped, checked when the file is read."""
 
-from collections.abc import Callable
 from typing import Final
 
 import jmespath
@@ -67,11 +66,8 @@ def _compile_schema(config: Output, scope: Scope, mismatches: MismatchCounter) -
     return ExpectedSchema(schema=config.schema_, place=scope.problems.path, mismatches=mismatches)
 
 
-_TEXT_ONLY: Final[dict[str, Callable[[Output], object]]] = {
-    "select": lambda config: config.select,
-    "template": lambda config: config.template,
-    "schema": lambda config: config.schema_,
-}
+_TEXT_ONLY: Final = {"select": "select", "template": "template", "schema": "schema_"}
+"""Keys, and their fields."""
 
 
 def _check_format(config: Output, traits: OutputTraits, scope: Scope) -> None:
@@ -85,8 +81,8 @@ def _check_format(config: Output, traits: OutputTraits, scope: Scope) -> None:
         scope.at("schema").problems.error("promises structured content; `format: text` has none")
     if config.format not in {"image", "audio", "binary"}:
         return
-    for key, value in _TEXT_ONLY.items():
-        if value(config) is not None:
+    for key, name in _TEXT_ONLY.items():
+        if getattr(config, name) is not None:
             scope.at(key).problems.error(f"goes with text and JSON, not with `format: {config.format}`")
     if config.format == "binary":
         return

@@ -74,7 +74,8 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if exit_code and stdout.is_empty and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)
         if exit_code not in self.success_codes:
-            limit = self.launcher.limit_met(exit_code, said)
+            limits = self.launcher.limits
+            limit = None if limits is None else limits.met(exit_code, said)
             how = " ".join(filter(None, [_described(exit_code), limit]))
             return Failure(text=f"{how}{self._ends(stdout, stderr)}")
         return RawOutput(

@@ -54,10 +54,6 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         may_be_hidden = self.sandbox is not None and line.endswith(_ABSENT)
         return f"{said}; {_HIDDEN}" if said is not None and may_be_hidden else said
 
-    def limit_met(self, exit_code: int, stderr: str) -> str | None:
-        """Say which limit a failed command has met, if it looks so."""
-        return None if self.limits is None else self.limits.met(exit_code, stderr)
-
 
 _ENV: Final = "/usr/bin/env"
 _LOADER: Final = ("LD_", "GLIBC_TUNABLES")

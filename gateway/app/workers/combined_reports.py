@@ -5,6 +5,7 @@ What is the same for all, such as the files that are served, is the first worker
 says for each.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -82,10 +83,9 @@ def _best_state(reports: Iterable[JsonObject]) -> str:
 
 
 def _by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, Json]:
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for each in counts:
-        for name, count in each.items():
-            total[name] = total.get(name, 0) + count
+        total.update(each)
     return total
 
 

@@ -15,9 +15,7 @@ from typing import Final
 import structlog
 
 from gateway.app.systemd_notify import ServiceManager
-from gateway.app.workers.listening_sockets import bound_sockets
-from gateway.app.workers.private_directory import private_directory
-from gateway.app.workers.shared_keys import shared_keys
+from gateway.app.workers.shared_resources import bound_sockets, private_directory, shared_keys
 from gateway.app.workers.siblings import RELOAD_SECONDS, Siblings
 from gateway.app.workers.worker_process import WorkerProcess
 from gateway.config.loader import load

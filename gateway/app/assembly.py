@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final
 
 from gateway.access.identity.authenticator import Authenticator
-from gateway.access.identity.issuer import Fetch
 from gateway.app.catalog_agreement import CatalogAgreement
 from gateway.app.client_counts import RecentClients
 from gateway.app.components import Components
@@ -175,8 +174,7 @@ def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
 
 async def _fetch_json(services: Services, url: str) -> Json:
     """Fetch a document of the authorization server."""
-    fetch: Fetch = import_lean(_JSON_FETCHER).JsonFetcher(services.http)
-    return await fetch(url)
+    return await import_lean(_JSON_FETCHER).fetch_json(services.http, url)
 
 
 def given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None:

@@ -25,20 +25,20 @@ _ANYWHERE: Final = ClientProfile(guard=AddressGuard(allows_all=True))
 _ACCEPT: Final = {"Accept": "application/json"}
 
 
-class JsonFetcher:
-    """A `Fetch` over the connection pools of `HttpClients`."""
+async def fetch_json(clients: HttpClients, url: str) -> Json:
+    """Fetch a document.
 
-    def __init__(self, clients: HttpClients) -> None:
-        self._clients: Final = clients
-
-    async def __call__(self, url: str) -> Json:
-        try:
-            async with asyncio.timeout(SECONDS), self._clients.pool(_ANYWHERE) as session:
-                return await _get(session, url)
-        except TimeoutError:
-            raise FetchError(f"{url}: no answer within {SECONDS:g} s") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise FetchError(f"{url}: {str(error) or type(error).__name__}") from error
+    Raises:
+        NotFoundError: the server has none there.
+        FetchError: it cannot be had.
+    """
+    try:
+        async with asyncio.timeout(SECONDS), clients.pool(_ANYWHERE) as session:
+            return await _get(session, url)
+    except TimeoutError:
+        raise FetchError(f"{url}: no answer within {SECONDS:g} s") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise FetchError(f"{url}: {str(error) or type(error).__name__}") from error
 
 
 async def _get(session: aiohttp.ClientSession, url: str) -> Json:

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -14,7 +15,7 @@ from gateway.access.identity.auth_error import AuthError
 from gateway.access.identity.identity import Identity
 from gateway.access.identity.issuer import FetchError, metadata_urls
 from gateway.access.identity.jwks import JwksCache, KeysUnavailableError
-from gateway.app.json_fetcher import JsonFetcher
+from gateway.app.json_fetcher import fetch_json
 from gateway.executors.http.clients import HttpClients
 from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server
 
@@ -54,7 +55,7 @@ async def desk_of(
     clock = Clock()
     rules = TokenRules(issuer=issuer.issuer, audiences=frozenset({normal_audience(US)}), required_scopes=required)
     async with HttpClients() as clients:
-        keys = JwksCache(issuer=issuer.issuer, keys_url=keys_url, fetch=JsonFetcher(clients), clock=clock)
+        keys = JwksCache(issuer=issuer.issuer, keys_url=keys_url, fetch=partial(fetch_json, clients), clock=clock)
         try:
             yield Desk(issuer=issuer, tokens=AccessTokens(rules, keys), clock=clock)
         finally:

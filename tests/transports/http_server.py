@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -13,7 +14,7 @@ import orjson
 from msgspec.structs import replace
 
 from gateway.access.identity.authenticator import Authenticator
-from gateway.app.json_fetcher import JsonFetcher
+from gateway.app.json_fetcher import fetch_json
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.arguments import compile_arguments
 from gateway.catalog.primitives import Tool
@@ -366,7 +367,7 @@ async def http_server(  # the defaults that differ from the daemon's make tests 
     course = Course()
     async with AsyncExitStack() as stack:
         dispatcher = await stack.enter_async_context(dispatching(course, catalog_store))
-        authenticator = Authenticator(JsonFetcher(await stack.enter_async_context(HttpClients())))
+        authenticator = Authenticator(partial(fetch_json, await stack.enter_async_context(HttpClients())))
         stack.push_async_callback(authenticator.close)
         authenticator.configure(auth)
         health = Health({"sessions": lambda: len(server.sessions), "problems": list}, missing=lambda: missing)

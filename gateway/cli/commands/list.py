@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.cli.client.client import Client, every_page
 from gateway.cli.client.open_client import open_client
-from gateway.cli.console import Console, waiting
+from gateway.cli.console import Console, counted, waiting
 from gateway.cli.options import add_json, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.positional import split_config
@@ -91,7 +91,7 @@ def _prompt_row(prompt: JsonObject) -> tuple[str, str, str]:
 
 def _skill_row(skill: JsonObject) -> tuple[str, str, str]:
     files = skill["resources"]
-    count = f"{len(files)} file{'s' * (len(files) != 1)}" if isinstance(files, list) else "dynamic"
+    count = counted(len(files), "file") if isinstance(files, list) else "dynamic"
     return skill["uri"], count, _about(skill["frontmatter"])
 
 

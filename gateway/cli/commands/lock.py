@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from gateway.catalog.lockfile.lock import Difference, differences, read_lock, rendered
-from gateway.cli.console import Console, protect_stdout
+from gateway.cli.console import Console, counted, protect_stdout
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
 from gateway.cli.options import add_config, one_shot_settings
 from gateway.cli.parser import Parser
@@ -19,16 +17,6 @@ from gateway.whole_file import whole_file
 
 _MODE: Final = 0o644
 """The lock holds no secret, and reviewers must be able to read it."""
-_COLOURS: Final = {True: "yellow", False: "green"}
-"""By whether anything differs."""
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions that differ from the lock."""
-
-    path: Path
-    """Of the lock."""
-    differences: Sequence[Difference]
 
 
 def parser(name: str) -> Parser:
@@ -58,15 +46,16 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     with protect_stdout():
         async with asked_sources(settings) as sources:
             job = compare_lock if options.check else write_lock
-            compared = job(settings, sources=sources)
-    for difference in compared.differences:
+            path, differing = job(settings, sources=sources)
+    for difference in differing:
         out.line(str(difference))
-    hints.line(hints.styled(_summary(compared, is_check=options.check), _COLOURS[bool(compared.differences)]))
-    return 1 if options.check and compared.differences else 0
+    summary = _summary(shown_path(path), len(differing), is_check=options.check)
+    hints.line(hints.styled(summary, "yellow" if differing else "green"))
+    return 1 if options.check and differing else 0
 
 
-def write_lock(settings: Settings, *, sources: AskedSources | None = None) -> Comparison:
-    """Write the digest of every definition as it is now, and return what that changed. Plugins are imported.
+def write_lock(settings: Settings, *, sources: AskedSources | None = None) -> tuple[Path, Sequence[Difference]]:
+    """Write the digest of every definition as it is now. Plugins are imported. Return the lock, and what that changed.
 
     Raises:
         ConfigError: the file cannot be served, or the lock cannot be written.
@@ -82,11 +71,11 @@ def write_lock(settings: Settings, *, sources: AskedSources | None = None) -> Co
                 file.write(text.encode())
     except OSError as error:
         raise ConfigError.at(str(lock.path), f"cannot be written: {error.strerror}") from error
-    return Comparison(path=lock.path, differences=differences(pins, lock.pins or {}))
+    return lock.path, differences(pins, lock.pins or {})
 
 
-def compare_lock(settings: Settings, *, sources: AskedSources | None = None) -> Comparison:
-    """The definitions that are not as they were locked.
+def compare_lock(settings: Settings, *, sources: AskedSources | None = None) -> tuple[Path, Sequence[Difference]]:
+    """The lock, and the definitions that are not as they were locked.
 
     Raises:
         ConfigError: the file cannot be served, or there is no lock that can be read.
@@ -96,12 +85,11 @@ def compare_lock(settings: Settings, *, sources: AskedSources | None = None) -> 
         if lock.pins is None:
             message = f"{lock.problem or 'there is no such file'}; `mcp-gateway lock` writes it"
             raise ConfigError.at(str(lock.path), message)
-        return Comparison(path=lock.path, differences=differences(dry.catalog.pins, lock.pins))
+        return lock.path, differences(dry.catalog.pins, lock.pins)
 
 
-def _summary(compared: Comparison, *, is_check: bool) -> str:
-    path, count = shown_path(compared.path), len(compared.differences)
+def _summary(path: str, count: int, *, is_check: bool) -> str:
     if not count:
         return f"every definition is as {path} has it"
-    definitions = f"{count} definition{'s' * (count != 1)}"
+    definitions = counted(count, "definition")
     return f"{definitions} not as {path} has it" if is_check else f"{path} written: {definitions} new or different"

@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from gateway.audit.audit_log import check_audit_file
 from gateway.catalog.catalog import Catalog, Unavailable
-from gateway.cli.commands.validate.test_files import check_test_files
 from gateway.cli.console import Console, counted, protect_stdout, waiting
 from gateway.cli.dry_run import AskedSources, DryRun, asked_sources, dry_run
 from gateway.cli.options import add_config, add_json, one_shot_settings
 from gateway.cli.parser import Parser
+from gateway.config.diagnostics.problems import Problems
 from gateway.config.diagnostics.render import as_json, render
 from gateway.config.loader import LoadedConfig
+from gateway.config.machine_facts import is_file
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem, Severity
 from gateway.json_types import Json, JsonObject
@@ -135,12 +136,23 @@ def check(
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
-    with dry_run(settings, checks=(check_audit_file, check_test_files), sources=sources) as dry:
+    with dry_run(settings, checks=(check_audit_file, _check_test_files), sources=sources) as dry:
         for each in dry.catalog.left_out:
             on_left_out(each)
         on_checked(dry)
         exposed = _exposures(dry.loaded, settings)
         return (*dry.catalog.warnings, *exposed, *cross_check_schemas(dry.catalog))
+
+
+def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
+    """Warn of tests whose stub answer is a file that does not exist. A `Check` of the compiler."""
+    for name, tool in loaded.document.tools.items():
+        for index, test in enumerate(tool.tests):
+            if test.http is None or test.http.file is None:
+                continue
+            place = problems.at("tools", name, "tests", index, "http", "file")
+            if not is_file(place.directory / test.http.file):
+                place.warning(f"there is no file `{test.http.file}`")
 
 
 def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:

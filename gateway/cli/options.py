@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gateway.cli.parser import Parser
-from gateway.config.settings import NO_STATE, Settings, flag_of, read_settings, variable_of
+from gateway.config.settings import NO_STATE, TOKEN_VARIABLE, Settings, flag_of, read_settings, variable_of
 
-TOKEN_HINT: Final = "$MCP_GATEWAY_TOKEN is shown to it."  # noqa: S105 - the variable's name
+TOKEN_HINT: Final = f"${TOKEN_VARIABLE} is shown to it."
+DAEMON_HINT: Final = f"""\
+Without --url the server is asked on this machine, where {variable_of("http")} or the file says
+that it listens: at `listen.admin`, if there is one. {TOKEN_HINT}"""
 _SHOWN_DEFAULTS: Final = {
     "http": "as the file says, 127.0.0.1:8000",
     "scopes": "all",
@@ -65,10 +68,15 @@ def add_url(parser: Parser) -> None:
     group.add_argument(
         "--url",
         default=None,
-        help="a running server, in place of CONFIG; without a path, /mcp is meant. $MCP_GATEWAY_TOKEN is shown to it",
+        help=f"a running server, in place of CONFIG; without a path, /mcp is meant. {TOKEN_HINT.rstrip('.')}",
     )
     add_option(group, VIEW)
     add_log_level(group)
+
+
+def add_daemon_url(parser: Parser) -> None:
+    """Add `--url` for commands that ask a running server alone; their epilog has `DAEMON_HINT`."""
+    parser.add_argument("--url", default=None, help="the server, wherever it is")
 
 
 def add_log_level(group: argparse._ActionsContainer, *, default: str | None = "error") -> None:

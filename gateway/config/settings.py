@@ -24,6 +24,9 @@ from gateway.json_types import Json
 PREFIX: Final = "MCP_GATEWAY_"
 """The beginning of the environment variables."""
 
+TOKEN_VARIABLE: Final = PREFIX + "TOKEN"
+"""The variable with the API key or access token of a client. No flag, because other users see arguments (ps(1))."""
+
 MIN_KEY_LENGTH: Final = 16
 """Bytes of a signing key that clients, who hold what it signed and may try at home, do not find."""
 

@@ -9,13 +9,14 @@ from urllib.parse import urlsplit, urlunsplit
 import aiohttp
 
 from gateway.cli.client.client import RemoteError
-from gateway.cli.client.remote import TOKEN, credentials, decoded, endpoint, unreachable
+from gateway.cli.client.remote import credentials, decoded, endpoint, unreachable
 from gateway.cli.console import Console
 from gateway.cli.options import settings_of
 from gateway.config.definition_source import load_definitions
 from gateway.config.machine_facts import exists
 from gateway.config.models.address import Address
 from gateway.config.models.server import Listen
+from gateway.config.settings import TOKEN_VARIABLE
 from gateway.errors import ConfigError
 from gateway.json_types import Json, JsonObject
 
@@ -88,7 +89,7 @@ def _error_text(answer: Json) -> str | None:
 
 def _hint(status: int, text: str | None) -> str:
     if status in {401, 403}:
-        return f"; ${TOKEN} is to hold a key with the scope gateway:admin"
+        return f"; ${TOKEN_VARIABLE} is to hold a key with the scope gateway:admin"
     if status == 404 and text is not None and text.startswith("not found"):  # as of a path; a task has another text
         return f": {text}; where the file has `listen.admin`, /-/… are at that address alone"
     return ": this is no mcp-gateway, or something else answers in its place" if text is None else f": {text}"

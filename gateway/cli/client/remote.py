@@ -14,7 +14,7 @@ import orjson
 
 from gateway import __version__, exact_json
 from gateway.cli.client.client import Listener, RemoteError, every_page
-from gateway.config.settings import PREFIX
+from gateway.config.settings import TOKEN_VARIABLE
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
@@ -24,8 +24,6 @@ from gateway.wire.accept import JSON as JSON_TYPE
 from gateway.wire.event_parser import EventParser
 from gateway.wire.revisions import LATEST_MODERN
 
-TOKEN: Final = PREFIX + "TOKEN"
-"""The variable with the API key or access token. No flag, because other users see arguments (ps(1))."""
 _TIMEOUTS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
 """A server that works sends comments meanwhile, so that a minute of silence means that it is gone."""
 
@@ -99,7 +97,7 @@ async def probe_auth(url: str) -> AuthRequirement:
 
 def credentials() -> dict[str, str]:
     """The header field with the key or token of the environment, if there is one."""
-    key = os.environ.get(TOKEN)
+    key = os.environ.get(TOKEN_VARIABLE)
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
@@ -157,7 +155,7 @@ class RemoteClient:
                 case {"result": dict() as result}:
                     return result
                 case {"error": {"message": str() as text}} if response.status == 401:
-                    hint = f"${TOKEN} is to hold a key or an access token"
+                    hint = f"${TOKEN_VARIABLE} is to hold a key or an access token"
                     raise RemoteError(f"{self._url}: answered 401 {response.reason}: {text}; {hint}")
                 case {"error": {"code": int() as code, "message": str() as text, **rest}}:
                     raise RpcError(code, text, rest.get("data"))

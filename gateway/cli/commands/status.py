@@ -9,10 +9,9 @@ from typing import Final
 
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.console import Console, counted
-from gateway.cli.options import TOKEN_HINT, add_config, add_json
+from gateway.cli.options import DAEMON_HINT, add_config, add_daemon_url, add_json
 from gateway.cli.parser import Parser
 from gateway.cli.results import show_raw
-from gateway.config.settings import variable_of
 from gateway.json_types import Json, JsonObject
 
 _KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}
@@ -35,15 +34,14 @@ examples:
   {name} /etc/mcp-gateway/config.yaml
   {name} --url https://tools.example.com/ops --json
 
-Without --url the server is asked on this machine, where {variable_of("http")} or the file says
-that it listens: at `listen.admin`, if there is one. {TOKEN_HINT}
+{DAEMON_HINT}
 
 exit codes:
   0    it serves what the file says
   1    it could not be asked, or serves an older file than the one that is there""",
     )
     add_config(arguments)
-    arguments.add_argument("--url", default=None, help="the server, wherever it is")
+    add_daemon_url(arguments)
     add_json(arguments, "the status as JSON")
     return arguments
 

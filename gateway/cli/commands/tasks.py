@@ -6,11 +6,10 @@ from urllib.parse import quote
 
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.console import Console, say
-from gateway.cli.options import TOKEN_HINT, add_json
+from gateway.cli.options import DAEMON_HINT, add_daemon_url, add_json
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.positional import split_config
 from gateway.cli.results import show_raw
-from gateway.config.settings import variable_of
 from gateway.errors import ConfigError
 from gateway.json_types import JsonObject
 
@@ -30,13 +29,12 @@ examples:
   {name} show 5f0c6d0a3f2b4c1e9d8a7b6c5d4e3f2a
   {name} cancel 5f0c6d0a3f2b4c1e9d8a7b6c5d4e3f2a
 
-Without --url the server is asked on this machine, where {variable_of("http")} or the file says
-that it listens: at `listen.admin`, if there is one. {TOKEN_HINT}
+{DAEMON_HINT}
 
 {CONFIG_AS_FIRST_WORD}""",
     )
     arguments.add_argument("words", nargs="*", default=[], metavar="ID", help="the task's id, for show and cancel")
-    arguments.add_argument("--url", default=None, help="the server, wherever it is")
+    add_daemon_url(arguments)
     add_json(arguments, "the answer as JSON")
     return arguments
 

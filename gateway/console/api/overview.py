@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.client_configs.clients import CLIENTS, HttpServer
-from gateway.config.settings import PREFIX
+from gateway.config.settings import TOKEN_VARIABLE
 from gateway.console.console import Route
 from gateway.console.daemon import Daemon
 from gateway.console.json_forms import problem_json
@@ -17,8 +17,6 @@ from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
 from gateway.transports.http.request import HttpRequest
 
-KEY_VARIABLE: Final = PREFIX + "TOKEN"
-"""The variable of the client's environment in which it has its key; no key is ever shown."""
 _MOST_ALIKE: Final = 20
 """Warnings alike that are named beside the first."""
 _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out", "disabled"})
@@ -98,8 +96,8 @@ def _most(request: HttpRequest) -> int | None:
 
 
 def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:
-    """Yield a snippet for each client; the first is a command."""
-    server = HttpServer(name=name, url=url, key_variable=KEY_VARIABLE if needs_key else None)
+    """Yield a snippet for each client, with the variable of its key, and no key; the first is a command."""
+    server = HttpServer(name=name, url=url, key_variable=TOKEN_VARIABLE if needs_key else None)
     yield _claude_code(server)
     for key, client in CLIENTS.items():
         entry, questions = client.http(server), client.questions(server)

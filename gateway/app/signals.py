@@ -83,10 +83,11 @@ def on_stop_signals(
 
 
 @contextmanager
-def cancelled_by_signals() -> Iterator[None]:
+def cancelled_by_signals(*, on_exit: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Let SIGINT and SIGTERM cancel a start, until the daemon sets handlers of its own.
 
-    The cancellation is suppressed: a daemon that was asked to stop has not failed.
+    The cancellation is suppressed: a daemon that was asked to stop has not failed. `on_exit` is called from any thread
+    just before the process ends without cleaning up.
     """
     task, was_cancelled = asyncio.current_task(), False
 
@@ -94,7 +95,7 @@ def cancelled_by_signals() -> Iterator[None]:
         nonlocal was_cancelled
         was_cancelled = task is not None and task.cancel()
 
-    watchdog = ExitWatchdog(on_exit=lambda: None)
+    watchdog = ExitWatchdog(on_exit=on_exit)
     watchdog.start()
     on_stop_signals(cancel, watchdog=watchdog, seconds=_START_SECONDS)
     try:

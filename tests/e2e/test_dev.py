@@ -211,6 +211,16 @@ def test_a_terminal_is_left_as_it_was_found(folder: Path) -> None:
         assert dev.raw.rfind("\x1b[?25h") > dev.raw.rfind("\x1b[?25l")
 
 
+def test_a_terminal_is_left_as_it_was_found_by_a_start_that_is_ended(folder: Path) -> None:
+    slow = 'import asyncio\nasync def startup():\n    print("it takes long")\n    await asyncio.sleep(600)\n'
+    (folder / "plugins" / "noisy.py").write_text(NOISY + slow)
+    with developing(folder, terminal=True) as dev:
+        dev.wait_for("it takes long")
+        dev.process.send_signal(signal.SIGTERM)
+        assert dev.ended() == 0
+        assert termios.tcgetattr(dev._reading)[3] & termios.ECHO
+
+
 def test_a_reader_that_leaves_early_ends_it(folder: Path) -> None:
     words = [FORKED, "dev", "config.yaml", "--http", "127.0.0.1:0"]
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:

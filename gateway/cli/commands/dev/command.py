@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from gateway.app.signals import cancelled_by_signals
 from gateway.cli.commands.dev.developing import develop
 from gateway.cli.commands.dev.event_lines import EventLines, plain_lines
 from gateway.cli.commands.dev.raw_terminal import raw_terminal
@@ -93,7 +94,8 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
             folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
             # Its URL is a line of the log in any case.
             show_console = partial(_open_in_browser, folder=Path(folder))
-        await develop(settings, report, on_exit=terminal.leave, show_console=show_console)
+        with cancelled_by_signals(on_exit=terminal.leave):
+            await develop(settings, report, on_exit=terminal.leave, show_console=show_console)
     return 0
 
 

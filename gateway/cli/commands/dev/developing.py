@@ -1,10 +1,9 @@
 """Serves a file while it is written: reports each call, client and change, and waits while the file is broken."""
 
 import asyncio
-import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -35,7 +34,6 @@ _POLL: Final = timedelta(seconds=2)
 """The interval at which a broken file is compared, where the file system sends no events."""
 _MAX_LENGTH: Final = 2000
 """Characters of a call's arguments that are kept."""
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class CallStarted(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,10 +100,8 @@ async def develop(
             try:
                 await stack.enter_async_context(gateway)
             except ConfigError as error:
-                with _stop_signals() as stop:
-                    report(StatusSnapshot(status={}, url=None, problems=tuple(error.problems)))
-                    if not await _has_changed(settings.config, since=began_at, stop=stop):
-                        return
+                report(StatusSnapshot(status={}, url=None, problems=tuple(error.problems)))
+                await _changed(settings.config, since=began_at)
                 continue
             async with _polling_status(gateway, report, show_console):
                 await gateway.serve(on_exit=on_exit)
@@ -189,8 +185,8 @@ def _as_json(value: Json) -> str:
         return repr(value)[:_MAX_LENGTH]
 
 
-async def _has_changed(path: Path, *, since: int, stop: asyncio.Event) -> bool:
-    """Wait until one of the files has changed since that time; False if a signal to stop came first."""
+async def _changed(path: Path, *, since: int) -> None:
+    """Wait until one of the files has changed since that time."""
     seen = Snapshot(taken_at=since)
     while True:
         # Made anew after each change: a file that can be read by now may name others.
@@ -199,34 +195,9 @@ async def _has_changed(path: Path, *, since: int, stop: asyncio.Event) -> bool:
             # Watched first, and compared then: a change between the two is not missed.
             now = await asyncio.to_thread(watched.snapshot)
             if await asyncio.to_thread(now.differs_from, seen):
-                return True
+                return
             seen = now
-            if await _stopped_before(watcher, stop):
-                return False
-
-
-async def _stopped_before(watcher: Watcher, stop: asyncio.Event) -> bool:
-    waiting = [asyncio.create_task(watcher.hint()), asyncio.create_task(stop.wait())]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-    return stop.is_set()
-
-
-@contextmanager
-def _stop_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGINT and SIGTERM set, for as long as the context lasts."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+            await watcher.hint()
 
 
 def _watch_plan(path: Path) -> WatchPlan:

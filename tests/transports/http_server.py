@@ -19,7 +19,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.arguments import compile_arguments
 from gateway.catalog.primitives import Tool
 from gateway.catalog.store import CatalogStore
-from gateway.config.diagnostics.problems import NO_PLACES, Problems
+from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions
 from gateway.config.models.address import Address
 from gateway.config.models.auth import Auth
@@ -172,7 +172,7 @@ class Played:
 
 def catalog(course: Course) -> Catalog:
     config = definitions.Tool.model_validate({"content": "x", "input_schema": {"type": "object"}})
-    anything = compile_arguments(config, Problems(NO_PLACES))
+    anything = compile_arguments(config, Problems())
     tools = {
         name: Tool(
             name=name,

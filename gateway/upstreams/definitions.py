@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import uritemplate
 
-from gateway.catalog.compile.relayed import Relayed
+from gateway.catalog.compile.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
 from gateway.catalog.primitives import Completer
 from gateway.config.definition_source import SourceDefinition
 from gateway.config.models.base import defaults_of
@@ -26,7 +26,6 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
 from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
-from gateway.upstreams.relayed_definitions import RelayedPrompt, RelayedResource, RelayedTool
 from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.type_checks import well_typed
 from gateway.wire.revisions import Era

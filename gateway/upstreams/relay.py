@@ -10,10 +10,9 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 import msgspec
+import uritemplate
 
-from gateway.catalog.catalog import Catalog
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
-from gateway.executors.cache import CachingExecutor
 from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome, Relayed
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.upstreams.bridge import Send, bridged
@@ -158,7 +157,9 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does=f"reads `{self.template}` of the upstream {self.relay.upstream}")
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        uri = self.relay.uris.expanded(self.template, invocation.arguments) if self.is_template else self.template
+        uri: str = self.template
+        if self.is_template:
+            uri = uritemplate.expand(self.template, dict(invocation.arguments))
         try:
             result = await self.relay.request("resources/read", {"uri": uri}, invocation, is_repeatable=True)
         except RpcError as error:
@@ -199,17 +200,6 @@ class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
         completion = result.get("completion")
         values = completion.get("values") if isinstance(completion, dict) else None
         return [each for each in values if isinstance(each, str)] if isinstance(values, list) else []
-
-
-def origin_of(catalog: Catalog, uri: str) -> tuple[str, str] | None:
-    """The upstream that serves a URI, and the URI as it is there; None of one that is served here."""
-    found = catalog.resource(uri)
-    executor = None if found is None else found[0].executor
-    if isinstance(executor, CachingExecutor):
-        executor = executor.executor
-    if not isinstance(executor, ResourceRelay):
-        return None
-    return executor.relay.upstream, executor.relay.uris.theirs(uri)
 
 
 def _questions(value: Json, upstream: str) -> Mapping[str, JsonObject]:

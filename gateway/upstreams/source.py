@@ -19,12 +19,13 @@ from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
+from gateway.executors.cache import CachingExecutor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of, unfit_prefix
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
-from gateway.upstreams.relay import Relay, origin_of
+from gateway.upstreams.relay import Relay, ResourceRelay
 from gateway.upstreams.server import UpstreamServer, server_digest
 from gateway.upstreams.server_lists import RememberedLists, ServerLists
 from gateway.upstreams.server_spec import compile_spec
@@ -90,14 +91,15 @@ class UpstreamSource:
             )
             if (unfit := unfit_prefix(name, upstream)) is not None:
                 place.warning(unfit)
-            lists = self._lists(name)
+            server = self._servers.get(name)
             # Nothing is known yet: a reload follows when it is.
-            if lists is None:
+            if server is None or server.lists is None:
                 yield SourceEntry(definitions={}, fingerprint="")
                 continue
-            made = self._made_of(name, upstream, lists, config)
-            # Lists of the server before it say nothing of what fits this one.
-            if (server := self._servers.get(name)) is not None and server.answers_for(upstream, config.document):
+            # Its own lists, or those of the server before it until it has answered.
+            made = self._made_of(name, upstream, server.lists, config)
+            # Those of the server before it say nothing of what fits this one.
+            if server.answers_for(upstream, config.document):
                 for path, warning in made.warnings:
                     place.at(*path).warning(warning)
             yield made.entry
@@ -157,7 +159,13 @@ class UpstreamSource:
 
     def origin_of(self, catalog: Catalog, uri: str) -> tuple[str, str] | None:
         """The upstream that serves a URI, and the URI as it is there; None of one that is served here."""
-        return origin_of(catalog, uri)
+        found = catalog.resource(uri)
+        executor = None if found is None else found[0].executor
+        if isinstance(executor, CachingExecutor):
+            executor = executor.executor
+        if not isinstance(executor, ResourceRelay):
+            return None
+        return executor.relay.upstream, executor.relay.uris.theirs(uri)
 
     def status(self) -> dict[str, Json]:
         """The part `upstreams` of the status."""
@@ -175,11 +183,6 @@ class UpstreamSource:
             for name, server in self._servers.items()
             if server.config.required and (server.pool.circuit.reason or server.lists is None)
         ]
-
-    def _lists(self, name: str) -> ServerLists | None:
-        """The lists of an upstream; of the server before it until one that its entry names now has answered."""
-        server = self._servers.get(name)
-        return None if server is None else server.lists
 
     def _made_of(self, name: str, upstream: Upstream, lists: ServerLists, config: LoadedConfig) -> "_MadeEntry":
         """The definitions of an upstream; the same objects while they are made of the same."""

@@ -1,9 +1,6 @@
 """`uri_prefix`: an upstream's URIs as they are here, in everything that names them."""
 
-from collections.abc import Mapping
-
 import msgspec
-import uritemplate
 
 from gateway.json_types import Json, JsonObject
 
@@ -18,11 +15,6 @@ class PrefixedUris(msgspec.Struct, frozen=True):
 
     def theirs(self, uri: str) -> str:
         return uri.removeprefix(self.prefix)
-
-    def expanded(self, template: str, variables: Mapping[str, str]) -> str:
-        """The upstream's own URI, of its own template."""
-        uri: str = uritemplate.expand(template, dict(variables))
-        return uri
 
     def out(self, result: JsonObject) -> JsonObject:
         """A result in which resources and links have our URIs."""

@@ -1,6 +1,7 @@
-"""The backend of definitions that another server carries out, in place of a key of the file."""
+"""Definitions that another server carries out: models of no file, which are built and not validated."""
 
 import msgspec
+from pydantic import InstanceOf
 
 from gateway.catalog.primitives import Completer
 from gateway.config.models.definitions import Prompt, Resource, Tool
@@ -27,6 +28,36 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
         return f"Relayed({self.server!r}, {self.definition!r}, {self.validates!r})"
 
 
+class RelayedTool(Tool):
+    """A tool of another server."""
+
+    upstream: InstanceOf[Relayed]
+
+    @property
+    def backend(self) -> str:
+        return "upstream"
+
+
+class RelayedResource(Resource):
+    """A resource or resource template of another server."""
+
+    upstream: InstanceOf[Relayed]
+
+    @property
+    def backend(self) -> str:
+        return "upstream"
+
+
+class RelayedPrompt(Prompt):
+    """A prompt of another server."""
+
+    upstream: InstanceOf[Relayed]
+
+    @property
+    def backend(self) -> str:
+        return "upstream"
+
+
 def relayed_of(config: Tool | Resource | Prompt) -> Relayed | None:
     """The relayed backend of a definition; None of one that is carried out here."""
-    return getattr(config, "upstream") if config.backend == "upstream" else None  # noqa: B009 - of models that upstreams make
+    return config.upstream if isinstance(config, RelayedTool | RelayedResource | RelayedPrompt) else None

@@ -193,7 +193,8 @@ class TrustedProxies:
 
 def plain_address(text: str) -> str:
     """An address in its usual form: IPv4 as such, although it came in its IPv6 form."""
-    # Sockets for both families show IPv4 peers as `::ffff:192.0.2.1`; nothing else is worth parsing for each request.
+    # Sockets for both families show IPv4 peers as `::ffff:192.0.2.1`, which `is_loopback` of older Pythons denies to be
+    # this machine; nothing else is worth parsing for each request.
     if not text.startswith("::"):
         return text
     parsed = _parsed_address(text)

@@ -17,8 +17,9 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.config.models.address import Address
+from gateway.config.models.address import Address, is_loopback_name
 from gateway.transports.errors import HttpError
+from gateway.transports.http.forwarded import plain_address
 
 ALLOWED_METHODS: Final = "POST, GET, DELETE, OPTIONS"
 # Pages of other origins may read safelisted fields alone (Fetch), and clients in browsers need these two.
@@ -152,13 +153,7 @@ def is_loopback_host(host: str | None) -> bool:
 
 def is_loopback_address(address: str) -> bool:
     """Whether a peer's address is this machine."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return False
-    # Sockets for both families show IPv4 peers as `::ffff:127.0.0.1`, which `is_loopback` of older Pythons denies.
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return (mapped or parsed).is_loopback
+    return is_loopback_name(plain_address(address))
 
 
 def _default_hosts(address: Address, public_url: str | None) -> Iterable[str]:

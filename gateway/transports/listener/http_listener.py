@@ -75,11 +75,13 @@ class HttpListener:
             ListenError: the address is taken, or is not this machine's.
         """
         await self._runner.setup()
-        self._hear_of_requests()
-        self._look_up_targets()
+        server = self._runner.server
+        assert server is not None  # noqa: S101 - there is one after `setup`
+        _tell_of_heads(server)
+        server.request_handler = self._handler(server.request_handler)
         try:
             for place in self._inherited or (None,):
-                self._servers.append(await self._serve(place))
+                self._servers.append(await self._serve(server, place))
         except OSError as error:
             await self.close()
             raise ListenError(reason_of(error, self.address)) from error
@@ -106,37 +108,17 @@ class HttpListener:
         except TimeoutError:
             log.warning("connections did not close")
 
-    def _hear_of_requests(self) -> None:
-        """Have each connection told when it has read a head: only the parser knows that."""
-        server = self._runner.server
-        assert server is not None  # noqa: S101 - there is one after `setup`
-        make = server.request_factory
-
-        def begun(
-            message: RawRequestMessage, body: StreamReader, protocol: web.RequestHandler, *rest: Any
-        ) -> web.BaseRequest:
-            if isinstance(protocol, HttpConnection):
-                protocol.request_begun()
-            if message.url.absolute:
-                # aiohttp decodes the host, and not all can be; `request_smuggling.host_of` reads it in `raw_path`.
-                message = message._replace(url=message.url.relative())
-            return make(message, body, protocol, *rest)
-
-        server.request_factory = begun
-
-    def _look_up_targets(self) -> None:
-        server = self._runner.server
-        assert server is not None  # noqa: S101 - there is one after `setup`
-        routed, direct = server.request_handler, self._direct
+    def _handler(self, routed: Handler) -> Handler:
+        """Make a handler that asks the router for none of the targets that need no router."""
+        direct = self._direct
 
         def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
             return direct.get(request.raw_path, routed)(request)
 
-        server.request_handler = handle
+        return handle
 
-    async def _serve(self, inherited: socket.socket | None) -> asyncio.Server:
-        loop, server = asyncio.get_running_loop(), self._runner.server
-        assert server is not None  # noqa: S101 - there is one after `setup`
+    async def _serve(self, server: web.Server, inherited: socket.socket | None) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
 
         def connection(caller: str | None = None) -> HttpConnection:
             return DirectConnection(server, self._connection_limits, direct=self._direct, counted_for=caller)
@@ -151,6 +133,23 @@ class HttpListener:
         if inherited.family is socket.AF_UNIX:
             return await loop.create_unix_server(protocol, sock=inherited, backlog=_BACKLOG)
         return await loop.create_server(protocol, sock=inherited, backlog=_BACKLOG)
+
+
+def _tell_of_heads(server: web.Server) -> None:
+    """Have each connection told when it has read a head: only the parser knows that."""
+    make = server.request_factory
+
+    def begun(
+        message: RawRequestMessage, body: StreamReader, protocol: web.RequestHandler, *rest: Any
+    ) -> web.BaseRequest:
+        if isinstance(protocol, HttpConnection):
+            protocol.request_begun()
+        if message.url.absolute:
+            # aiohttp decodes the host, and not all can be; `request_smuggling.host_of` reads it in `raw_path`.
+            message = message._replace(url=message.url.relative())
+        return make(message, body, protocol, *rest)
+
+    server.request_factory = begun
 
 
 def reason_of(error: OSError, address: Address) -> str:

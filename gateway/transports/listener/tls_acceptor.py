@@ -34,9 +34,8 @@ class TlsAcceptor(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         caller = self._connection_limits.caller_behind(transport.get_extra_info("peername"))
-        if (
-            self._connection_limits.quota.refusal_of(caller) is None
-        ):  # otherwise nobody is there yet who could be told why
+        # Who is refused cannot be told why: there is no TLS yet.
+        if self._connection_limits.quota.refusal_of(caller) is None:
             self._begin(transport.get_extra_info("socket").fileno(), caller)
         # This closes one descriptor; the duplicate, where there is one, keeps the connection.
         cast("asyncio.Transport", transport).abort()

@@ -35,19 +35,19 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
     retry_after: int | None = None
     """Seconds."""
 
-    def headers(self, entry: Challenge) -> Mapping[str, str]:
+    def headers(self, challenge: Challenge) -> Mapping[str, str]:
         """Return the header fields of the response."""
         if self.retry_after is not None:
             # No challenge: it would tell the client to get another token, and this one may be good.
             return {"Retry-After": str(self.retry_after)}
         # All scopes of the operation at once: clients request exactly the scopes of the challenge.
-        scopes = dict.fromkeys([*entry.scopes, *self.scopes])
+        scopes = dict.fromkeys([*challenge.scopes, *self.scopes])
         parameters = {
             "error": self.error,
             "error_description": None if self.error is None else _UNQUOTABLE.sub("'", self.message),
             # No scope would mend a malformed request.
             "scope": None if self.status == 400 else " ".join(scopes),
-            "resource_metadata": entry.metadata_url,
+            "resource_metadata": challenge.metadata_url,
         }
         given = ", ".join(f'{name}="{value}"' for name, value in parameters.items() if value)
         return {"WWW-Authenticate": f"Bearer {given}" if given else "Bearer"}

@@ -64,18 +64,13 @@ class DeferredResponses:
         headers: Mapping[str, str] | None = None,
         preamble: Callable[[], bytes] = bytes,
     ) -> "DeferredResponse":
-        """Write nothing yet; `headers` are the response's if not the request's, `preamble` begins an event stream."""
-        response = DeferredResponse(
-            self, request, headers=request.response_headers if headers is None else headers, preamble=preamble
-        )
-        if response.names_event_stream:
-            self._expect(response)
+        """Write nothing yet; see `DeferredResponse`."""
+        response = DeferredResponse(self, request, headers=headers, preamble=preamble)
+        if request.accepted.names_event_stream:
+            self._due[response] = time.monotonic() + SOON_SECONDS
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(SOON_SECONDS, self._open_due)
         return response
-
-    def _expect(self, response: "DeferredResponse") -> None:
-        self._due[response] = time.monotonic() + SOON_SECONDS
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(SOON_SECONDS, self._open_due)
 
     def discard(self, response: "DeferredResponse") -> None:
         self._due.pop(response, None)
@@ -102,12 +97,13 @@ class DeferredResponse:
         owner: DeferredResponses,
         request: HttpRequest,
         *,
-        headers: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
         preamble: Callable[[], bytes] = bytes,
     ) -> None:
+        """Write nothing yet; `headers` are the response's if not the request's, `preamble` begins an event stream."""
         self._owner: Final = owner
         self._request: Final = request
-        self._headers: Final = headers
+        self._headers: Final = request.response_headers if headers is None else headers
         self._preamble: Final = preamble
         self._accepted: Final = request.accepted
         self.caller: Final = request.caller
@@ -132,10 +128,6 @@ class DeferredResponse:
     def is_open(self) -> bool:
         """Whether it has become an event stream."""
         return self._stream is not None and self._stream.is_open
-
-    @property
-    def names_event_stream(self) -> bool:
-        return self._accepted.names_event_stream
 
     @property
     def takes_events(self) -> bool:
@@ -205,20 +197,17 @@ class DeferredResponse:
         return await self._write_large(reply, reply.body, headers)
 
     async def _write_large(self, reply: Reply, body: bytes, headers: Mapping[str, str]) -> web.StreamResponse:
-        quota, caller, write_timeout = (
-            self._owner.pace.quota,
-            self.caller.rate_limit_key,
-            self._owner.pace.write_timeout,
-        )
+        pace, caller = self._owner.pace, self.caller.rate_limit_key
         # Before the head is written: a refusal still has a status of its own.
-        if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=write_timeout):
+        quota, seconds = pace.quota, pace.write_timeout
+        if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=seconds):
             log.warning("answer refused", why="its caller reads too slowly", peer=self._request.raw.remote)
             return whole_response(_NO_ROOM, headers=headers)
         try:
             response = web.StreamResponse(status=reply.status, headers=response_fields(reply, headers))
             response.content_length = len(body)
             await response.prepare(self._request.raw)
-            await write_within(write_timeout, self._request.raw, write_in_parts(response, body, is_end=True))
+            await write_within(seconds, self._request.raw, write_in_parts(response, body, is_end=True))
         finally:
             quota.give_back(caller, len(body))
         return response

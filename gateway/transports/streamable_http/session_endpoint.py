@@ -167,7 +167,7 @@ class SessionEndpoint:
     async def _answer_now(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Answer a request that waits for nothing: it is over before its connection can be lost, and never late."""
         reply = await self._answer(message, NoStream(http.caller), live)
-        return await DeferredResponse(self._responses, http, headers=http.response_headers).finish(reply)
+        return await DeferredResponse(self._responses, http).finish(reply)
 
     async def _relay(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
         """Let the session serve a request, and pass on what it says while this connection lasts."""

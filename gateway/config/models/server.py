@@ -101,11 +101,13 @@ def _share(one: Address, other: Address) -> bool:
     return is_same_host and one.port == other.port != 0
 
 
-_AUTHORITY: Final = r"(\[[0-9A-Fa-f:.]+\]|[^\s/:?#@\[\]]+)(:\d{1,5})?"
+_PORT: Final = r"(:([0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
+"""65535 at the most."""
+_AUTHORITY: Final = rf"(\[[0-9A-Fa-f:.]+\]|[^\s/:?#@\[\]]+){_PORT}"
 _Host = Annotated[
     str,
     matching(
-        r"\*|(\*\.)?[^\s/:@*\[\]]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?",
+        rf"\*|(\*\.)?[^\s/:@*\[\]]+{_PORT}|\[[0-9A-Fa-f:.]+\]{_PORT}",
         "a host as clients name it: tools.example.com, tools.example.com:8443, *.example.com, or * for any",
     ),
 ]

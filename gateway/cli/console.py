@@ -16,6 +16,8 @@ _ERASE: Final = "\r\x1b[2K"
 """ECMA-48 8.3.41: the line under the cursor."""
 _PATIENCE: Final = 1.0
 """Seconds that nobody minds."""
+SIGN_STYLES: Final = {"+": "green", "~": "yellow", "-": "red", "@": "cyan"}
+"""The styles of lines of a difference, by the signs that they begin with."""
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -75,6 +77,11 @@ class Console:
 
     def styled(self, text: str, style: str) -> str:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.has_colour else text
+
+    def changed(self, line: str) -> str:
+        """A line of a difference, cleaned, in the style of its sign."""
+        text, style = self.clean(line), SIGN_STYLES.get(line[:1])
+        return self.styled(text, style) if style else text
 
     def cut(self, text: str, *, beside: int) -> str:
         """One line, cut to the width that is left beside so many columns."""

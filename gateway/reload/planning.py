@@ -28,6 +28,10 @@ class ChangeKind(StrEnum):
     CHANGED = "~"
     REMOVED = "-"
 
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A definition, connection or section that differs."""

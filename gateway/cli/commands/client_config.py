@@ -23,7 +23,6 @@ from gateway.errors import ConfigError
 
 _NAME: Final = "mcp-gateway"
 _WITH_LINKS: Final = [name for name, client in CLIENTS.items() if client.link is not None]
-_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -120,7 +119,7 @@ def _write(options: Namespace, client: Client, change: Change, out: Console, hin
         hints.line(f"{change.path} has it already.")
         return 0
     for line in change.difference:
-        out.line(out.styled(out.clean(line), _STYLES[line[0]]) if line[:1] in _STYLES else out.clean(line))
+        out.line(out.changed(line))
     if not options.yes and not _agrees(hints, f"Write {change.path}? [y/N] "):
         hints.line("Nothing was written.")
         return 1

@@ -2,8 +2,8 @@
 
 import json
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator
-from typing import Final
 
 from gateway.catalog.manifest import Manifest
 from gateway.cli.client.admin_api import ask_daemon
@@ -14,8 +14,6 @@ from gateway.cli.options import TOKEN_HINT, add_json, add_log_level, one_shot_se
 from gateway.cli.parser import Parser
 from gateway.errors import ConfigError, Problem
 from gateway.reload.planning import ChangeKind, Plan, plan
-
-_STYLES: Final = {ChangeKind.ADDED: "green", ChangeKind.CHANGED: "yellow", ChangeKind.REMOVED: "red"}
 
 
 def parser(name: str) -> Parser:
@@ -62,7 +60,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     found = plan(old, new)
     if options.json:
         shown = {**found.as_json(), **({"warnings": list(map(str, warnings))} if warnings else {})}
-        out.line(json.dumps(shown, indent=2, ensure_ascii=False))
+        out.foreign(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
         for line in _lines(found, out):
             out.line(line)
@@ -92,18 +90,16 @@ async def _served(url: str) -> Manifest:
 def _lines(found: Plan, out: Console) -> Iterator[str]:
     width = max((len(change.place) for change in found.changes), default=0)
     for change in found.changes:
-        place = out.styled(f"{change.sign} {change.place.ljust(width)}", _STYLES[change.sign])
+        place = out.changed(f"{change.sign} {change.place.ljust(width)}")
         yield f"{place}  {out.clean(change.what)}"
-        for line in change.difference:
-            style = {"+": "green", "-": "red"}.get(line[:1])
-            yield f"    {out.styled(out.clean(line), style) if style else out.clean(line)}"
+        yield from (f"    {out.changed(line)}" for line in change.difference)
     if found.effects:
         yield ""
         yield out.styled("Who notices", "bold")
     for name, effect in found.effects.items():
         yield f"  {out.clean(name)}"
-        yield from (f"    {out.styled(f'+ {place}', 'green')}" for place in effect.gains)
-        yield from (f"    {out.styled(f'- {place}', 'red')}" for place in effect.loses)
+        yield from (f"    {out.changed(f'+ {place}')}" for place in effect.gains)
+        yield from (f"    {out.changed(f'- {place}')}" for place in effect.loses)
         if effect.announced:
             yield f"    is told that {' and '.join(effect.announced)} changed"
     if found.restart_required:
@@ -114,8 +110,7 @@ def _lines(found: Plan, out: Console) -> Iterator[str]:
 def _summary(found: Plan, hints: Console) -> str:
     if found.is_empty:
         return hints.styled("nothing changes", "green")
-    words = {ChangeKind.ADDED: "added", ChangeKind.CHANGED: "changed", ChangeKind.REMOVED: "removed"}
-    counts = {sign: sum(change.sign is sign for change in found.changes) for sign in words}
-    text = ", ".join(f"{count} {words[sign]}" for sign, count in counts.items() if count)
+    counts = Counter(change.sign for change in found.changes)
+    text = ", ".join(f"{counts[sign]} {sign.word}" for sign in ChangeKind if counts[sign])
     silent = "" if found.effects else "; nobody's lists change"
     return (text or "the lists change") + silent

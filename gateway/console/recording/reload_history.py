@@ -18,7 +18,7 @@ from gateway.console.json_forms import milliseconds, problem_json
 from gateway.console.recording.event_feed import EventFeed
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline
-from gateway.reload.planning import Change, ChangeKind, Plan, plan
+from gateway.reload.planning import Change, Plan, plan
 from gateway.reload.reloader import ReloadAttempt, ReloadStatus, Trigger
 from gateway.rfc3339 import timestamp
 
@@ -29,7 +29,6 @@ MAX_CHANGES: Final = 500
 """Of one reload; the rest is counted."""
 _MAX_LINES: Final = 40
 """Of the difference of one definition."""
-_WORDS: Final = {ChangeKind.ADDED: "added", ChangeKind.CHANGED: "changed", ChangeKind.REMOVED: "removed"}
 _VIEW: Final = "view "
 _NOUNS: Final[Mapping[str, str]] = {
     "tools": "tool",
@@ -128,7 +127,7 @@ def _change(change: Change, views: Mapping[str, set[tuple[str, str]]]) -> JsonOb
     # None where there are no views, or the change is on no list.
     listing = sorted(view for view, names in views.items() if (section, name) in names)
     return {
-        "change": _WORDS[change.sign],
+        "change": change.sign.word,
         "kind": _NOUNS.get(section, "section"),
         "name": name or section,
         "views": listing if section in LISTS and views else None,

@@ -10,17 +10,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from gateway.cli.commands.dev.developing import CallEnded, CallStarted, DevEvent, Reloaded, StatusSnapshot
-from gateway.cli.console import Console
+from gateway.cli.console import SIGN_STYLES, Console
 from gateway.config.diagnostics.render import render
 from gateway.json_types import Json
-from gateway.reload.planning import ChangeKind
 
 Piece = tuple[str, str]
 """Text and its style on a terminal: one that `gateway.cli.console` knows, or the empty string."""
 Line = list[Piece]
 
 _MAX_ARGUMENTS_LENGTH: Final = 120
-_SIGNS: Final = {ChangeKind.ADDED: "green", ChangeKind.CHANGED: "yellow", ChangeKind.REMOVED: "red"}
 _SHOWN_OTHERWISE: Final = frozenset({"loaded", "listening", "reloaded", "reload refused", "stopping"})
 """Log events that the view shows in another form."""
 _LEVELS: Final = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
@@ -141,7 +139,11 @@ def _reloaded(reloaded: Reloaded) -> Iterator[Line]:
     yield [clock(), ("↻ ", "cyan"), (f"generation {reloaded.generation}{note}", "bold")]
     # Below the text of the line above: the spaces are as wide as `clock`.
     for change in reloaded.changes:
-        yield [("           ", ""), (f"{change.sign} {change.place}", _SIGNS[change.sign]), (f"  {change.what}", "dim")]
+        yield [
+            ("           ", ""),
+            (f"{change.sign} {change.place}", SIGN_STYLES[change.sign]),
+            (f"  {change.what}", "dim"),
+        ]
 
 
 def _problems(snapshot: StatusSnapshot, *, in_full: bool) -> Iterator[Line]:

@@ -26,7 +26,6 @@ _MARKS: Final = {
 }
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 has not (§2.2, production 2)."""
-_SIDES: Final = {"- ": "red", "+ ": "green"}
 
 
 def parser(name: str) -> Parser:
@@ -69,7 +68,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.junit is not None:
         _write_junit(verdicts, options.junit)
     if options.json:
-        out.line(json.dumps([msgspec.to_builtins(verdict) for verdict in verdicts], indent=2, ensure_ascii=False))
+        out.foreign(json.dumps([msgspec.to_builtins(verdict) for verdict in verdicts], indent=2, ensure_ascii=False))
     else:
         _show(verdicts, out)
     hints.line(_summary(verdicts, hints))
@@ -85,9 +84,7 @@ def _show(verdicts: Sequence[Verdict], out: Console) -> None:
             took = out.styled(f"({verdict.seconds * 1000:.0f} ms)", "dim")
             out.line(f"  {out.styled(mark, style)} {verdict.name}{out.clean(reason)} {took}")
             for line in verdict.difference:
-                side = _SIDES.get(line[:2])
-                text = out.clean(line)
-                out.line(f"      {out.styled(text, side) if side else text}")
+                out.line(f"      {out.changed(line)}")
 
 
 def _summary(verdicts: Sequence[Verdict], hints: Console) -> str:

@@ -76,7 +76,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         problems = error.problems
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
     if options.json:
-        out.line(json.dumps([as_json(problem) for problem in problems], indent=2))
+        out.foreign(json.dumps([as_json(problem) for problem in problems], indent=2))
     else:
         if problems:
             out.line(render(problems, colour=out.has_colour))

@@ -3,10 +3,10 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.telemetry.observer import Call, CallResult
@@ -62,14 +62,10 @@ def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[Kind, int
 def listed(kinds: dict[Kind, int], *, counted: str) -> list[Json]:
     """Kinds of clients, those with most first; those beyond `MAX_CLIENTS` in one entry without a name."""
     ranked = sorted(kinds.items(), key=lambda item: -item[1])
-    return [*map(_entry, ranked[:MAX_CLIENTS], [counted] * MAX_CLIENTS), *_others(ranked[MAX_CLIENTS:], counted)]
-
-
-def _entry(ranked: tuple[Kind, int], counted: str) -> JsonObject:
-    (era, revision, transport, client), count = ranked
-    return {"client": client, "era": era.value, "revision": revision, "transport": str(transport), counted: count}
-
-
-def _others(ranked: list[tuple[Kind, int]], counted: str) -> Iterator[JsonObject]:
-    if ranked:
-        yield {"client": None, "kinds": len(ranked), counted: sum(count for _, count in ranked)}
+    entries: list[Json] = [
+        {"client": client, "era": era.value, "revision": revision, "transport": str(transport), counted: count}
+        for (era, revision, transport, client), count in ranked[:MAX_CLIENTS]
+    ]
+    if others := ranked[MAX_CLIENTS:]:
+        entries.append({"client": None, "kinds": len(others), counted: sum(count for _, count in others)})
+    return entries

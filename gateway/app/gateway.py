@@ -28,7 +28,6 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.loader import load
-from gateway.config.models.address import Address
 from gateway.config.models.server import ConsolePage
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
@@ -250,11 +249,6 @@ class Gateway:
     def url(self) -> str | None:
         """The URL of the MCP endpoint; None if HTTP is not served."""
         return None if self._components.http is None else self._components.http.url
-
-    @property
-    def http_address(self) -> Address | None:
-        """The address of the HTTP listener, with its port; None if there is none."""
-        return None if self._components.http is None else self._components.http.address
 
     async def _prepare(self, stack: AsyncExitStack) -> None:
         logs = Logs(level=self._settings.log_level, style=self._settings.log_format, mask=str)

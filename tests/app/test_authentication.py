@@ -88,9 +88,8 @@ class Served:
         return response.status, response.headers
 
     def url(self, path: str) -> str:
-        address = self._gateway.http_address
-        assert address is not None
-        return f"http://127.0.0.1:{address.port}{path}"
+        assert self._gateway.url is not None
+        return self._gateway.url.removesuffix("/mcp") + path
 
 
 def _bearer(key: str | None) -> dict[str, str]:

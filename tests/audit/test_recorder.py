@@ -295,7 +295,7 @@ async def test_a_reload_to_a_file_that_cannot_be_written_keeps_what_is_served(fo
 
 async def test_who_was_not_let_in_is_recorded_without_what_was_tried(folder: Path) -> None:
     async with started(folder) as served, aiohttp.ClientSession() as http:
-        url = f"http://{served.gateway.http_address}/mcp"
+        url = served.gateway.url or ""
         for number in range(40):
             headers = {"Authorization": f"Bearer guess-{number}-guess"}
             async with http.post(url, json={}, headers=headers) as answer:

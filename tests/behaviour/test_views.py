@@ -100,9 +100,8 @@ class Served:
         self.gateway: Final = gateway
 
     def url(self, path: str) -> str:
-        address = self.gateway.http_address
-        assert address is not None
-        return f"http://127.0.0.1:{address.port}{path}"
+        assert self.gateway.url is not None
+        return self.gateway.url.removesuffix("/mcp") + path
 
     def at(self, path: str, key: str | None = None) -> Client:
         return Client(self, path, key)

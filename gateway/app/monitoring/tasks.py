@@ -41,34 +41,29 @@ class TaskReport:
         task = await self._runner.get(task_id)
         if task is None:
             return None
-        waits_for: dict[str, Json] = {}
-        if task.status is TaskStatus.INPUT_REQUIRED:
-            waits_for = {key: question.method for key, question in open_questions(task.questions).items()}
+        asked = open_questions(task.questions) if task.status is TaskStatus.INPUT_REQUIRED else {}
+        # People who use the console see calls as they are: what was said of a task, and what its client is asked.
+        in_console: dict[str, Json] = {}
+        if self._progress is not None:
+            questions = [
+                {"key": key, "method": question.method, "message": self._mask(str(question.params.get("message", "")))}
+                for key, question in asked.items()
+            ]
+            in_console = {"progress": list(self._progress(task.id)), "questions": questions}
         return {
             **self._facts(task),
             "realm": task.caller.identity.realm or None,
             "binding": task.caller.binding,
             "ttlMs": task.ttl_ms,
             "restartsLeft": task.restarts,
-            "waitsFor": waits_for,
+            "waitsFor": {key: question.method for key, question in asked.items()},
             "resultBytes": len(task.outcome),
-            **self._shown_in_console(task),
+            **in_console,
         }
 
     async def cancel(self, task_id: str) -> JsonObject | None:
         await self._runner.cancel(task_id, _CANCELLED)
         return await self.shown(task_id)
-
-    def _shown_in_console(self, task: Task) -> dict[str, Json]:
-        """The progress of a task, and what its client is asked: people who use the console see calls as they are."""
-        if self._progress is None:
-            return {}
-        asked = open_questions(task.questions) if task.status is TaskStatus.INPUT_REQUIRED else {}
-        questions = [
-            {"key": key, "method": question.method, "message": self._mask(str(question.params.get("message", "")))}
-            for key, question in asked.items()
-        ]
-        return {"progress": list(self._progress(task.id)), "questions": questions}
 
     def _facts(self, task: Task) -> dict[str, Json]:
         return {

@@ -1,8 +1,8 @@
 """Fields of a request: header fields, query fields and cookies, each a template with a style."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal
 
 import msgspec
 
@@ -67,51 +67,41 @@ def checked_value(name: str, value: str) -> str:
     return value.strip(" \t")
 
 
-class Fields:
-    """Compiles fields; a later one takes the place of an earlier one of the same name."""
+Kind = Literal["query", "headers", "cookies"]
 
-    def __init__(self) -> None:
-        self._fields: dict[str, Field] = {}
 
-    @property
-    def merged(self) -> tuple[Field, ...]:
-        return tuple(self._fields.values())
-
-    def add(
-        self,
-        given: Mapping[str, RequestField],
-        scope: Scope,
-        *,
-        check: "Callable[[Field, Scope], None] | None" = None,
-        is_bound: bool = False,
-        style: str = "form",
-    ) -> None:
-        for name, written in given.items():
-            source = written.value if isinstance(written, StyledValue) else written
-            place = scope.at(name, "value") if isinstance(written, StyledValue) else scope.at(name)
-            template = compile_text(source, place)
+def compile_fields(
+    given: Mapping[str, RequestField], scope: Scope, *, kind: Kind, is_bound: bool = False
+) -> dict[str, Field]:
+    """Compile the fields at whose mapping `scope` stands, by what tells them apart; mistakes are reported."""
+    fields = {}
+    for name, written in given.items():
+        place = scope.at(name)
+        source, at = (written.value, place.at("value")) if isinstance(written, StyledValue) else (written, place)
+        field = Field(
+            name=name,
+            template=compile_text(source, at),
+            style=_compile_style(written, kind, place) if isinstance(written, StyledValue) else None,
             # Known by its place, its value or its name: an operator may write a key anywhere.
-            is_secret = is_bound or has_secret_in(source) or name.lower() in CREDENTIALS
-            field = Field(
-                name=name, template=template, style=_compile_style(written, style, scope.at(name)), is_bound=is_secret
-            )
-            if check is not None:
-                check(field, scope.at(name))
-            # RFC 9110 §5.1: the names of header fields ignore case; those of cookies and of a query do not.
-            self._fields[name.lower() if check is check_header else name] = field
+            is_bound=is_bound or has_secret_in(source) or name.lower() in CREDENTIALS,
+        )
+        if kind == "headers":
+            _check_header(field, place)
+        elif kind == "cookies" and not TOKEN.fullmatch(name):  # RFC 6265 §4.1.1
+            place.problems.error(f"`{name}` is not the name of a cookie")
+        # RFC 9110 §5.1: the names of header fields ignore case; those of cookies and of a query do not.
+        fields[name.lower() if kind == "headers" else name] = field
+    return fields
 
 
-def _compile_style(written: RequestField, default: str, scope: Scope) -> Style | None:
+def _compile_style(written: StyledValue, kind: Kind, scope: Scope) -> Style:
     """The style of a field, which header fields (`simple`) and all others share none of."""
-    if not isinstance(written, StyledValue):
-        return None
-    style = style_of(written, default=default)
-    if (style.name == "simple") is not (default == "simple"):
-        scope.at("style").problems.error(f"`{style.name}` is no style of {_PLACES[default]}")
+    style = style_of(written, default="simple" if kind == "headers" else "form")
+    if (style.name == "simple") is not (kind == "headers"):
+        place = "a header" if kind == "headers" else "a query or a cookie"
+        scope.at("style").problems.error(f"`{style.name}` is no style of {place}")
     return style
 
-
-_PLACES: Final = {"form": "a query or a cookie", "simple": "a header"}
 
 CREDENTIALS: Final = frozenset(
     {"authorization", "cookie", "host", "mcp-session-id", "proxy-authorization", "x-api-key"}
@@ -126,18 +116,13 @@ TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 §5.6.2: a field name is a token."""
 
 
-def check_header(field: Field, scope: Scope) -> None:
+def _check_header(field: Field, scope: Scope) -> None:
     if not TOKEN.fullmatch(field.name):
         scope.problems.error(f"`{field.name}` is not the name of a header")
     elif field.name.lower() in FRAMING:
         scope.problems.error(f"`{field.name}` is set by the gateway")
     if field.template.literal is not None and _BREAKS_A_FIELD.search(field.template.literal):
         scope.problems.error("a header holds no line break and no other control character")
-
-
-def check_cookie(field: Field, scope: Scope) -> None:
-    if not TOKEN.fullmatch(field.name):  # RFC 6265 §4.1.1
-        scope.problems.error(f"`{field.name}` is not the name of a cookie")
 
 
 def has_secret_in(value: Json) -> bool:

@@ -19,10 +19,8 @@ from gateway.executors.http.fields import (
     FRAMING,
     TOKEN,
     Field,
-    Fields,
-    check_cookie,
-    check_header,
     checked_value,
+    compile_fields,
     has_secret_in,
     pairs_of,
 )
@@ -136,28 +134,27 @@ def compile_request(
     config: Http, *, connection: tuple[str, Connection] | None, scope: Scope, threads: DaemonThreadPool
 ) -> RequestTemplate:
     """Compile the request of an `http:` block; mistakes go to the problems of `scope`, or of the connection's place."""
-    query, headers, cookies = Fields(), Fields(), Fields()
-    base_url = None
+    query, headers, base_url = {}, {}, None
     if connection is not None:
         name, shared = connection
         beside = replace(scope, problems=scope.problems.root.at("connections", name))
         base_url = shared.base_url if base_url_problem(shared.base_url) is None else "https://invalid"
-        query.add(shared.query, beside.at("query"))
+        query = compile_fields(shared.query, beside.at("query"), kind="query")
         # Bound, whatever their names: they were given for this service, and no redirect carries them elsewhere.
-        headers.add(shared.headers, beside.at("headers"), check=check_header, is_bound=True)
-    query.add(config.query, scope.at("query"))
-    headers.add(config.headers, scope.at("headers"), check=check_header, style="simple")
+        headers = compile_fields(shared.headers, beside.at("headers"), kind="headers", is_bound=True)
+    query |= compile_fields(config.query, scope.at("query"), kind="query")
+    headers |= compile_fields(config.headers, scope.at("headers"), kind="headers")
     if config.multipart is not None:
         _check_no_content_type(config.headers, scope.at("headers"))
-    cookies.add(config.cookies, scope.at("cookies"), check=check_cookie)
+    cookies = compile_fields(config.cookies, scope.at("cookies"), kind="cookies")
     url = compile_url(config.url, base_url=base_url, scope=scope.at("url"))
     return RequestTemplate(
         method=config.method or ("GET" if config.body_kind is None else "POST"),
         url=url,
-        fixed_url=_fixed_url(url, query.merged),
-        query=query.merged,
-        headers=headers.merged,
-        cookies=cookies.merged,
+        fixed_url=_fixed_url(url, tuple(query.values())),
+        query=tuple(query.values()),
+        headers=tuple(headers.values()),
+        cookies=tuple(cookies.values()),
         forwarded=_compile_forwarded(config.forward_headers, scope.at("forward_headers")),
         body=compile_body(config, scope, threads=threads),
         has_secret_body=any(map(has_secret_in, (config.json_, config.form, config.multipart, config.body))),

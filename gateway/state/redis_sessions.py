@@ -205,11 +205,14 @@ class RedisSessionStore:
             await callback(is_lost)
 
     async def _write_waiting(self) -> None:
+        begun = []
         for nonce, (record, before) in list(self._waiting.items()):
             # Before it is written: if the store goes away again, `_written` puts it back.
             self._waiting.discard(nonce)
-            self._writing.begin(self._written(nonce, record, before), name=_WRITE)
-        await self._writing.wait()
+            begun.append(self._writing.begin(self._written(nonce, record, before), name=_WRITE))
+        # Not for all that is being written: while sessions are used there is always some.
+        if begun:
+            await asyncio.wait(begun)
 
     def _values(
         self, record: SessionRecord, before: SessionRecord | None, change: SessionChange

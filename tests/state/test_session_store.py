@@ -14,6 +14,7 @@ from gateway.state.session_store import NOTHING_BEFORE, MemorySessionStore, Sess
 from gateway.state.state import State
 from tests.redis_server import redis_server
 
+SECONDS: Final = 20.0
 RECORD: Final = SessionRecord(
     expires=200.0,
     log_level="info",
@@ -130,3 +131,23 @@ async def test_memory_does_not_know_the_past(now: Now, tmp_path: Path) -> None:
     for kind in ("memory", "sqlite in memory"):
         async with opened(kind, now, tmp_path) as store:
             assert not store.knows_the_past
+
+
+async def test_sessions_that_are_written_all_the_time_do_not_hold_up_the_return_of_the_store(
+    tmp_path: Path, now: Now
+) -> None:
+    async with redis_server(tmp_path / "redis") as server, Replica(server.url, clock=now) as replica:
+
+        async def write_on(nonce: str) -> None:
+            while True:
+                replica.sessions.save_soon({nonce: RECORD})
+                await replica.store.command("PING")
+
+        writing = [asyncio.create_task(write_on(str(number))) for number in range(20)]
+        await replica.sessions.load("0")  # by now they write
+        try:
+            async with asyncio.timeout(SECONDS):
+                await replica.open()
+        finally:
+            for task in writing:
+                task.cancel()

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.executors.http.address_guard import AddressPolicy
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.processes.pipes import LastingInput
@@ -20,10 +21,12 @@ from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.http_link import LEAST_PAUSE, HttpLink
 from gateway.upstreams.client.link import Incoming, Outgoing
+from gateway.upstreams.client.server_messages import MAX_OPEN_REQUESTS, ServerMessages
+from gateway.upstreams.client.session import Session
 from gateway.upstreams.client.sse_link import SseLink
 from gateway.upstreams.client.stdio_link import LineTail, StdioLink
 from gateway.upstreams.failures import ConnectionLostError, UnreachableError
-from gateway.wire.jsonrpc import RequestId
+from gateway.wire.jsonrpc import Request, RequestId
 from tests import local_server
 from tests.upstreams.test_failures import config, gateway, said, until_listed
 
@@ -65,6 +68,33 @@ async def test_an_internal_error_ends_a_link_and_the_calls_that_wait_there(
             await ping()
         assert "internal error" in await link.closed
         await link.close()
+
+
+class Nobody:
+    """A `Listener` that hears nothing."""
+
+    async def session_opened(self, session: Session) -> None: ...
+    def lists_changed(self) -> None: ...
+    def resource_updated(self, uri: str) -> None: ...
+
+
+async def test_requests_of_a_server_that_takes_no_responses_are_bounded() -> None:
+    sent = 0
+
+    async def send(_message: JsonObject) -> None:
+        nonlocal sent
+        sent += 1
+        await asyncio.Event().wait()
+
+    tasks = BackgroundTasks()
+    messages = ServerMessages(Nobody(), send=send, tasks=tasks)
+    for number in range(3 * MAX_OPEN_REQUESTS):
+        messages.take(Request(number % (2 * MAX_OPEN_REQUESTS), "ping", {}), during=None)
+    while sent < MAX_OPEN_REQUESTS:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sent == MAX_OPEN_REQUESTS
+    await tasks.cancel()
 
 
 @asynccontextmanager

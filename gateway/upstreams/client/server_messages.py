@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gateway.upstreams.client.session import Session
 
 _LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
+MAX_OPEN_REQUESTS: Final = 1000
+"""Requests of one server that are answered at a time; more are dropped."""
 QUESTIONS: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -59,6 +61,9 @@ class ServerMessages:
     def take(self, message: Incoming, *, during: RequestId | None) -> None:
         """Take a message. An `Inbox`."""
         if isinstance(message, Request):
+            # A server that floods, or takes no responses, must not fill the memory.
+            if message.id in self._answering or len(self._answering) >= MAX_OPEN_REQUESTS:
+                return
             task = self._tasks.begin(self._answer(message, during), name="answer upstream")
             self._answering[message.id] = task
             task.add_done_callback(lambda _: self._answering.pop(message.id, None))

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.lockfile.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name
+from gateway.catalog.primitives import ResourceTemplate
 from gateway.config.models.document import LISTS, Document
 
 
@@ -23,8 +24,10 @@ def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionD
         return catalog
     primitives = [*catalog.primitives(), *(each for each in served.primitives() if (each.kind, each.name) in kept)]
     order = _order(document)
-    # Files of skills and pages of tools are in no section, and stay behind the others.
-    primitives.sort(key=lambda each: order.get((each.kind, each.name), len(order)))
+    # Files of skills and pages of tools are in no section, and stay behind the others; templates behind resources.
+    primitives.sort(
+        key=lambda each: (isinstance(each, ResourceTemplate), order.get((each.kind, each.name), len(order)))
+    )
     return replace(
         catalog.with_primitives(primitives),
         redactor=catalog.redactor | served.redactor,  # what is kept holds secrets as they were

@@ -346,6 +346,25 @@ async def test_with_an_enforced_lock_a_skill_is_served_as_it_was_or_not_at_all(
     assert kept.skills == {}
 
 
+async def test_what_is_kept_as_it_was_locked_changes_no_list(tmp_path: Path, services: Services) -> None:
+    skill(tmp_path, "a")
+    text = "server: {lock: enforce}\nskills: [skills/*]\nresources: {docs: {files: '*.md'}}\ntools: {t: {content: A}}"
+    (tmp_path / "one.md").touch()
+
+    def served(text: str, lock: Lock | None = None) -> Catalog:
+        (tmp_path / "config.yaml").write_text(text)
+        loaded = load(tmp_path / "config.yaml", environ={})
+        return compile_catalog(loaded, services=services, plugins=Plugins(), generation=1, lock=lock)
+
+    before = served(text)
+    lock = Lock(path=tmp_path / "mcp-gateway.lock", pins=before.pins)
+    after, document = served(text.replace("content: A", "content: B"), lock), load(tmp_path / "config.yaml").document
+    kept = keep_locked(after, served=before, locked=before.pins, document=document)
+    assert after.tools == {}
+    assert (list(kept.tools), list(kept.resources)) == (["t"], list(before.resources))
+    assert kept.fingerprints == before.fingerprints
+
+
 @pytest.mark.parametrize(
     ("target", "is_out"),
     [

@@ -40,7 +40,8 @@ class ApiKeys:
     def revalidate(self, identity: Identity) -> Identity | None:
         """Return the identity as the same key has it now; None if the key is gone or has another holder."""
         # The identity is one of ours and no caller's guess, so this comparison need not take constant time.
-        return next((holder for _, holder in self._holders if _is_same(holder, identity)), None)
+        same = (identity.subject_key, identity.credential)
+        return next((holder for _, holder in self._holders if (holder.subject_key, holder.credential) == same), None)
 
 
 def digests(key: ApiKey) -> Iterator[str]:
@@ -66,7 +67,3 @@ def check_api_keys(keys: Mapping[str, ApiKey], problems: Problems) -> None:
 
 def _identity(name: str, key: ApiKey, digest: str) -> Identity:
     return Identity(principal=name, realm=REALM, scopes=frozenset(key.scopes), credential=digest[:_SHOWN_DIGITS])
-
-
-def _is_same(one: Identity, other: Identity) -> bool:
-    return (one.subject_key, one.credential) == (other.subject_key, other.credential)

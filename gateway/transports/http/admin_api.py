@@ -102,46 +102,27 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         What browsers use stands below each of the prefixes, under which proxies mount the daemon.
         """
         application = web.Application()
-        admit = partial(door.authenticated, scopes=OPERATORS) if is_private else door.checked
-        self._mount(
-            application.router,
-            door,
-            admit=lambda endpoint: admit(_for_operators(endpoint, lambda _request: True)),
-            is_told=partial(_is_operator, door) if is_private else _everybody,
-            prefixes=prefixes,
-            is_main=False,
-        )
+        self._mount(application.router, door, is_main=False, is_private=is_private, prefixes=prefixes)
         application.router.add_route("*", "/{path:.*}", door.checked(_not_found))
         return application
 
     def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str] = ("",)) -> None:
         """Stand on the main listener. Operators hold the scope; where nobody has to authenticate, they are local."""
-        self._mount(
-            router,
-            door,
-            admit=lambda endpoint: door.authenticated(
-                _for_operators(endpoint, lambda request: _is_known(request) or _is_local(request)), scopes=OPERATORS
-            ),
-            is_told=partial(_is_operator, door),
-            prefixes=prefixes,
-            is_main=True,
-        )
+        self._mount(router, door, is_main=True, is_private=True, prefixes=prefixes)
 
-    def _mount(  # noqa: PLR0913 - the facts that tell one listener from the other
-        self,
-        router: web.UrlDispatcher,
-        door: Middleware,
-        *,
-        admit: Callable[[Endpoint], Handler],
-        is_told: Callable[[HttpRequest], Awaitable[bool]],
-        prefixes: Iterable[str],
-        is_main: bool,
+    def _mount(
+        self, router: web.UrlDispatcher, door: Middleware, *, is_main: bool, is_private: bool, prefixes: Iterable[str]
     ) -> None:
         # Without `public_url` both prefixes are empty, and aiohttp refuses to add a route twice.
         prefixes = dict.fromkeys(prefixes)
-        for own in self._paths(is_told, is_main=is_main):
+        for own in self._paths(door if is_private else None, is_main=is_main):
             answer = _by_method(own)
-            handler = door.public(answer) if own.is_open else admit(answer)
+            if own.is_open:
+                handler = door.public(answer)
+            elif is_private:
+                handler = door.authenticated(_for_operators(answer, is_main=is_main), scopes=OPERATORS)
+            else:
+                handler = door.checked(_for_operators(answer, is_main=is_main))
             if own.path:
                 router.add_route("*", own.path, handler)
             if own.api and self.console is not None:
@@ -152,10 +133,10 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         if self.console is not None:
             self.console.mount(router, door, prefixes=prefixes)
 
-    def _paths(self, is_told: Callable[[HttpRequest], Awaitable[bool]], *, is_main: bool) -> Iterator[AdminPath]:
+    def _paths(self, door: Middleware | None, *, is_main: bool) -> Iterator[AdminPath]:
         yield AdminPath(path="", api="/", answer=partial(self._about, is_main=is_main))
         yield AdminPath(path="/-/healthy", answer=self._healthy, is_open=True)
-        yield AdminPath(path="/-/ready", answer=partial(self._ready, is_told=is_told), is_open=True)
+        yield AdminPath(path="/-/ready", answer=partial(self._ready, door=door), is_open=True)
         yield AdminPath(path="/-/status", api="/status", answer=self._status)
         yield AdminPath(path="/-/config", api="/manifest", answer=self._config)
         yield AdminPath(path="/metrics", answer=self._metrics)
@@ -170,14 +151,14 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     async def _healthy(self, request: HttpRequest) -> web.Response:
         return json_response({"healthy": True}, request)
 
-    async def _ready(self, request: HttpRequest, *, is_told: Callable[[HttpRequest], Awaitable[bool]]) -> web.Response:
-        """Answer everybody whether the daemon is ready, and operators alone what is wrong."""
+    async def _ready(self, request: HttpRequest, *, door: Middleware | None) -> web.Response:
+        """Answer everybody whether the daemon is ready, and operators alone what is wrong: without `door` all are."""
         readiness = self.health.readiness()
         if self.workers is not None:
             readiness = await self.workers.readiness(readiness)
         status = 200 if readiness["ready"] else 503
         # Problems and warnings may quote the files: others learn only that there are some.
-        if not await is_told(request):
+        if door is not None and not await _is_operator(door, request):
             readiness = {name: value for name, value in readiness.items() if name != "warnings"}
             if readiness["problems"]:
                 readiness["problems"] = [_UNTOLD]
@@ -233,11 +214,6 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response(report, request, status=422 if report["problems"] else 200)
 
 
-def _is_known(request: HttpRequest) -> bool:
-    """Tell whether the caller has authenticated; the middleware has checked the scope."""
-    return request.identity.principal is not None
-
-
 def _is_local(request: HttpRequest) -> bool:
     """Tell whether the request comes from this machine, and from no proxy on it, whose peers all look local."""
     raw = request.raw
@@ -274,10 +250,14 @@ def _by_method(own: AdminPath) -> Endpoint:
     return answer
 
 
-def _for_operators(endpoint: Endpoint, is_operator: Callable[[HttpRequest], bool]) -> Endpoint:
+def _for_operators(endpoint: Endpoint, *, is_main: bool) -> Endpoint:
+    """Make an endpoint that is not there for others: on the main listener, who is neither known nor local."""
+
     async def answer(request: HttpRequest) -> web.StreamResponse:
+        is_known = request.identity.principal is not None  # and holds the scope, which the middleware has checked
         # CSRF: a page in a browser here comes from this machine as well, and pages of loopback origins pass the guard.
-        if not is_operator(request) or (not _is_known(request) and _is_of_a_page(request.raw)):
+        is_of_a_page = request.raw.method not in _READ and "Origin" in request.raw.headers
+        if not is_known and (is_of_a_page or (is_main and not _is_local(request))):
             error = "not found; the daemon's own paths are for callers on this machine"
             return json_response({"error": error}, request, status=404)
         return await endpoint(request)
@@ -288,12 +268,3 @@ def _for_operators(endpoint: Endpoint, is_operator: Callable[[HttpRequest], bool
 async def _is_operator(door: Middleware, request: HttpRequest) -> bool:
     """Tell whether a caller of a path that is open to everybody is an operator all the same."""
     return _is_local(request) if door.authenticator.is_open else await door.holds(request, OPERATORS)
-
-
-async def _everybody(_request: HttpRequest) -> bool:
-    return True
-
-
-def _is_of_a_page(request: web.Request) -> bool:
-    """Tell whether a page in a browser tries to change something."""
-    return request.method not in _READ and "Origin" in request.headers

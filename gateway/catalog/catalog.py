@@ -18,7 +18,7 @@ from gateway.catalog.lockfile.lock import Difference
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
 from gateway.catalog.views import View
 from gateway.config.models.base import defaults_of
-from gateway.config.models.rates import RateLimit
+from gateway.config.models.quantities import RateLimit
 from gateway.config.models.server import SamplingLimits
 from gateway.config.models.tasks import TaskLimits
 from gateway.config.secrets.redactor import Redactor

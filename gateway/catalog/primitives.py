@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.catalog.arguments import CompiledArguments
 from gateway.config.models.definition_keys import ASK_TIMEOUT
-from gateway.config.models.rates import RateLimit
+from gateway.config.models.quantities import RateLimit
 from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
 from gateway.json_types import JsonObject, empty
 from gateway.language.templates.templating import TextTemplate

@@ -12,7 +12,7 @@ from typing import Final, Self
 import msgspec
 import structlog
 
-from gateway.config.models.rates import RateLimit
+from gateway.config.models.quantities import RateLimit
 from gateway.errors import ErrorCode, OverLimitError, RpcError
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import JsonObject

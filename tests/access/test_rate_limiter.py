@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.access.call_limits import rate_limiter
 from gateway.access.call_limits.rate_limiter import RateLimiter
-from gateway.config.models.rates import ParsedRate, RateLimit, parse_rate
+from gateway.config.models.quantities import ParsedRate, RateLimit, parse_rate
 from gateway.errors import OverLimitError
 
 WINDOW = 60

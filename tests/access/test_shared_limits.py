@@ -12,7 +12,7 @@ import pytest
 from gateway.access.call_limits.concurrency import ConcurrencyLimiter, Permit
 from gateway.access.call_limits.fair_semaphore import Limit
 from gateway.access.call_limits.rate_limiter import RateLimiter
-from gateway.config.models.rates import RateLimit, parse_rate
+from gateway.config.models.quantities import RateLimit, parse_rate
 from gateway.errors import OverLimitError
 from gateway.state.redis_session_count import SessionAdmission
 from gateway.state.replica import Replica

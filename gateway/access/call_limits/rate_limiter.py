@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from gateway.bounded_map import BoundedMap
-from gateway.config.models.rates import ParsedRate, RateLimit
+from gateway.config.models.quantities import ParsedRate, RateLimit
 from gateway.errors import OverLimitError, StoreAwayError
 from gateway.state.redis_rates import RedisRates
 

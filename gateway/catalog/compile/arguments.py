@@ -22,7 +22,7 @@ from gateway.language.schemas.errors import SchemaError
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.language.schemas.integer_places import IntegerPlaces, integers_of
 from gateway.language.schemas.json_schema import SchemaShape, Validator, compile_schema
-from gateway.language.schemas.rules import subschemas
+from gateway.language.schemas.keywords import subschemas
 from gateway.language.scope import Inputs
 from gateway.wire.headers import HeaderParameter
 

@@ -9,7 +9,7 @@ from gateway.catalog.primitives import Access
 from gateway.config.models.backends import Connection
 from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.definitions import Prompt, Resource, Tool
-from gateway.config.models.rates import RateLimit
+from gateway.config.models.quantities import RateLimit
 from gateway.json_types import JsonObject, empty
 from gateway.plugin import ListKind
 

@@ -22,8 +22,7 @@ from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import Document
 from gateway.config.models.field_use import Use
 from gateway.json_types import JsonObject
-from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD
-from gateway.language.schemas.rules import subschemas
+from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD, subschemas
 
 _VAGUE: Final = re.compile(
     r"arg(ument)?s?|data|inputs?|obj(ect)?|opt(ion)?s?|param(eter)?s?|payload|stuff|thing|val|var"

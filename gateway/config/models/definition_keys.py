@@ -23,8 +23,7 @@ from gateway.config.models.base import (
 )
 from gateway.config.models.field_use import Use
 from gateway.config.models.json_schema import SchemaObject
-from gateway.config.models.quantities import Duration, PositiveDuration, PositiveSize
-from gateway.config.models.rates import WrittenRateLimit
+from gateway.config.models.quantities import Duration, PositiveDuration, PositiveSize, WrittenRateLimit
 from gateway.config.models.tasks import TaskDefaults
 
 ASK_TIMEOUT: Final = timedelta(minutes=10)

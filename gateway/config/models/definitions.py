@@ -33,11 +33,8 @@ from gateway.json_types import Json
 TYPE_WORDS: Final = ("string", "integer", "number", "boolean", "object", "array", "file")
 
 
-class _Backend:
-    """Marks the fields of a tool or resource of which exactly one is given: how its work is done."""
-
-
-BACKEND: Final = _Backend()
+BACKEND: Final = object()
+"""Marks the fields of a tool or resource of which exactly one is given: how its work is done."""
 
 
 def backend_of(config: Model) -> str:

@@ -16,8 +16,7 @@ from gateway.config.models.base import (
 from gateway.config.models.definition_keys import Access, NamePrefix, Requires
 from gateway.config.models.field_use import Use
 from gateway.config.models.overrides import OperationOverride
-from gateway.config.models.quantities import PositiveDuration
-from gateway.config.models.rates import WrittenRateLimit
+from gateway.config.models.quantities import PositiveDuration, WrittenRateLimit
 
 HttpMethod = Literal["get", "head", "post", "put", "patch", "delete", "options"]
 OperationPattern = NotEmpty

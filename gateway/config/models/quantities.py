@@ -1,14 +1,15 @@
-"""Durations and sizes as they are written: `30s`, `64KiB`, or a bare number of seconds or bytes."""
+"""Durations, sizes and rates as they are written: `30s`, `64KiB`, `10/minute`; a bare number is seconds, or bytes."""
 
 import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Final
 
+import msgspec
 from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.base import INTERPOLATION_SCHEMA, typed_interpolation
+from gateway.config.models.base import INTERPOLATION_SCHEMA, Model, typed_interpolation, value_for
 from gateway.json_types import Json
 
 
@@ -91,3 +92,45 @@ def duration_text(value: timedelta) -> str:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds:g}s" if seconds >= 1 or not seconds else f"{seconds * 1000:g}ms"
+
+
+_RATE_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_RATE: Final = re.compile(rf"([1-9][0-9]{{0,6}})/({'|'.join(_RATE_UNITS)})")
+_RATE_SCHEMA: Final = {"type": "string", "pattern": rf"^{_RATE.pattern}$"}
+
+
+class ParsedRate(msgspec.Struct, frozen=True):
+    """So many in any such time."""
+
+    amount: int
+    seconds: int
+
+    def __str__(self) -> str:
+        unit = next(unit for unit, seconds in _RATE_UNITS.items() if seconds == self.seconds)
+        return f"{self.amount}/{unit}"
+
+
+def parse_rate(value: Json) -> ParsedRate:
+    """Raises: PydanticCustomError: it is none."""
+    if isinstance(value, ParsedRate):
+        return value
+    match = _RATE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise PydanticCustomError("form", "expected a rate such as 10/minute (second, minute, hour or day)")
+    return ParsedRate(int(match[1]), _RATE_UNITS[match[2]])
+
+
+Rate = Annotated[ParsedRate, PlainValidator(parse_rate), WithJsonSchema(_RATE_SCHEMA)]
+
+
+class RateLimit(Model):
+    """Limits of how often calls may begin. A rate alone, such as 10/minute, is `per_caller`."""
+
+    per_caller: Rate | None = None
+    """Calls of one caller."""
+    in_all: Rate | None = None
+    """Calls of all callers together."""
+
+
+WrittenRateLimit = Annotated[RateLimit, value_for("per_caller", _RATE_SCHEMA)]
+"""A rate, or for whom which rate holds."""

@@ -22,8 +22,7 @@ from gateway.config.models.base import (
 )
 from gateway.config.models.definition_keys import Icon
 from gateway.config.models.field_use import Use
-from gateway.config.models.quantities import Duration, PositiveDuration, PositiveSize
-from gateway.config.models.rates import Rate, WrittenRateLimit
+from gateway.config.models.quantities import Duration, PositiveDuration, PositiveSize, Rate, WrittenRateLimit
 from gateway.config.models.tasks import TaskLimits
 from gateway.json_types import Json
 

@@ -33,8 +33,7 @@ from gateway.config.models.definition_keys import Access, NamePrefix, Requires
 from gateway.config.models.field_use import Use
 from gateway.config.models.outbound_auth import PEM, OutboundAuth
 from gateway.config.models.overrides import PromptOverride, ResourceOverride, ToolOverride
-from gateway.config.models.quantities import Duration, PositiveDuration
-from gateway.config.models.rates import WrittenRateLimit
+from gateway.config.models.quantities import Duration, PositiveDuration, WrittenRateLimit
 from gateway.json_types import Json
 
 Text = Annotated[str, PlainValidator(lambda value: str(keep_scalar(value))), WithJsonSchema(SCALAR_SCHEMA)]

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import msgspec
-
 from gateway.config.models.upstreams import Upstream
 from gateway.config.reading.composer import compose
 from gateway.config.reading.nodes import Diagnostic, MapItem, Node, Place, Scalar, Sequence, place_at
@@ -31,27 +29,24 @@ _UNLIKE_YAML: Final = re.compile(
 )
 
 
-class McpServersFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The servers of one file by name, and what is wrong with it."""
+def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, MapItem], list[Diagnostic]]:
+    """Read the mappings under `mcpServers` and `servers`: the servers by name, and what is wrong with the file.
 
-    servers: Mapping[str, MapItem]
-    diagnostics: tuple[Diagnostic, ...] = ()
-
-
-def read_mcp_servers_file(source: SourceFile) -> McpServersFile:
-    """Read the mappings under `mcpServers` and `servers`. Keys that mean something to a client alone are left out."""
+    Keys that mean something to a client alone are left out.
+    """
     source = SourceFile(source.path, source.text, is_of_client=True)
     text = _UNLIKE_YAML.sub(_in_yaml, _TABS.sub(lambda match: " " * len(match[0]), source.text))
     composed = compose(source, text)
-    if composed.root is None and composed.diagnostics:
-        return McpServersFile(servers={}, diagnostics=_placed(composed.diagnostics))
+    diagnostics = [
+        Diagnostic(message=each.message, path=("mcp_json",), place=each.place) for each in composed.diagnostics
+    ]
+    if composed.root is None and diagnostics:
+        return {}, diagnostics
     found = dict(_sections(composed.root))
     is_empty = isinstance(composed.root, MappingNode) and not composed.root.entries
     if not found and not is_empty:  # some clients write `{}` before they have a server
         message = "expected a JSON object with `mcpServers` or `servers`, as MCP clients have it"
-        place = Place(source, 1, 1)
-        return McpServersFile(servers={}, diagnostics=(Diagnostic(message=message, path=("mcp_json",), place=place),))
-    diagnostics = [*_placed(composed.diagnostics)]
+        return {}, [Diagnostic(message=message, path=("mcp_json",), place=Place(source, 1, 1))]
     servers: dict[str, MapItem] = {}
     for section, node in found.items():
         if not isinstance(node, MappingNode):
@@ -67,7 +62,7 @@ def read_mcp_servers_file(source: SourceFile) -> McpServersFile:
                 diagnostics.append(Diagnostic(message=message, path=("upstreams", name), place=entry.place))
                 continue
             servers[name] = _ours(name, entry, diagnostics)
-    return McpServersFile(servers=servers, diagnostics=tuple(diagnostics))
+    return servers, diagnostics
 
 
 def _in_yaml(found: re.Match[str]) -> str:
@@ -82,10 +77,6 @@ def _in_yaml(found: re.Match[str]) -> str:
 def _sections(root: Node | None) -> Iterator[tuple[str, Node]]:
     if isinstance(root, MappingNode):
         yield from ((key, root.entries[key].node) for key in _SECTIONS if key in root.entries)
-
-
-def _placed(diagnostics: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
-    return tuple(Diagnostic(message=each.message, path=("mcp_json",), place=each.place) for each in diagnostics)
 
 
 def _is_disabled(entry: MapItem) -> bool:

@@ -199,9 +199,9 @@ class Merger:
             source = None if path in self._inclusion.digests else self._inclusion.source(path, request)
             if source is None:
                 continue
-            client_file = read_mcp_servers_file(source)
-            self.diagnostics.extend(client_file.diagnostics)
-            for name, server in client_file.servers.items():
+            servers, diagnostics = read_mcp_servers_file(source)
+            self.diagnostics.extend(diagnostics)
+            for name, server in servers.items():
                 if self._interpolation.check_key(name, ("upstreams", name), server.place):
                     value = self._entries.read(Upstream, server, ("upstreams", name))
                     self._add("upstreams", name, server, value)

@@ -18,8 +18,7 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_file, size_in_words
 from gateway.language.files.file_places import FilePlaces
 from gateway.language.schemas.header_parameters import KEYWORD as HEADER_KEYWORD
-from gateway.language.schemas.keywords import referenced, rewritten
-from gateway.language.schemas.rules import subschemas
+from gateway.language.schemas.keywords import referenced, rewritten, subschemas
 
 Place = Callable[[DocumentPath], DocumentPath]
 """Maps a path in a schema to where that was written."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.errors import SchemaError
-from gateway.language.schemas.rules import subschemas
+from gateway.language.schemas.keywords import subschemas
 from gateway.wire.headers import HeaderParameter
 
 KEYWORD: Final = "x-mcp-header"

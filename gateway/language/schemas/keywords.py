@@ -1,10 +1,10 @@
 """The keywords of JSON Schema in every supported dialect: which there are, and where they lead to other schemas."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from gateway.json_types import Json
+from gateway.json_types import DocumentPath, Json, JsonObject
 
 ONE_SCHEMA: Final = frozenset({
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -15,7 +15,8 @@ SCHEMA_MAPS: Final = frozenset({
     # `dependencies` (until draft-07) may have lists of names instead of schemas, which `rewritten` leaves as they are.
     "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties",
 })  # fmt: skip
-KEYWORDS: Final = ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS | {
+_HOLDING: Final = ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS
+KEYWORDS: Final = _HOLDING | {
     "$anchor", "$comment", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$ref",
     "$schema", "$vocabulary", "const", "contentEncoding", "contentMediaType", "default", "dependentRequired",
     "deprecated", "description", "enum", "examples", "exclusiveMaximum", "exclusiveMinimum", "format", "maxContains",
@@ -39,6 +40,19 @@ TYPES_BY_KEYWORD: Final[Mapping[str, frozenset[str]]] = {
     ),
 }
 """The types that a keyword says something of: it holds for any value of another type (JSON Schema Validation §6)."""
+
+
+def subschemas(schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
+    """Yield the schemas that stand directly in `schema`, and where."""
+    if _HOLDING.isdisjoint(schema):
+        return
+    for keyword, value in schema.items():
+        if keyword in ONE_SCHEMA and isinstance(value, dict):
+            yield (keyword,), value
+        elif keyword in SCHEMA_LISTS and isinstance(value, list):
+            yield from (((keyword, index), item) for index, item in enumerate(value) if isinstance(item, dict))
+        elif keyword in SCHEMA_MAPS and isinstance(value, dict):
+            yield from (((keyword, name), item) for name, item in value.items() if isinstance(item, dict))
 
 
 def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:

@@ -17,7 +17,7 @@ import orjson
 
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe, shown
-from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS
+from gateway.language.schemas.keywords import subschemas
 from gateway.language.schemas.validation_cost import (
     COSTING,
     MAX_FAN_OUT,
@@ -109,21 +109,7 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
 
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-_HOLDING: Final = ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS
 _RESOLUTION: Final = "gateway.language.schemas.references"
-
-
-def subschemas(schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
-    """Yield the schemas that stand directly in `schema`, and where."""
-    if _HOLDING.isdisjoint(schema):
-        return
-    for keyword, value in schema.items():
-        if keyword in ONE_SCHEMA and isinstance(value, dict):
-            yield (keyword,), value
-        elif keyword in SCHEMA_LISTS and isinstance(value, list):
-            yield from (((keyword, index), item) for index, item in enumerate(value) if isinstance(item, dict))
-        elif keyword in SCHEMA_MAPS and isinstance(value, dict):
-            yield from (((keyword, name), item) for name, item in value.items() if isinstance(item, dict))
 
 
 def _unknown_dialect(uri: Json) -> SchemaError:

@@ -18,7 +18,7 @@ from gateway.access.call_limits.fair_semaphore import Limit
 from gateway.access.identity.credentials import Credential
 from gateway.catalog.catalog import NO_LIMITS, CallLimits
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
-from gateway.config.models.rates import RateLimit
+from gateway.config.models.quantities import RateLimit
 from gateway.errors import InsufficientScopeError, MissingCapabilityError
 from gateway.executors.deadline import Deadline
 from gateway.executors.invocation import AwaitingInput, Invocation

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 import orjson
 
 from gateway import exact_json
-from gateway.config.models.rates import RateLimit
+from gateway.config.models.quantities import RateLimit
 from gateway.config.models.server import SamplingLimits
 from gateway.errors import ExecutionError
 from gateway.json_types import Json

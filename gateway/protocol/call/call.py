@@ -6,7 +6,7 @@ its trace, is worked out when somebody asks for it.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -38,6 +38,7 @@ from gateway.wire.jsonrpc import Request, RequestId
 from gateway.wire.revisions import MODERN, Era
 
 if TYPE_CHECKING:
+    from gateway.protocol.call.runner import Run
     from gateway.protocol.tasks.task_call import TaskCall
     from gateway.protocol.tasks.task_calls import TaskCalls
 
@@ -284,7 +285,8 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     is_traced: bool
     """Whether what it makes records anything."""
     rate_limiter: RateLimiter
-    read: "ReadResource"
+    read: "Callable[[str, Call, Run], Awaitable[Sequence[JsonObject]]]"
+    """Reads a resource for a run of a call, as its sender may: for tools and prompts that embed one."""
     interaction_observer: InteractionObserver | None
     tasks: "TaskCalls"
     observers: Sequence[Observer]
@@ -304,11 +306,3 @@ class OpenRequester(InputRequester, Protocol):
         Raises:
             AwaitingInput: the client has to answer first (modern).
         """
-
-
-class ReadResource(Protocol):
-    """Reads a resource as the sender of a call may: for tools and prompts that embed one."""
-
-    async def __call__(
-        self, uri: str, call: Call, *, requester: InputRequester | None, is_inner: bool
-    ) -> Sequence[JsonObject]: ...

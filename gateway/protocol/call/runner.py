@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
+from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -28,7 +29,7 @@ from gateway.protocol.call.call_context import CallContext
 from gateway.protocol.input_requests.mrtr_requester import MrtrRequester, brings_answers, claim_answers
 from gateway.protocol.input_requests.requester import InputRequester, Suspension
 from gateway.protocol.input_requests.session_requester import SessionRequester
-from gateway.protocol.input_requests.suspension import InnerRequester, RunSuspension
+from gateway.protocol.input_requests.suspension import RunSuspension, both
 from gateway.telemetry.trace import Step, Trace
 
 T = TypeVar("T")
@@ -73,10 +74,8 @@ class Run(msgspec.Struct, eq=False):
     primitive: Primitive
     is_completion: bool = False
     """Whether it suggests values; that counts against no rate of the primitive and can ask nothing."""
-    is_inner: bool = False
-    """Whether another run of the same call needs it, and holds the caller's permits already."""
-    given_requester: InputRequester | None = None
-    """The requester of an inner run; None if that cannot ask."""
+    outer: "Run | None" = None
+    """The run of the same call that needs it, and holds the caller's permits already."""
     arguments: JsonObject = empty()
     is_over: bool = False
     """Whether the run has ended: nothing is sent for it any more."""
@@ -118,7 +117,7 @@ class Run(msgspec.Struct, eq=False):
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
             caller = self.call.caller.rate_limit_key
             await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=caller)
-        if not self.is_completion and not self.is_inner and brings_answers(self.call):
+        if not self.is_completion and self.outer is None and brings_answers(self.call):
             await claim_answers(self.primitive, self.call)
             self._opened = _open_requester(self.primitive, self.call)
         return self
@@ -135,10 +134,10 @@ class Run(msgspec.Struct, eq=False):
         # From here on the deadline counts, the wait for a turn included.
         self._began = asyncio.get_running_loop().time()
         call, concurrency = self.call, self.call.server.concurrency
-        key = f"{'resources/read' if self.is_inner else call.method}/{primitive.name}"
+        key = f"{call.method if self.outer is None else 'resources/read'}/{primitive.name}"
         limit = (primitive.concurrency, primitive.queue)
         # The outer run holds the caller's permits: an inner one that needed more could wait for itself.
-        limits = NO_LIMITS if self.is_inner else call.catalog.limits
+        limits = call.catalog.limits if self.outer is None else NO_LIMITS
         permit = None
         if limits.of_caller is None and limits.of_all is None:
             permit = concurrency.try_acquire(key, limit)  # nearly always: there is nothing to wait for
@@ -163,7 +162,7 @@ class Run(msgspec.Struct, eq=False):
         if self._permit is not None:
             # Before whatever waits below: the next call need not wait for it, too.
             self._permit.release()
-        if (queue := self.call.send_queue) is not None and not self.is_inner:
+        if (queue := self.call.send_queue) is not None and self.outer is None:
             # What was said before the end is sent before the answer, unless nobody waits for that.
             if kind is not None and issubclass(kind, asyncio.CancelledError):
                 queue.cancel()
@@ -254,26 +253,26 @@ class Run(msgspec.Struct, eq=False):
     def requester(self) -> InputRequester | None:
         """The requester for the client; None where the run cannot ask."""
         # basic/patterns/mrtr, "Supported Requests": completions are not answered with questions.
-        if self.is_completion or self.is_inner:
-            return self.given_requester
+        if self.is_completion:
+            return None
+        if self.outer is not None:
+            return self.outer.requester
         if self._opened is None:
             self._opened = _open_requester(self.primitive, self.call)
         return self._opened
 
     @property
     def suspension(self) -> Suspension:
-        """Stops the clock and lends the permit while an input request is open."""
+        """Stops the clock and lends the permit while an input request is open: those of the outer run, too."""
         if self._suspension is None:
             self._suspension = RunSuspension(
                 self.deadline, self.permit, waited=lambda since: self.call.note_wait("answer", since=since)
             )
-        return self._suspension
+        return self._suspension if self.outer is None else partial(both, self.outer.suspension, self._suspension)
 
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:
         """Read a resource for this run, as its caller may."""
-        requester = self.requester
-        inner = None if requester is None else InnerRequester(requester, self.suspension)
-        return await self.call.server.read(uri, self.call, requester=inner, is_inner=True)
+        return await self.call.server.read(uri, self.call, self)
 
     @property
     def _rate_limit(self) -> RateLimit | None:

@@ -1,15 +1,12 @@
 """Suspends runs while input requests are open: neither their deadlines nor their permits are used up."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from gateway.access.call_limits.concurrency import Permit
 from gateway.executors.deadline import Deadline
-from gateway.json_types import JsonObject
-from gateway.protocol.input_requests.budget import CallBudget
-from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
-from gateway.protocol.input_requests.requests import InputRequest
+from gateway.protocol.input_requests.requester import Suspension
 
 
 class RunSuspension:
@@ -67,30 +64,8 @@ class RunSuspension:
                 self._deadline.resume()
 
 
-class InnerRequester:
-    """The requester of a run within a run: while it asks, the outer one is suspended too."""
-
-    __slots__ = ("_outer", "_requester")
-
-    def __init__(self, requester: InputRequester, outer: Suspension) -> None:
-        self._requester = requester
-        self._outer = outer
-
-    async def request(
-        self,
-        questions: Mapping[str, InputRequest],
-        *,
-        pause: Suspension,
-        proven: bool = False,
-        where: Where | None = None,
-    ) -> Mapping[str, JsonObject]:
-        @asynccontextmanager
-        async def both() -> AsyncIterator[None]:
-            async with self._outer(), pause():
-                yield
-
-        return await self._requester.request(questions, pause=both, proven=proven, where=where)
-
-    @property
-    def budget(self) -> CallBudget:
-        return self._requester.budget
+@asynccontextmanager
+async def both(outer: Suspension, inner: Suspension) -> AsyncIterator[None]:
+    """Suspend a run within a run together with that one."""
+    async with outer(), inner():
+        yield

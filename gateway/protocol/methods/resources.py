@@ -11,7 +11,6 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run, check_access, check_client
-from gateway.protocol.input_requests.requester import InputRequester
 from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_resource
 from gateway.wire import downgrade
@@ -24,13 +23,10 @@ async def read_resource(call: Call) -> JsonObject:
     return {**wire, **_cache_hints(uri, call)}
 
 
-async def read(
-    uri: str, call: Call, *, requester: InputRequester | None = None, is_inner: bool = False
-) -> Sequence[JsonObject]:
+async def read(uri: str, call: Call, outer: Run | None = None) -> Sequence[JsonObject]:
     """Read a resource as the sender of `call` may, and return its contents in the form of 2026-07-28.
 
-    An inner read is for a tool or a prompt that the call runs, which no view narrows; `requester` is how it asks the
-    client, if it can.
+    A read for another run, of a tool or a prompt of this call, is narrowed by no view.
 
     Raises:
         ResourceNotFoundError: nothing serves this URI.
@@ -39,7 +35,7 @@ async def read(
     stored = await call.server.services.output_store.read(uri, caller=call.caller.owner_key)
     if stored is not None:
         return [stored]
-    catalog = call.catalog.beyond or call.catalog if is_inner else call.catalog
+    catalog = call.catalog if outer is None else call.catalog.beyond or call.catalog
     found = catalog.resource(uri)
     if found is None:
         raise unknown_resource(uri, call)
@@ -47,7 +43,7 @@ async def read(
     check_access(resource, call)
     check_client(resource, call)
     try:
-        async with Run(call, resource, is_inner=is_inner, given_requester=requester) as run:
+        async with Run(call, resource, outer=outer) as run:
             invocation = await run.start(variables)
             outcome = await resource.executor.execute(invocation)
             return await shaped(

@@ -25,7 +25,6 @@ from gateway.protocol.call.progress import ProgressReporter
 from gateway.protocol.call.send_queue import SendQueue
 from gateway.protocol.exchange import Binding, Caller, Exchange
 from gateway.protocol.input_requests.request_state import RequestStateSigner
-from gateway.protocol.input_requests.requester import InputRequester
 from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.message_log import described_params
 from gateway.protocol.notifier import ChangeNotifier
@@ -295,14 +294,3 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """Told of every request of a method."""
     repeat_after: timedelta
     """How long a call may be silent whose caller wants progress."""
-
-
-class OpenRequester(InputRequester, Protocol):
-    """A requester while its run lasts."""
-
-    async def close(self, error: BaseException | None) -> None:
-        """End with the run, and with the error that has ended it.
-
-        Raises:
-            AwaitingInput: the client has to answer first (modern).
-        """

@@ -24,7 +24,7 @@ from gateway.errors import InsufficientScopeError, MissingCapabilityError
 from gateway.executors.deadline import Deadline
 from gateway.executors.invocation import AwaitingInput, Invocation
 from gateway.json_types import JsonObject, empty
-from gateway.protocol.call.call import Call, OpenRequester
+from gateway.protocol.call.call import Call
 from gateway.protocol.call.call_context import CallContext
 from gateway.protocol.input_requests.mrtr_requester import MrtrRequester, brings_answers, claim_answers
 from gateway.protocol.input_requests.requester import InputRequester, Suspension
@@ -85,7 +85,7 @@ class Run(msgspec.Struct, eq=False):
     """On the event loop's clock."""
     _deadline: Deadline | None = None
     _permit: Permit | None = None
-    _opened: OpenRequester | None = None
+    _opened: InputRequester | None = None
     _context: CallContext | None = None
     _suspension: RunSuspension | None = None
     _trace: Trace | None = None
@@ -291,7 +291,7 @@ class Run(msgspec.Struct, eq=False):
             await self.call.server.rate_limiter.refund(self._rate_name, limit, caller=caller)
 
 
-def _open_requester(primitive: Primitive, call: Call) -> OpenRequester:
+def _open_requester(primitive: Primitive, call: Call) -> InputRequester:
     """Return the requester for a run of `primitive`, to be closed when the run ends.
 
     It goes by the era of the client, and by whether the call is a task.

@@ -18,7 +18,7 @@ Where = Literal["before", "inside"]
 
 
 class InputRequester(Protocol):
-    """One call's way to its client."""
+    """One run's way to its client. It is closed when the run ends."""
 
     async def request(
         self,
@@ -44,3 +44,10 @@ class InputRequester(Protocol):
     @property
     def budget(self) -> "CallBudget":
         """The budget of the call, which keeps what `once` has brought, too."""
+
+    async def close(self, error: BaseException | None) -> None:
+        """End with the run, and with the error that has ended it.
+
+        Raises:
+            AwaitingInput: the client has to answer first (modern).
+        """

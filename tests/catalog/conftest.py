@@ -22,15 +22,17 @@ async def services() -> AsyncIterator[Services]:
 
 
 @pytest.fixture
-async def compiled(tmp_path: Path, services: Services) -> AsyncIterator[Compile]:
+async def compiled(tmp_path: Path, services: Services, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Compile]:
     """Writes a file and compiles it: `compiled("tools: …", PATH="/bin")`."""
     plugins = Plugins()
 
     def write_and_compile(text: str, **environ: str) -> Catalog:
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
         main = tmp_path / "config.yaml"
         main.write_text(textwrap.dedent(text), encoding="utf-8")
         loaded = load(main, environ=environ)
-        return compile_catalog(loaded, services=services, plugins=plugins, generation=7, environ=environ)
+        return compile_catalog(loaded, services=services, plugins=plugins, generation=7)
 
     yield write_and_compile
     plugins.close()

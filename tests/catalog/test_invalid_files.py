@@ -30,7 +30,7 @@ def problems_of(main: Path, services: Services) -> tuple[Problem, ...]:
     plugins = Plugins()
     try:
         loaded = load(main, environ={})
-        return compile_catalog(loaded, services=services, plugins=plugins, generation=1, environ={}).warnings
+        return compile_catalog(loaded, services=services, plugins=plugins, generation=1).warnings
     except ConfigError as error:
         return error.problems
     finally:

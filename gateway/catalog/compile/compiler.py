@@ -4,7 +4,6 @@ A definition that the loader found an error in is not compiled. All others are, 
 the loader's among them; nothing is reported that only follows from an error in another definition.
 """
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -58,7 +57,6 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     services: Services,
     plugins: Plugins,
     generation: int,
-    environ: Mapping[str, str] = os.environ,
     dependencies: FileDependencies | None = None,
     lock: Lock | None = None,
     checks: Iterable[Check] = (),
@@ -119,7 +117,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         # A certificate or key that is renewed is a reason to reload.
         context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
         context.dependencies.files.update(import_lean(_OUTBOUND_AUTH).key_file_of(connection.auth, place.at("auth")))
-    compiled = compiling.compile(environ=environ, excluded=excluded, skills=skills)
+    compiled = compiling.compile(excluded=excluded, skills=skills)
     _check_across(compiled, loaded, problems=problems)
     instructions = mask_text(
         document.server.instructions, redactor=loaded.redactor, problems=problems.at("server", "instructions")

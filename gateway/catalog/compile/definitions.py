@@ -111,9 +111,7 @@ class DefinitionCompiler:
             Unavailable(kind=each.section, name=each.name, reason=each.reason) for each in loaded.left_out
         ]
 
-    def compile(
-        self, *, environ: Mapping[str, str], excluded: Mapping[Name, str], skills: Iterable[FoundSkill]
-    ) -> CompiledDefinitions:
+    def compile(self, *, excluded: Mapping[Name, str], skills: Iterable[FoundSkill]) -> CompiledDefinitions:
         """Compile all but the `excluded` ones, which are given with the reason."""
         self.left_out += [
             Unavailable(kind=kind, name=name, reason=reason, is_locked_out=True)
@@ -122,7 +120,7 @@ class DefinitionCompiler:
         compiled = [
             primitive
             for kind in _COMPILE_ONE
-            for name, config in self._served(kind, environ=environ, excluded=excluded)
+            for name, config in self._served(kind, excluded)
             for primitive in self._compiled(kind, name, config)
         ]
         tools = {each.name: each for each in compiled if isinstance(each, Tool)}
@@ -144,14 +142,12 @@ class DefinitionCompiler:
         self.left_out += [Unavailable(kind=kind, name=name, reason=_UNSOUND) for kind, name in sorted(found)]
         return found
 
-    def _served(
-        self, kind: ListKind, *, environ: Mapping[str, str], excluded: Mapping[Name, str]
-    ) -> Iterator[tuple[str, Definition]]:
+    def _served(self, kind: ListKind, excluded: Mapping[Name, str]) -> Iterator[tuple[str, Definition]]:
         definitions: Mapping[str, Definition] = getattr(self._loaded.document, kind)
         for name, config in definitions.items():
             if (kind, name) in excluded or _names_broken_entry(config, self._loaded):
                 continue
-            reason = unmet(config.requires, environ=environ)
+            reason = unmet(config.requires)
             if reason is None:
                 yield name, config
             else:

@@ -18,6 +18,7 @@ from gateway.config.models.definition_keys import ContentAnnotations
 from gateway.errors import ExecutionError, ResourceError
 from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome
+from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import JsonObject
 from gateway.language.files.media_types import media_type_of
 from gateway.language.scope import Scope
@@ -26,8 +27,6 @@ from gateway.language.uris.templates import UriTemplate, compile_uri_template
 
 ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """The scheme of an absolute URI (RFC 3986 §3.1)."""
-
-_UNKNOWN_BYTES: Final = "application/octet-stream"
 
 
 class BlocksTemplate(msgspec.Struct, frozen=True):
@@ -199,7 +198,7 @@ def _compile_media(media: Media, kind: str, extra: JsonObject, *, scope: Scope, 
     elif not mime_type.startswith(f"{kind}/"):
         scope.problems.error(f"{mime_type} is no type of {kind}; give `mime_type`, such as {_EXAMPLES[kind]}")
     # Never sent without one: the problem above keeps the file from being served.
-    return _MediaPart(kind, data, mime_type or _UNKNOWN_BYTES, extra)
+    return _MediaPart(kind, data, mime_type or OCTETS, extra)
 
 
 _EXAMPLES: Final = {"image": "image/png", "audio": "audio/wav"}

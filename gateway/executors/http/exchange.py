@@ -19,11 +19,11 @@ from yarl import URL
 
 from gateway import __version__
 from gateway.executors.http.retries import IDEMPOTENT
+from gateway.executors.output.media_types import OCTETS
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods whose requests need not say that they have none."""
-_UNKNOWN_TYPE: Final = "application/octet-stream"
 _MAX_TARGETS: Final = 256
 _NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
 """Calls have deadlines of their own."""
@@ -41,7 +41,7 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def media_type(self) -> str:
         """The media type without its parameters (RFC 9110 §8.3.1)."""
-        return self.headers.get("Content-Type", _UNKNOWN_TYPE).partition(";")[0].strip().lower()
+        return self.headers.get("Content-Type", OCTETS).partition(";")[0].strip().lower()
 
     async def read(self, *, max_bytes: int) -> bytes:
         """Read the body, decompressed.

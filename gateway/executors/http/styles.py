@@ -7,6 +7,7 @@ encoding for it, the value is refused.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -22,10 +23,12 @@ Pair = tuple[str, str]
 """Name and value, both encoded."""
 
 _DELIMITERS: Final = {"form": ",", "simple": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
-_RESERVED: Final = "!$'()*/:;?@"
-"""RFC 3986 §3.4: reserved characters that a query's value may hold as they are; `&`, `=`, `+` and `,` separate."""
-_COOKIE_OCTETS: Final = "!#$&'()*+-./:<=>?@[]^_`{|}~"
-"""RFC 6265 §4.1.1, but for the percent sign, which begins an encoded octet."""
+
+_percent: Final[Encode] = partial(quote, safe="")
+# RFC 3986 §3.4: reserved characters that a query's value may hold as they are; `&`, `=`, `+` and `,` separate.
+_reserved: Final[Encode] = partial(quote, safe="!$'()*/:;?@")
+# RFC 6265 §4.1.1, but for the percent sign, which begins an encoded octet.
+_cookie_octets: Final[Encode] = partial(quote, safe="!#$&'()*+-./:<=>?@[]^_`{|}~")
 
 
 class Style(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,15 +135,3 @@ def _without(text: str, delimiter: str, name: str, *, least: int = 0) -> str:
     if text.count(delimiter) > least:
         raise ExecutionError(f"an item of `{name}` holds `{delimiter}`, which separates its items")
     return text
-
-
-def _percent(text: str) -> str:
-    return quote(text, safe="")
-
-
-def _reserved(text: str) -> str:
-    return quote(text, safe=_RESERVED)
-
-
-def _cookie_octets(text: str) -> str:
-    return quote(text, safe=_COOKIE_OCTETS)

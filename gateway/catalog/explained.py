@@ -62,8 +62,7 @@ def explaining(catalog: Catalog, report: Callable[[Explained], None]) -> Catalog
                 return replace(given, messages=explainer(given, given.messages))
         raise TypeError(given)
 
-    def explainer(given: Primitive, backend: object) -> _Explainer:
-        assert isinstance(backend, Explainable)  # noqa: S101 - all of ours are
+    def explainer(given: Primitive, backend: Explainable) -> _Explainer:
         confirm = given.confirm if isinstance(given, Tool) else None
         return _Explainer(backend, given, confirm, catalog.redactor, report)
 

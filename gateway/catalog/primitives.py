@@ -12,7 +12,7 @@ import msgspec
 from gateway.catalog.arguments import CompiledArguments
 from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.quantities import RateLimit
-from gateway.executors.invocation import Executor, Invocation, Outcome, ToolResult
+from gateway.executors.invocation import Executor, Explainable, Invocation, Outcome, ToolResult
 from gateway.json_types import JsonObject, empty
 from gateway.language.templates.templating import TextTemplate
 from gateway.plugin import ListKind
@@ -169,7 +169,7 @@ class ResourceTemplate(Primitive, frozen=True, kw_only=True):
     completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)
 
 
-class PromptMessages(Protocol):
+class PromptMessages(Explainable, Protocol):
     """A prompt's compiled `messages:`, or the function that returns them."""
 
     async def render(self, invocation: Invocation) -> Sequence[JsonObject]:

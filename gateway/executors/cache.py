@@ -15,7 +15,6 @@ from gateway.bounded_map import BoundedMap
 from gateway.executors.invocation import (
     Blocks,
     Executor,
-    Explainable,
     Explanation,
     Failure,
     Invocation,
@@ -96,8 +95,6 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """Identifies this definition among all others, and from itself before a reload changed it."""
 
     def explain(self, invocation: Invocation) -> Explanation:
-        if not isinstance(self.executor, Explainable):
-            raise TypeError(f"{type(self.executor).__name__} cannot be explained")
         explained = self.executor.explain(invocation)
         return replace(explained, facts={**explained.facts, "cache_seconds": self.ttl.total_seconds()})
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -205,18 +205,6 @@ class AwaitingInput(BaseException):
         """What the request is answered with, once the call has ended."""
 
 
-class Executor(Protocol):
-    """Carries out a primitive's work."""
-
-    async def execute(self, invocation: Invocation) -> Outcome:
-        """Do it, and answer by the invocation's deadline.
-
-        Raises:
-            ExecutionError: it could not be done, or not in time; the text is for the model.
-            RpcError: a plugin raised `ProtocolError`.
-        """
-
-
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Describes what a backend would do. Secrets are not masked yet: the code that shows it masks them.
 
@@ -229,13 +217,24 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """By name, the most important first; None: it does not apply."""
 
 
-@runtime_checkable
 class Explainable(Protocol):
-    """An executor, or a prompt's messages, that can say what it would do. All of ours can."""
+    """An executor, or a prompt's messages, that can say what it would do."""
 
     def explain(self, invocation: Invocation) -> Explanation:
         """Say what `execute` or `render` would do, and do nothing of it.
 
         Raises:
             ExecutionError: it could not be done; the same that they would raise before they begin.
+        """
+
+
+class Executor(Explainable, Protocol):
+    """Carries out a primitive's work."""
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        """Do it, and answer by the invocation's deadline.
+
+        Raises:
+            ExecutionError: it could not be done, or not in time; the text is for the model.
+            RpcError: a plugin raised `ProtocolError`.
         """

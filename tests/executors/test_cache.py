@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import ExecutionError
 from gateway.executors.cache import CachingExecutor, ResponseCache
-from gateway.executors.invocation import Blocks, Failure, Invocation, Outcome, RawOutput, Value
+from gateway.executors.invocation import Blocks, Explanation, Failure, Invocation, Outcome, RawOutput, Value
 from tests.executors.recording import make_invocation
 
 MINUTE = timedelta(minutes=1)
@@ -28,6 +28,9 @@ class Answering:
 
     answers: list[Outcome | ExecutionError]
     calls: list[Invocation] = field(default_factory=list)
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        raise NotImplementedError
 
     async def execute(self, invocation: Invocation) -> Outcome:
         self.calls.append(invocation)

@@ -13,7 +13,7 @@ from gateway.config.models.backends import Http
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.http.executor import HttpExecutor, compile_http
-from gateway.executors.invocation import Explainable, RawOutput
+from gateway.executors.invocation import RawOutput
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
@@ -238,7 +238,6 @@ async def test_the_key_of_a_request_is_its_content_whatever_its_boundary(service
 
 async def test_an_explanation_shows_parts_and_no_bytes(services: Services, server: Server) -> None:
     executor = compiled(services, server, {"multipart": {"f": "{{ f }}", "v": "{{ v }}"}})
-    assert isinstance(executor, Explainable)
     body = executor.explain(make_invocation({"f": PHOTO, "v": "x"})).facts["body"]
     assert body == [
         {"field": "f", "name": "lamp.png", "type": "image/png", "size": len(PHOTO.data)},

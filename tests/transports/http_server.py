@@ -26,7 +26,7 @@ from gateway.config.models.auth import Auth
 from gateway.config.models.server import Limits, Listen, Quota
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.http.clients import HttpClients
-from gateway.executors.invocation import Blocks, Invocation, Outcome, ToolResult
+from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome, ToolResult
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
@@ -165,6 +165,9 @@ class Played:
     """Runs one of the course's functions."""
 
     function: Callable[[Invocation], Awaitable[Outcome]]
+
+    def explain(self, invocation: Invocation) -> Explanation:
+        raise NotImplementedError
 
     async def execute(self, invocation: Invocation) -> Outcome:
         return await self.function(invocation)

@@ -7,6 +7,7 @@ from typing import Final
 
 import orjson
 
+from gateway import exact_json
 from gateway.json_types import Json, JsonObject
 
 _FINGERPRINT_BYTES: Final = 12
@@ -24,7 +25,7 @@ def definition_digest(definition: JsonObject) -> bytes:
 
     Size and time of a file are left out: a written file is an update for its subscribers, not another list.
     """
-    return hashlib.sha256(orjson.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS)).digest()
+    return hashlib.sha256(exact_json.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def content_digest(definition: JsonObject, content: str) -> bytes:

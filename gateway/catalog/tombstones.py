@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 import orjson
 
+from gateway import exact_json
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Primitive, ResourceTemplate, UriMatcher
 from gateway.config.models.document import LISTS
@@ -136,4 +137,4 @@ def _descriptions(primitives: Mapping[str, Primitive]) -> Iterator[tuple[str, by
         definition = primitive.definition
         if "description" in definition or "size" in definition:  # a file has its size and time
             words = {key: value for key, value in definition.items() if key not in _NAMES}
-            yield name, orjson.dumps(words, option=orjson.OPT_SORT_KEYS)
+            yield name, exact_json.dumps(words, option=orjson.OPT_SORT_KEYS)

@@ -33,6 +33,7 @@ MISTYPED: dict[str, Any] = {
     "_meta": [],
     "inputSchema": None,
     "outputSchema": "x",
+    "longer_than_64_bits": 2**70,
 }
 MALFORMED: list[Any] = [
     {"type": "text", "text": 5},

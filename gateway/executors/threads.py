@@ -78,6 +78,7 @@ class DaemonThreadPool:
         Raises:
             NoThreadFreeError: no thread came free before `deadline` (on the loop's clock).
             TimeoutError: the function had not returned at the deadline.
+            ExecutionError: the system lets no thread be started.
         """
         try:
             async with asyncio.timeout_at(deadline):
@@ -121,10 +122,9 @@ class DaemonThreadPool:
             thread = threading.Thread(target=_work, args=(self._queue, self._finish), name="plugin", daemon=True)
             try:
                 thread.start()
-            except BaseException:
-                # No thread can be started (RLIMIT_NPROC), and no `_finish` will release the permit.
-                self._free.release()
-                raise
+            except (RuntimeError, MemoryError) as error:  # RLIMIT_NPROC, TasksMax, or no memory for its stack
+                self._free.release()  # no `_finish` will
+                raise ExecutionError(f"no thread can be started here: {error}") from error
         self._queue.put(job)
         self._jobs.add(job)
         return job

@@ -205,3 +205,31 @@ def test_a_function_that_returns_after_its_loop_is_closed_ends_its_thread_quietl
     command = [sys.executable, "-c", RETURN_AFTER_THE_LOOP]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert (done.stdout.strip(), done.stderr) == ("ended True", "")
+
+
+NO_THREAD = """
+import asyncio, resource
+from gateway.errors import ExecutionError
+from gateway.executors.threads import DaemonThreadPool
+
+async def main():
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    async with DaemonThreadPool(1) as threads:
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, hard))  # a thread has a stack of megabytes
+        try:
+            await threads.run(int, deadline=asyncio.get_running_loop().time() + 15)
+        except ExecutionError as error:
+            print(error)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        print(await threads.run(int, deadline=asyncio.get_running_loop().time() + 15))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_where_no_thread_can_be_started_the_call_is_told_and_later_ones_find_theirs() -> None:
+    done = subprocess.run([sys.executable, "-c", NO_THREAD], capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout.splitlines() == ["no thread can be started here: can't start new thread", "0"], done.stderr

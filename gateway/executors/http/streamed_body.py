@@ -19,7 +19,7 @@ from yarl import URL
 from gateway.errors import ExecutionError
 from gateway.executors.files.regular_files import NotServedError, opened_regular
 from gateway.executors.http.exchange import Answer, Pool
-from gateway.executors.threads import DaemonThreadPool, NoThreadFreeError
+from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
 
 _CHUNK: Final = 2**20
@@ -154,7 +154,7 @@ async def _send(file: DiskFile, writer: AbstractStreamWriter) -> None:
     while sent < file.size:
         try:
             chunk = await file.threads.run(_read, file, sent, deadline=loop.time() + _READ_SECONDS)
-        except (TimeoutError, NoThreadFreeError) as error:
+        except TimeoutError as error:
             raise ExecutionError(f"{file.path} could not be read in time") from error
         await writer.write(chunk)
         sent += len(chunk)

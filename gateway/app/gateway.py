@@ -325,7 +325,8 @@ class Gateway:
         own_url = None if listeners.http is None else listeners.http.own_url
         if self._console_setup is None or own_url is None or (self._worker and self._worker.number):
             return
-        self.console_link = self._console_setup.link(self._components.pipeline.first.listen.public_url or own_url)
+        base_url = self._components.pipeline.first.listen.public_url or own_url
+        self.console_link = self._console_setup.link(base_url.rstrip("/"))
         log.info("console", url=self.console_link)
 
     async def _sighup(self) -> JsonObject:

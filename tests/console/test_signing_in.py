@@ -208,8 +208,9 @@ async def test_a_cookie_is_worth_nothing_at_another_daemon_with_the_same_keys(tm
             assert (await Browser(other).get("/api/overview", cookie=stolen, fields=fields)).status == 401
 
 
-async def test_a_cookie_follows_the_url_under_which_a_proxy_mounts_the_daemon(tmp_path: Path) -> None:
-    listen = "listen: {console: true, public_url: 'https://tools.example.com/ops'}\n"
+@pytest.mark.parametrize("public_url", ["https://tools.example.com/ops", "https://tools.example.com/ops/"])
+async def test_a_cookie_follows_the_url_under_which_a_proxy_mounts_the_daemon(tmp_path: Path, public_url: str) -> None:
+    listen = f"listen: {{console: true, public_url: '{public_url}'}}\n"
     async with watched(tmp_path, listen + TOOLS) as daemon:
         assert (daemon.gateway.console_link or "").startswith("https://tools.example.com/ops/-/console/?token=")
         token = (daemon.gateway.console_link or "").partition("token=")[2]

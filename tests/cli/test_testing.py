@@ -230,7 +230,9 @@ def test_a_person_sees_what_differs(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_build_server_reads_the_report(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(TWO.replace("content: b", 'content: "b\\u0001", output: {raw: true}'))
+    (tmp_path / "config.yaml").write_text(
+        TWO.replace("content: b, tests: [{", 'content: "b\\u0001", output: {raw: true}, tests: [{name: "n\\u0001", ')
+    )
     assert run("test", "--junit", "report.xml").code == 1
     suite = ET.parse(tmp_path / "report.xml").getroot()
     assert suite.attrib["tests"] == "3"

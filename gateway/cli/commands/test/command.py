@@ -109,7 +109,7 @@ def _write_junit(verdicts: Sequence[Verdict], path: Path) -> None:
     )
     for verdict in verdicts:
         case = ET.SubElement(
-            suite, "testcase", classname=verdict.tool, name=verdict.name, time=f"{verdict.seconds:.3f}"
+            suite, "testcase", classname=verdict.tool, name=_in_xml(verdict.name), time=f"{verdict.seconds:.3f}"
         )
         if verdict.grade is Grade.FAILED:
             failure = ET.SubElement(case, "failure", message=_in_xml(verdict.reason))

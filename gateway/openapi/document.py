@@ -6,6 +6,7 @@ needs a place. It is found then, by decoding up to it.
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from gateway.config.reading.composer import compose
 from gateway.config.reading.nodes import find, place_of, plain
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode
 from gateway.errors import Location
+from gateway.executors.http.url import parse_url
 from gateway.json_types import Json, JsonObject
 
 MAX_BYTES: Final = 32 * 2**20
@@ -39,11 +41,16 @@ def check_readable(document: str) -> None:
     """Check that a document is named by a path or a URL that is read here.
 
     Raises:
-        DocumentError: it has another scheme.
+        DocumentError: it is no URL, or has another scheme.
     """
     scheme, separator, path = document.partition("://")
-    if not separator or not _SCHEME.fullmatch(scheme) or scheme.lower() in {"http", "https"}:
+    if not separator or not _SCHEME.fullmatch(scheme):
         return
+    if scheme.lower() in {"http", "https"}:
+        with suppress(ValueError):
+            if parse_url(document).host:
+                return
+        raise DocumentError("is no URL such as https://api.example.com/openapi.json")
     hint = f"; write its path: {path}" if scheme.lower() == "file" else ""
     raise DocumentError(f"a document is read from a file, or by http: or https:, and not by {scheme}:{hint}")
 

@@ -61,6 +61,7 @@ def test_the_servers_of_a_client_are_taken_as_they_are(run: Run, tmp_path: Path)
         (["mcp-json", "list.json"], "list.json: expected a JSON object with `mcpServers` or `servers`"),
         (["openapi", "config.yaml"], "config.yaml: is no OpenAPI; 3.0 and 3.1 are read"),
         (["openapi", "ftp://example.com/shop.yaml"], "not by ftp:"),
+        (["openapi", "https://[x/shop.yaml"], "https://[x/shop.yaml: is no URL such as https://"),
         (["word", "config.yaml"], "there is no kind 'word'; expected one of mcp-json, openapi, sqlite"),
     ],
 )

@@ -131,6 +131,7 @@ def test_packages_are_the_daemon_and_a_bundle(run: Run) -> None:
         (PUBLIC.replace("1.2.3", "^1.2"), (), "server.version: is '^1.2'"),
         (PUBLIC, ("--name", "ops"), "--name: expected a name under a reversed domain"),
         (PUBLIC, ("--repository", "ada/ops"), "--repository: expected a URL"),
+        (PUBLIC, ("--repository", "https://[x"), "--repository: expected a URL"),
         (PUBLIC, ("--bundle", "ops.mcpb"), "--bundle: goes with --bundle-url"),
         (PUBLIC, ("--bundle", "config.yaml", "--bundle-url", "https://example.com/a"), "config.yaml: is no MCP bundle"),
         (PUBLIC, ("--bundle", "none", "--bundle-url", "https://example.com/a"), "none: cannot be read"),

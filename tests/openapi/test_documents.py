@@ -271,10 +271,11 @@ async def test_a_document_that_cannot_be_read_is_an_error_with_its_place(
     ("document", "message"),
     [
         ("ftp://example.com/shop.json", "from a file, or by http: or https:, and not by ftp:"),
+        ("https://[x/shop.json", "is no URL such as https://api.example.com/openapi.json"),
         ("file:///srv/shop.json", "not by file:; write its path: /srv/shop.json"),
     ],
 )
-async def test_a_document_by_another_scheme_is_refused(
+async def test_a_document_by_another_scheme_or_no_url_is_refused(
     tmp_path: Path, services: Services, document: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

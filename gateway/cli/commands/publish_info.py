@@ -5,6 +5,7 @@ import re
 import zipfile
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from gateway.config.models.address import is_loopback_name
 from gateway.config.models.document import Document
 from gateway.config.reading.interpolation import Variable
 from gateway.errors import ConfigError
+from gateway.executors.http.url import parse_url
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.server_card import MAX_TEXT, PublicEndpoint, introduction, is_qualified, qualified_name, remotes
 from gateway.transports.http_sse import SSE_PATH
@@ -174,10 +176,11 @@ def _bundles(options: Namespace, version: str) -> Iterator[JsonObject]:
 
 
 def _web_url(flag: str, url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme != "https" or not parts.hostname or any(char.isspace() for char in url):
-        raise ConfigError.at(flag, "expected a URL such as https://github.com/ada/ops")
-    return url
+    with suppress(ValueError):
+        parts = parse_url(url)
+        if parts.scheme == "https" and parts.host and not any(char.isspace() for char in url):
+            return url
+    raise ConfigError.at(flag, "expected a URL such as https://github.com/ada/ops")
 
 
 def _doubts(options: Namespace, document: Document) -> Iterator[str]:

@@ -65,13 +65,14 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         async for verdict in run_tests(one_shot_settings(options, config), names):
             verdicts.append(verdict)
             tell(f"Running tests: {len(verdicts)} done")
-    if options.junit is not None:
-        _write_junit(verdicts, options.junit)
     if options.json:
         out.foreign(json.dumps([msgspec.to_builtins(verdict) for verdict in verdicts], indent=2, ensure_ascii=False))
     else:
         _show(verdicts, out)
     hints.line(_summary(verdicts, hints))
+    # Last: the verdicts are shown, though the file cannot be written.
+    if options.junit is not None:
+        _write_junit(verdicts, options.junit)
     return 1 if any(verdict.grade is Grade.FAILED for verdict in verdicts) else 0
 
 

@@ -29,7 +29,7 @@ def need_named_by(variable: str, *, what: str) -> str:
 def need_sandboxes() -> None:
     """Bubblewrap, on a machine that lets it work."""
     problems = Problems(OneFile(Path("/")))
-    compile_sandbox(Sandbox(), cwd=None, problems=problems)
+    compile_sandbox(Sandbox(), cwd=None, env=(), problems=problems)
     for problem in problems:
         do_without(problem.message)
 

@@ -22,7 +22,7 @@ from gateway.executors.processes.process_tree import Command
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.environment import inherited_environment
 from gateway.executors.shell.launcher import Launcher
-from gateway.executors.shell.sandbox import PRIVATE, compile_sandbox
+from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.language.uris.urls import base_url_problem
 from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.http_link import HttpLink
@@ -54,11 +54,8 @@ def compile_spec(
 
 def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> ServerSpec:
     directory = config.cwd or os.getcwd()  # noqa: PTH109 - a path as text
-    sandbox = None
-    if config.sandbox is not None:
-        sandbox = compile_sandbox(config.sandbox, cwd=directory, problems=problems.at("sandbox"))
-    places = {name: PRIVATE for name in ("TMPDIR", "HOME") if sandbox is not None and name not in config.env}
-    launcher = Launcher(limits=None, sandbox=sandbox, places=places)
+    sandbox = compile_sandbox(config.sandbox, cwd=directory, env=config.env, problems=problems.at("sandbox"))
+    launcher = Launcher(limits=None, sandbox=sandbox)
     environment = {**inherited_environment(()), **config.env}
 
     def command(lasting: LastingInput) -> Command:

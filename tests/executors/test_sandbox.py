@@ -193,7 +193,7 @@ def test_processes_are_counted_by_sandbox() -> None:
     """As a user who is not root, to whom the kernel's limit applies, and who may have many processes elsewhere."""
     scope = make_scope(folder=Path("/"))
     limits = compile_limits(ProcessLimits(processes=8), scope.problems, is_sandboxed=True)
-    sandbox = compile_sandbox(Sandbox(), cwd=None, problems=scope.problems)
+    sandbox = compile_sandbox(Sandbox(), cwd=None, env=(), problems=scope.problems)
     assert limits is not None
     assert sandbox is not None
     become = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
@@ -264,7 +264,7 @@ def test_it_dies_with_the_daemon(tmp_path: Path) -> None:
     scope = make_scope(folder=tmp_path)
     (tmp_path / "out").mkdir()
     config = Sandbox(writable=["out"])
-    sandbox = compile_sandbox(config, cwd=None, problems=scope.problems)
+    sandbox = compile_sandbox(config, cwd=None, env=(), problems=scope.problems)
     assert sandbox is not None
     argv = [*sandbox.before(program="sh", directory=str(tmp_path), folder=None), "sh", "-c", "echo up; exec sleep 600"]
     daemon = subprocess.Popen(["sh", "-c", '"$@" & wait', "sh", *argv], stdout=subprocess.PIPE, start_new_session=True)

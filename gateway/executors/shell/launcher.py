@@ -5,7 +5,6 @@ command writes.
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +14,7 @@ from msgspec.structs import replace
 from gateway.config.models.backends import Shell
 from gateway.executors.processes.process_tree import Command
 from gateway.executors.shell.limits import Limits, compile_limits
-from gateway.executors.shell.sandbox import PRIVATE, Sandbox, compile_sandbox
-from gateway.json_types import empty
+from gateway.executors.shell.sandbox import Sandbox, compile_sandbox
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
 
@@ -24,8 +22,6 @@ from gateway.language.templates.templating import compile_text
 class Launcher(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits | None
     sandbox: Sandbox | None
-    places: Mapping[str, str]
-    """Variables that lead to the sandbox's private directory."""
 
     def confined(self, command: Command, *, folder: Path | None = None) -> Command:
         """The command of one call behind what confines it; `folder` is the directory of the call."""
@@ -36,7 +32,6 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         if self.sandbox is not None:
             shown = None if folder is None else str(folder)
             before += self.sandbox.before(program=command.argv[0], directory=command.directory, folder=shown)
-            environment = {**environment, **self.places}
         if self.limits is not None:
             # Behind the sandbox, so that `processes` counts those of its user namespace alone.
             before += self.limits.shim
@@ -87,8 +82,5 @@ def compile_launcher(config: Shell, *, scope: Scope) -> Launcher:
     written = None if config.cwd is None else compile_text(config.cwd, scope.at("cwd")).literal
     return Launcher(
         limits=compile_limits(config.limits, scope.problems.at("limits"), is_sandboxed=config.sandbox is not None),
-        sandbox=compile_sandbox(config.sandbox, cwd=written, problems=scope.problems.at("sandbox")),
-        places=empty()
-        if config.sandbox is None
-        else {name: PRIVATE for name in ("TMPDIR", "HOME") if name not in config.env},
+        sandbox=compile_sandbox(config.sandbox, cwd=written, env=config.env, problems=scope.problems.at("sandbox")),
     )

@@ -35,8 +35,10 @@ from gateway.config.machine_facts import exists, is_directory, is_file, machine_
 from gateway.config.models.backends import Sandbox as SandboxConfig
 from gateway.executors.shell.sandbox_probe import sandbox_problem
 
-PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
+_PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
 """The directory that belongs to the call."""
+_PRIVATE_NAMES: Final = ("TMPDIR", "HOME")
+"""Variables that lead there, where the file does not set them."""
 
 _PROGRAM: Final = "bwrap"
 _SYSTEM: Final = (
@@ -95,10 +97,13 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         return _is_shown(path, self.visible)
 
 
-def compile_sandbox(config: SandboxConfig | None, *, cwd: str | None, problems: Problems) -> Sandbox | None:
+def compile_sandbox(
+    config: SandboxConfig | None, *, cwd: str | None, env: Collection[str], problems: Problems
+) -> Sandbox | None:
     """Make the sandbox ready; None without one, and where there can be none, which is then reported.
 
-    `cwd` is the working directory if it is written in the file, without expressions.
+    `cwd` is the working directory if it is written in the file, without expressions; `env` are the variables that the
+    file sets.
     """
     if config is None:
         return None
@@ -123,7 +128,8 @@ def compile_sandbox(config: SandboxConfig | None, *, cwd: str | None, problems: 
         *((path, ("--bind", path, path)) for path in writable),
     ]
     visible = frozenset(path for path, _ in mounts)
-    return Sandbox(base=(program, *_base(mounts, config)[1:]), visible=visible, home=home)
+    variables = [word for name in _PRIVATE_NAMES if name not in env for word in ("--setenv", name, _PRIVATE)]
+    return Sandbox(base=(program, *_base(mounts, config)[1:], *variables), visible=visible, home=home)
 
 
 def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -> None:
@@ -161,7 +167,7 @@ def _directory(cwd: str | None, problems: Problems) -> list[str]:
     """A working directory that is to be seen."""
     if cwd is None or not is_directory(place := _absolute(cwd, problems)):
         return []
-    return [] if place in {"/", PRIVATE} or _covered(place, _OWN_FOR_GOOD) else [place]
+    return [] if place in {"/", _PRIVATE} or _covered(place, _OWN_FOR_GOOD) else [place]
 
 
 _Mount = tuple[str, Sequence[str]]
@@ -181,7 +187,7 @@ def _own(room: str) -> Iterator[_Mount]:
     yield "/proc", ("--proc", "/proc", "--remount-ro", "/proc")
     shared = "/dev/shm"  # noqa: S108 - the sandbox's own
     yield "/dev", ("--dev", "/dev", "--size", room, "--tmpfs", shared, "--remount-ro", "/dev")
-    yield PRIVATE, ("--perms", "1777", "--size", room, "--tmpfs", PRIVATE)
+    yield _PRIVATE, ("--perms", "1777", "--size", room, "--tmpfs", _PRIVATE)
 
 
 @machine_fact
@@ -210,7 +216,7 @@ def _places(paths: Sequence[str], problems: Problems) -> list[str]:
     places = []
     for index, path in enumerate(paths):
         place = _absolute(path, problems)
-        if place == PRIVATE or _covered(place, _OWN_FOR_GOOD):
+        if place == _PRIVATE or _covered(place, _OWN_FOR_GOOD):
             problems.at(index).error("a sandbox has its own /proc, /dev and /tmp")
         elif not exists(place):
             problems.at(index).error(f"there is no `{path}`")
@@ -225,8 +231,8 @@ def _absolute(path: str, problems: Problems) -> str:
 
 def _is_shown(path: str, places: Collection[str]) -> bool:
     """Whether a path is there because of one of the places; `/` does not bring what lies under the private one."""
-    if _covered(path, [PRIVATE]):
-        places = [place for place in places if _covered(place, [PRIVATE])]
+    if _covered(path, [_PRIVATE]):
+        places = [place for place in places if _covered(place, [_PRIVATE])]
     return _covered(path, places)
 
 

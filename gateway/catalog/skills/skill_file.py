@@ -10,15 +10,13 @@ from posixpath import normpath
 from typing import Final
 from urllib.parse import unquote
 
-import msgspec
-
 from gateway.config.reading.composer import compose
 from gateway.config.reading.front_matter import UNCLOSED, front_matter
 from gateway.config.reading.nodes import Diagnostic, Mapping, Place, Scalar, place_of, plain
 from gateway.config.reading.source_file import SourceFile
 from gateway.errors import Severity
 from gateway.executors.invocation import text_size
-from gateway.json_types import JsonObject, empty
+from gateway.json_types import JsonObject
 
 MAX_VALUES: Final = 1000
 """Values of a front matter, once aliases are expanded."""
@@ -41,22 +39,15 @@ _DEFINITION: Final = re.compile(r"^ {0,3}\[[^\]\[]+\]:[ \t]*<?([^\s<>]+)")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
-class SkillFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a SKILL.md, and what is wrong with it."""
-
-    frontmatter: JsonObject = msgspec.field(default_factory=empty)
-    diagnostics: tuple[Diagnostic, ...] = ()
-
-
-def read_skill_file(source: SourceFile, *, directory: str) -> SkillFile:
-    """Read the text of a SKILL.md that lies in a directory of that name."""
+def read_skill_file(source: SourceFile, *, directory: str) -> tuple[JsonObject, list[Diagnostic]]:
+    """Read the front matter of a SKILL.md that lies in a directory of that name, and what is wrong with the file."""
     start = Place(source, 1, 1)
     front = front_matter(source)
     if front is None:
         message = "expected `---` as the first line, and the skill's `name` and `description` below it"
-        return SkillFile(diagnostics=(Diagnostic(message=message, place=start),))
+        return {}, [Diagnostic(message=message, place=start)]
     if not front.is_closed:
-        return SkillFile(diagnostics=(Diagnostic(message=UNCLOSED, place=start),))
+        return {}, [Diagnostic(message=UNCLOSED, place=start)]
     # YAML 1.2 has no merge keys: hosts read `<<` as a key like others.
     composed = compose(source, front.text, first_line=1, has_merge_keys=False)
     found = [*composed.diagnostics]
@@ -66,9 +57,9 @@ def read_skill_file(source: SourceFile, *, directory: str) -> SkillFile:
     if isinstance(head, Mapping):
         found += _size_problems(head, start) or _field_problems(head, start, directory=directory)
     found += _outward_links(source, start=front.body_start)
-    if found and any(each.severity is Severity.ERROR for each in found):
-        return SkillFile(diagnostics=tuple(found))
-    return SkillFile(frontmatter={} if head is None else plain(head), diagnostics=tuple(found))
+    if head is None or any(each.severity is Severity.ERROR for each in found):
+        return {}, found
+    return plain(head), found
 
 
 def _size_problems(head: Mapping, start: Place) -> list[Diagnostic]:

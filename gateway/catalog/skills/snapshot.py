@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.catalog.skills.skill_file import SkillFile, read_skill_file
+from gateway.catalog.skills.skill_file import read_skill_file
 from gateway.config.models.skills import SKILL_FILE
 from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode
@@ -87,20 +87,18 @@ def _read_once(globs: Globs, holds_secret: Callable[[bytes], bool]) -> SkillSnap
     except (OSError, UnreadableError) as error:
         unreadable = Diagnostic(message=_reason(error), place=_place_of(error, path))
         return SkillSnapshot(name=name, globs=globs, diagnostics=(unreadable,))
-    written = read_skill_file(source, directory=visible_path(name))
+    frontmatter, found = read_skill_file(source, directory=visible_path(name))
     report = partial(_diagnostic, Place(source, 1, 1))
-    found = [*written.diagnostics]
     if data.startswith(b"\xef\xbb\xbf"):
         found.append(report("begins with a byte order mark, which hides its first line from agents; take it out"))
     found += map(report, _errors_of(listing))
-    snapshot = SkillSnapshot(name=name, globs=globs, diagnostics=tuple(found))
-    return snapshot if snapshot.has_errors else _with_files(snapshot, listing, written, report, holds_secret)
+    snapshot = SkillSnapshot(name=name, globs=globs, frontmatter=frontmatter, diagnostics=tuple(found))
+    return snapshot if snapshot.has_errors else _with_files(snapshot, listing, report, holds_secret)
 
 
 def _with_files(
     snapshot: SkillSnapshot,
     listing: Listing,
-    written: SkillFile,
     report: Callable[..., Diagnostic],
     holds_secret: Callable[[bytes], bool],
 ) -> SkillSnapshot:
@@ -127,7 +125,6 @@ def _with_files(
         files.append(SkillFileFacts(path=each.path, facts=each.facts, digest=digest, size=len(data)))
     return msgspec.structs.replace(
         snapshot,
-        frontmatter=written.frontmatter,
         files=tuple(files),
         directories=listing.directories,
         diagnostics=tuple(found),

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from gateway.catalog.primitives import Access
+from gateway.catalog.skills.discovery import FoundSkill, key_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models import definition_keys as models
@@ -16,6 +17,7 @@ from gateway.config.models.auth import Match, Rule
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import Tool
 from gateway.config.models.document import LISTS, Document
+from gateway.config.models.skills import SkillDirectories
 from gateway.json_types import DocumentPath
 from gateway.plugin import ListKind
 
@@ -25,20 +27,20 @@ Accesses = Mapping[tuple[ListKind, str], Access]
 _WILDCARD: Final = re.compile(r"[*?\[]")
 
 
-class Protected(msgspec.Struct, frozen=True):
+class _Protected(msgspec.Struct, frozen=True):
     """A definition as `access` and `auth.rules` see it; a skill is one definition of resources."""
 
     kind: ListKind
     key: str
     """Its name in its list."""
-    config: Definition
+    config: Definition | SkillDirectories
     place: DocumentPath
     """Its entry in the file."""
     name: str
     """The name that rules match."""
 
 
-def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[Protected] = ()) -> Accesses:
+def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[FoundSkill] = ()) -> Accesses:
     """Collect the scopes that each definition of the file, and each skill, needs.
 
     `access` without `auth` is an error, and a rule that fits nothing a warning, unless an error elsewhere explains it.
@@ -49,7 +51,7 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
     indexed = _RulesByName(rules)
     fitting: set[int] = set()
     accesses: dict[tuple[ListKind, str], Access] = {}
-    for each in chain(_definitions(document), skills):
+    for each in _protected(document, skills):
         kind, config = each.kind, each.config
         if config.access is not None and not has_auth:
             problems.at(*each.place, "access").error("goes with `auth`: without it nobody could hold a scope")
@@ -82,13 +84,15 @@ class _RulesByName:
         return sorted([*self._named.get(name, ()), *others])
 
 
-def _definitions(document: Document) -> Iterator[Protected]:
+def _protected(document: Document, skills: Iterable[FoundSkill]) -> Iterator[_Protected]:
     for kind in LISTS:
         for name, config in getattr(document, kind).items():
-            yield Protected(kind, name, config, (kind, name), name)
+            yield _Protected(kind, name, config, (kind, name), name)
+    for skill in skills:
+        yield _Protected("resources", key_of(skill.name), skill.config, ("skills", skill.index), skill.name)
 
 
-def _fits(match: Match, kind: ListKind, config: Definition) -> bool:
+def _fits(match: Match, kind: ListKind, config: Definition | SkillDirectories) -> bool:
     """Whether a rule whose `name` fits also fits otherwise."""
     if match.kind is not None and match.kind != kind:
         return False
@@ -97,12 +101,12 @@ def _fits(match: Match, kind: ListKind, config: Definition) -> bool:
     return match.annotation is None or _is_annotated(config, match.annotation)
 
 
-def _is_annotated(config: Definition, annotation: str) -> bool:
+def _is_annotated(config: Definition | SkillDirectories, annotation: str) -> bool:
     hints = config.hints if isinstance(config, Tool) else None
     return hints is not None and getattr(hints, annotation) is True
 
 
-def _access(config: Definition, rules: Sequence[Rule]) -> Access:
+def _access(config: Definition | SkillDirectories, rules: Sequence[Rule]) -> Access:
     """Combine all scopes; the definition is listed to callers without them only if every source allows it."""
     own = [] if config.access is None else [config.access]
     sources = list(chain[Rule | models.Access](rules, own))

@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from gateway.catalog.catalog import CallLimits, Catalog
 from gateway.catalog.compile import wire_definitions
-from gateway.catalog.compile.access import Protected, compile_access
+from gateway.catalog.compile.access import compile_access
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.databases import compile_databases
 from gateway.catalog.compile.definitions import CompiledDefinitions, DefinitionCompiler, common_of
 from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.references import check_aliases, warn_of_dangling_references
-from gateway.catalog.compile.skills import key_of, resource_config
 from gateway.catalog.compile.views import compile_searches, compile_views
 from gateway.catalog.compile_steps import NO_STEPS, StepRecord, Steps
 from gateway.catalog.file_dependencies import FileDependencies
@@ -26,7 +25,7 @@ from gateway.catalog.lockfile.digests import INSTRUCTIONS, Name, digests_of
 from gateway.catalog.lockfile.lock import Change, Difference, Lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Resource, ResourceTemplate
-from gateway.catalog.skills.discovery import FoundSkill, find_skills
+from gateway.catalog.skills.discovery import find_skills
 from gateway.config.definition_source import not_offered
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
@@ -99,7 +98,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         databases=loaded.document.databases,
         profiles=profiles,
         defaults=loaded.document.defaults,
-        accesses=compile_access(loaded, problems=problems, skills=_access_of(skills)),
+        accesses=compile_access(loaded, problems=problems, skills=skills),
         dependencies=dependencies,
     )
     document = loaded.document
@@ -180,13 +179,6 @@ def _call_limits(limits: Limits) -> CallLimits:
         sampling=limits.sampling or defaults_of(SamplingLimits),
         tasks=limits.tasks,
     )
-
-
-def _access_of(skills: Iterable[FoundSkill]) -> list[Protected]:
-    return [
-        Protected("resources", key_of(each.name), resource_config(each), ("skills", each.index), each.name)
-        for each in skills
-    ]
 
 
 def _compile_connections(

@@ -12,7 +12,7 @@ from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.resources import resource_fields
 from gateway.catalog.fingerprints import content_digest
 from gateway.catalog.primitives import Resource, Skill
-from gateway.catalog.skills.discovery import FoundSkill
+from gateway.catalog.skills.discovery import FoundSkill, key_of
 from gateway.catalog.skills.snapshot import MAX_BYTES, SkillFileFacts, SkillSnapshot
 from gateway.config.models import definitions as models
 from gateway.config.models.skills import SKILL_FILE
@@ -20,13 +20,7 @@ from gateway.control_characters import visible_path
 from gateway.executors.files.executor import FileReader, ListedFile, ServedFiles
 from gateway.json_types import JsonObject
 
-_SCHEME: Final = "skill://"
 _ALL_FILES: Final = "**"
-
-
-def key_of(name: str) -> str:
-    """The name of a skill among resources: the URI of its directory."""
-    return f"{_SCHEME}{name}"
 
 
 def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext) -> Sequence[Resource]:
@@ -35,7 +29,9 @@ def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext
     With `is_pinned` a file is read as long as it is what it was when the skill was.
     """
     snapshot, key = found.snapshot, key_of(found.name)
-    config = resource_config(found)
+    # As the definition of resources that it is.
+    given = {"files": [_ALL_FILES], "root": ".", "tags": found.config.tags, "access": found.config.access}
+    config = models.Resource.model_validate(given)
     reader = FileReader(threads=context.services.worker_threads, max_size=MAX_BYTES)
     served = ServedFiles(globs=snapshot.globs, prefix=f"{key}/", reader=reader)
     frontmatter = context.redactor.json(snapshot.frontmatter)
@@ -69,12 +65,6 @@ def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext
         )
         for file in files
     ]
-
-
-def resource_config(found: FoundSkill) -> models.Resource:
-    """A skill as the definition of resources that it is."""
-    given = {"files": [_ALL_FILES], "root": ".", "tags": found.config.tags, "access": found.config.access}
-    return models.Resource.model_validate(given)
 
 
 def _manifest_entry(file: SkillFileFacts, served: ServedFiles) -> JsonObject:

@@ -18,6 +18,7 @@ from gateway.executors.files.globs import Globs, compile_globs
 from gateway.executors.files.regular_files import real_place
 
 _DEEP: Final = "**"
+_SCHEME: Final = "skill://"
 
 
 class FoundSkill(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,11 @@ class FoundSkill(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return self.snapshot.name
+
+
+def key_of(name: str) -> str:
+    """The name of a skill among resources: the URI of its directory."""
+    return f"{_SCHEME}{name}"
 
 
 def find_skills(loaded: LoadedConfig, *, problems: Problems, dependencies: FileDependencies) -> tuple[FoundSkill, ...]:

@@ -8,8 +8,8 @@ import msgspec
 from gateway.access.identity.identity import Identity
 from gateway.catalog.catalog import Catalog, Unavailable
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
-from gateway.catalog.compile.skills import key_of
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
+from gateway.catalog.skills.discovery import key_of
 from gateway.config.models.document import Document
 from gateway.json_types import Json
 from gateway.reload.definition_places import DefinitionPlaces

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Final
 
+from gateway.catalog.primitives import Resource, ResourceTemplate
 from gateway.errors import ExecutionError, OverLimitError, ResourceNotFoundError, ResourceUnreadableError
 from gateway.executors.threads import shaped
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run, check_access, check_client
+from gateway.protocol.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_resource
 from gateway.wire import downgrade
@@ -20,7 +21,7 @@ async def read_resource(call: Call) -> JsonObject:
     uri = params.string(call.params, "uri")
     contents = await read(uri, call)
     wire: dict[str, Json] = {"contents": downgrade.resource_contents(contents, call.revision)}
-    return {**wire, **_cache_hints(uri, call)}
+    return {**wire, **_cache_hints(call)}
 
 
 async def read(uri: str, call: Call, outer: Run | None = None) -> Sequence[JsonObject]:
@@ -61,16 +62,11 @@ async def read(uri: str, call: Call, outer: Run | None = None) -> Sequence[JsonO
         raise ResourceUnreadableError(uri, call.catalog.sanitizer.text(str(error))) from error
 
 
-def _cache_hints(uri: str, call: Call) -> dict[str, Json]:
+def _cache_hints(call: Call) -> dict[str, Json]:
     """A parked output is its caller's alone, and so is what was read with the help of the user's answers."""
-    found = call.catalog.resource(uri)
-    if found is None or not call.params.keys().isdisjoint(_ANSWERS):
+    resource = call.target
+    if not isinstance(resource, Resource | ResourceTemplate) or brings_answers(call):
         return results.cache_hints(timedelta(0), is_shared=False)
-    resource, _ = found
     return results.cache_hints(
         resource.cache_ttl or timedelta(0), is_shared=resource.is_shared and not resource.access.scopes
     )
-
-
-_ANSWERS: Final = ("inputResponses", "requestState")
-"""What a retry of 2026-07-28 brings along (basic/patterns/mrtr)."""

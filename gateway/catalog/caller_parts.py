@@ -63,4 +63,4 @@ def viewed(catalog: Catalog, view: View) -> Catalog:
         scopes=catalog.scopes | view.access.scopes,
     )
     search = catalog.searches.get(view.name)
-    return part if search is None else search.applied(part)
+    return part if search is None else search(part)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -59,13 +59,6 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind}.{self.name} is not on offer here: {self.reason}"
 
 
-class ListedBySearch(Protocol):
-    """The compiled `search` of a view."""
-
-    def applied(self, part: "Catalog") -> "Catalog":
-        """The part of the view, with tools that search in place of most of its list."""
-
-
 # `dict` is for `cached_property`, and `weakref` for `reload.deallocation`, which lets go of old catalogs bit by bit.
 class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True):
     """The immutable set of primitives that is served. Mappings keep file order, which is the order in lists."""
@@ -93,7 +86,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True
     """Its views, by name."""
     databases: frozenset[DatabaseProfile] = frozenset()
     """The databases whose connections are kept open."""
-    searches: Mapping[str, ListedBySearch] = msgspec.field(default_factory=empty)
+    searches: Mapping[str, "PutSearch"] = msgspec.field(default_factory=empty)
     """By the names of the views that have one."""
     scoped_to: frozenset[str] | None = None
     """The scopes that this part of the catalog is for; None: all of it."""
@@ -208,6 +201,10 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True
             if (variables := template.matcher.match(uri)) is not None:
                 return template, variables
         return None
+
+
+PutSearch = Callable[[Catalog], Catalog]
+"""Puts tools that search into a part of the catalog, in place of most of its list."""
 
 
 def _aliases(primitives: Mapping[str, Primitive]) -> dict[str, str]:

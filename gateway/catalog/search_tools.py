@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
 import orjson
 from msgspec.structs import replace
 
@@ -31,22 +30,18 @@ MAX_FOUND: Final = 50
 """The most tools that one search brings."""
 
 
-class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """The compiled `search` of a view."""
+def with_search(
+    part: Catalog, *, tools: Mapping[str, Tool], always: re.Pattern[str] | None, threads: DaemonThreadPool
+) -> Catalog:
+    """Put the two tools into a part of the catalog, and everything but them and `always` off its list.
 
-    tools: Mapping[str, Tool]
-    """The two; `search_tools` is given what to look through for each part of the catalog."""
-    always: re.Pattern[str] | None
-    """The names of tools that are listed beside them."""
-    threads: DaemonThreadPool
-
-    def applied(self, part: Catalog) -> Catalog:
-        """Put the two tools into a part of the catalog, and everything but them and `always` off its list."""
-        listed = [tool for name, tool in part.tools.items() if self.always is not None and self.always.match(name)]
-        found = SearchExecutor(tuple(filter(_is_for_models, part.tools.values())), threads=self.threads)
-        own = {**self.tools, SEARCH_TOOLS: replace(self.tools[SEARCH_TOOLS], executor=found)}
-        shown = part.with_listed_tools([*own.values(), *listed])
-        return replace(shown, tools={**own, **{name: tool for name, tool in part.tools.items() if name not in own}})
+    `search_tools` among them is given what to look through here.
+    """
+    listed = [tool for name, tool in part.tools.items() if always is not None and always.match(name)]
+    found = SearchExecutor(tuple(filter(_is_for_models, part.tools.values())), threads=threads)
+    own = {**tools, SEARCH_TOOLS: replace(tools[SEARCH_TOOLS], executor=found)}
+    shown = part.with_listed_tools([*own.values(), *listed])
+    return replace(shown, tools={**own, **{name: tool for name, tool in part.tools.items() if name not in own}})
 
 
 def _is_for_models(tool: Tool) -> bool:

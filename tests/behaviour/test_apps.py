@@ -102,7 +102,7 @@ async def test_a_tool_for_its_page_alone_is_not_found_by_models(compiled: Compil
           show_sales: {description: Sales., content: x, app: {file: t.html}}
           refresh_sales: {description: Sales., content: x, app: {file: t.html, visibility: [app]}}
     """)
-    search = catalog.searches["v"].applied(catalog).tools["search_tools"]
+    search = catalog.searches["v"](catalog).tools["search_tools"]
     found = await search.executor.execute(make_invocation({"query": "sales", "limit": 5}))
     assert isinstance(found, Value)
     assert [each["name"] for each in found.value["tools"]] == ["show_sales"]

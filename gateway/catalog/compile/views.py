@@ -3,10 +3,12 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import translate
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
+from gateway.catalog.catalog import PutSearch
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.tools import compile_tool
@@ -17,8 +19,8 @@ from gateway.catalog.search_tools import (
     OWN_NAMES,
     SEARCH_TOOLS,
     CallExecutor,
-    Search,
     SearchExecutor,
+    with_search,
 )
 from gateway.catalog.views import Selection, View, names_of
 from gateway.config.diagnostics.problems import Problems
@@ -73,7 +75,7 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
     return views
 
 
-def compile_searches(loaded: LoadedConfig, *, context: CompileContext, problems: Problems) -> Mapping[str, Search]:
+def compile_searches(loaded: LoadedConfig, *, context: CompileContext, problems: Problems) -> Mapping[str, PutSearch]:
     """Compile the `search` of the views that have one; `problems` is at the section."""
     return {
         name: _compile_search(
@@ -175,8 +177,8 @@ _CALL: Final[JsonObject] = {
 }
 
 
-def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, problems: Problems) -> Search:
-    """Compile the two tools; `problems` is at the view's `search`."""
+def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, problems: Problems) -> PutSearch:
+    """Compile the two tools, and what puts them into a part; `problems` is at the view's `search`."""
     threads = context.services.worker_threads
     search = _compiled(SEARCH_TOOLS, _SEARCH, SearchExecutor((), threads=threads), context, problems)
     found = Output(format="json", schema=dict(_FOUND), max_size=_MAX_RESULT)
@@ -192,7 +194,7 @@ def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, 
     search = replace(search, definition={**search.definition, "outputSchema": _FOUND}, result=shape)
     call = _compiled(CALL_TOOL, _CALL, CallExecutor(), context, problems)
     tools: Mapping[str, Tool] = {SEARCH_TOOLS: search, CALL_TOOL: call}
-    return Search(tools=tools, always=always, threads=threads)
+    return partial(with_search, tools=tools, always=always, threads=threads)
 
 
 def _compiled(

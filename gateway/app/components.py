@@ -52,7 +52,7 @@ class Components(msgspec.Struct, kw_only=True, eq=False):
     @property
     def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:
         """The quotas of HTTP, by their keys under `limits`."""
-        return {} if self.listeners is None else self.listeners.quotas
+        return {} if self.http is None else self.http.quotas
 
     @property
     def refusals(self) -> Mapping[str, int]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
@@ -17,11 +17,9 @@ from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
 from gateway.telemetry.health import Health
-from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.listener.socket_activation import Inherited, InheritedError, take_inherited
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.transports.stdio.stdio import Stdio
-from gateway.transports.write_quota import WriteQuota
 
 if TYPE_CHECKING:
     from gateway.transports.http_server import HttpServer
@@ -101,11 +99,6 @@ class Listeners:
         if self._standard_streams is not None:
             check_view(self._settings.view, self._served.document.views)
             self._open_stdio(self._standard_streams, stack)
-
-    @property
-    def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:
-        """The quotas of HTTP, by their keys under `limits`."""
-        return {} if self.http is None else self.http.quotas
 
     def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
         """The open sessions of the legacy era, each with its transport."""

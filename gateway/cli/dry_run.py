@@ -99,7 +99,7 @@ def dry_run(
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
     plugins, services = Plugins(), _idle_services()
-    with _loaded(settings, sources, unasked=_unasked(services)) as loaded:
+    with _loaded(settings, sources, unasked=(_upstreams(services), local_documents())) as loaded:
         try:
             yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks, dependencies=dependencies)
         finally:
@@ -194,10 +194,6 @@ def _loaded(
 
 def _logs(settings: Settings, mask: Mask) -> Logs:
     return Logs(level=settings.log_level, style=settings.log_format, mask=mask)
-
-
-def _unasked(services: Services) -> tuple[DefinitionSource, ...]:
-    return _upstreams(services), local_documents()
 
 
 def _upstreams(services: Services) -> Upstreams:

@@ -10,11 +10,11 @@ from typing import Final
 import aiohttp
 import orjson
 
+from gateway.app.workers.worker import SOCKET_SUFFIX, socket_path
 from gateway.json_types import Json
 
 ANSWER_SECONDS: Final = 5.0
 RELOAD_SECONDS: Final = 120.0
-_SUFFIX: Final = ".sock"
 
 
 class Siblings:
@@ -32,12 +32,12 @@ class Siblings:
         return dict(zip(numbers, answers, strict=True))
 
     def _numbers(self) -> list[int]:
-        names = (each.stem for each in self._directory.glob(f"*{_SUFFIX}"))
+        names = (each.stem for each in self._directory.glob(f"*{SOCKET_SUFFIX}"))
         return sorted(int(name) for name in names if name.isdigit())
 
     async def _ask_one(self, number: int, method: str, path: str, seconds: float) -> Json:
         # No connection is kept: the worker behind it may have been replaced since.
-        connector = aiohttp.UnixConnector(path=str(self._directory / f"{number}{_SUFFIX}"))
+        connector = aiohttp.UnixConnector(path=str(socket_path(self._directory, number)))
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             async with (

@@ -25,6 +25,7 @@ log: Final = structlog.get_logger()
 
 VARIABLE: Final = "MCP_GATEWAY_WORKER"
 READY: Final = b"ready\n"
+SOCKET_SUFFIX: Final = ".sock"
 _ALIVE: Final = b"."
 _ALIVE_SECONDS: Final = 1.0
 
@@ -106,7 +107,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def socket_path(directory: Path, number: int) -> Path:
-    return directory / f"{number}.sock"
+    return directory / f"{number}{SOCKET_SUFFIX}"
 
 
 def take_worker(environ: MutableMapping[str, str]) -> Worker | None:

@@ -100,9 +100,13 @@ class ActivityApi:
         return json_response(merged_calls([self._calls.listed(wanted), *others], wanted), request)
 
     async def _show_call(self, request: HttpRequest) -> web.Response:
-        found, name = None, request.raw.match_info["seq"]
+        found: Json = None
         with suppress(ValueError):
-            found = await self._anywhere("GET", f"calls/{int(name)}")
+            path = f"calls/{int(request.raw.match_info['seq'])}"
+            # Others are asked for what is not here alone: one that hangs would hold the answer.
+            found = await self.own.answer("GET", path, {}) or next(
+                iter(await self._daemon.ask_others("GET", path)), None
+            )
         return error_response(_NO_CALL, request.response_headers) if found is None else json_response(found, request)
 
     async def _list_sessions(self, request: HttpRequest) -> web.Response:
@@ -138,11 +142,6 @@ class ActivityApi:
         """The answers of all workers, this one's first."""
         own = await self.own.answer("GET", path, {})
         return [own, *await self._daemon.ask_others("GET", path)]
-
-    async def _anywhere(self, method: str, path: str) -> Json:
-        """The answer of the worker that has one."""
-        own = await self.own.answer(method, path, {})
-        return own or next(iter(await self._daemon.ask_others(method, path)), None)
 
     def _watching_changed(self) -> None:
         self._calls.feed = self._feed if self._feed.wants_calls else None

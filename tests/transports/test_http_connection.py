@@ -274,6 +274,20 @@ async def test_a_body_that_is_outweighed_by_its_framing_is_refused(make: Callabl
         assert b"framed with far more bytes" in answer
 
 
+@pytest.mark.parametrize("rest", [b"zz\r\n", b"-2\r\n", b"2\r\n{}}\r\n", b"0\r\nno field\r\n\r\n"])
+async def test_a_malformed_chunk_is_refused_when_it_comes(rest: bytes) -> None:
+    async with http_server() as served, line(served) as broken:
+        broken.say(CHUNKED + b"2\r\n  \r\n")
+        async with asyncio.timeout(10):
+            while not len(served.active_requests):
+                await asyncio.sleep(0.01)
+        broken.say(rest)
+        async with asyncio.timeout(10):  # and not with 408 in the end
+            answer = await broken.answer()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"The chunks of the body are malformed" in answer
+
+
 @pytest.mark.parametrize(
     "make",
     [

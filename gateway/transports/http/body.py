@@ -1,6 +1,7 @@
 """Reads the body of a POST: JSON, not compressed, within the size limit and in time."""
 
 import asyncio
+from typing import Final
 
 from aiohttp import StreamReader, hdrs, web
 
@@ -8,8 +9,18 @@ from gateway.transports.errors import HttpError
 from gateway.wire.accept import JSON
 
 
-class FramingTooLargeError(Exception):
-    """A body came in chunks whose sizes, extensions and trailers were far more than what they held."""
+class FramingError(Exception):
+    """The chunks of a body are not read any further."""
+
+    def __init__(self, refusal: HttpError) -> None:
+        super().__init__(refusal.message)
+        self.refusal: Final = refusal
+
+
+FRAMING_TOO_LARGE: Final = HttpError(
+    status=413, message="The chunks of the body are framed with far more bytes than they hold"
+)
+FRAMING_MALFORMED: Final = HttpError(status=400, message="The chunks of the body are malformed")
 
 
 async def read_body(request: web.Request, *, limit: int, seconds: float) -> bytes | HttpError:
@@ -18,8 +29,9 @@ async def read_body(request: web.Request, *, limit: int, seconds: float) -> byte
     1. `Content-Type` is JSON: 415
     2. no `Content-Encoding` (a few bytes must not unfold into many): 415
     3. `Content-Length` is within the limit: 413
-    4. so is what really arrives, counted while it does, and its framing is no multiple of it: 413
-    5. it arrives in time: 408
+    4. so is what really arrives, counted while it does: 413
+    5. its chunks are well-formed: 400; and their framing is no multiple of what they hold: 413
+    6. it arrives in time: 408
     """  # noqa: D415 - the sentence goes on in the list
     headers = request.headers
     if headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON:  # nearly always no more than its name
@@ -38,8 +50,8 @@ async def read_body(request: web.Request, *, limit: int, seconds: float) -> byte
         return HttpError(
             status=408, message=f"The body did not arrive within {seconds:g} seconds (listen.receive_timeout)"
         )
-    except FramingTooLargeError:
-        return HttpError(status=413, message="The chunks of the body are framed with far more bytes than they hold")
+    except FramingError as error:
+        return error.refusal
     return body if len(body) <= limit else _too_large(limit)
 
 

@@ -19,7 +19,7 @@ from aiohttp import StreamReader, web
 from gateway.access.identity.identity import network_of
 from gateway.config.models.server import Quota
 from gateway.transports.errors import HttpError
-from gateway.transports.http.body import FramingTooLargeError
+from gateway.transports.http.body import FRAMING_MALFORMED, FRAMING_TOO_LARGE, FramingError
 from gateway.transports.http.host_and_origin import is_loopback_address
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.response import SERVER, OneWriteResponse, refuse
@@ -192,8 +192,12 @@ class HttpConnection(web.RequestHandler):
         """Give a body up whose framing outweighs it; `data` is what came, with which so many heads were complete."""
         if messages:
             head, content = self._messages[-1]
-            # What could not be parsed is queued as well, as an error that has no such attribute.
-            if not getattr(head, "chunked", False):
+            is_chunked: bool | None = getattr(head, "chunked", None)
+            if not is_chunked:
+                # What could not be parsed is queued as well, as an error that has no such attribute. Within a body the
+                # handler that reads it is to hear of it: the rest will not come.
+                if is_chunked is None and self._body is not None and not self._body.is_eof():
+                    self._give_up_body(self._body, FRAMING_MALFORMED)
                 self._body = None
                 return
             self._body = content
@@ -205,12 +209,15 @@ class HttpConnection(web.RequestHandler):
         if body is None or self._reading_paused:  # the parser keeps what a full buffer does not take
             return
         if self._body_bytes - body.total_bytes > _FRAMING_BYTES + _FRAMING_PER_BYTE * body.total_bytes:
-            body.set_exception(FramingTooLargeError())
-            self._is_given_up = True
-            self.close()  # after the answer
+            self._give_up_body(body, FRAMING_TOO_LARGE)
         elif not body.is_eof():
             return
         self._body = None
+
+    def _give_up_body(self, body: StreamReader, refusal: HttpError) -> None:
+        body.set_exception(FramingError(refusal))
+        self._is_given_up = True
+        self.close()  # after the answer
 
     def request_begun(self) -> None:
         """Note that a whole head was read, or something that cannot be one."""

@@ -29,14 +29,14 @@ from gateway.transports.http.admin_api import AdminApi
 from gateway.transports.http.forwarded import TrustedProxies
 from gateway.transports.http.host_and_origin import Guard
 from gateway.transports.http.middleware import Middleware
-from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http.quota import ResourceQuota, admin_connection_quota, connection_quota
 from gateway.transports.http.request_limits import RequestLimits, StreamTimeouts
 from gateway.transports.http.resource_metadata import ResourceMetadata
 from gateway.transports.http.server_card import ServerCards
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_sse import SSE_PATH, HttpSse
 from gateway.transports.listener.direct_connection import Handler
-from gateway.transports.listener.http_connection import ConnectionLimits, admin_connection_quota, connection_quota
+from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.listener.http_listener import HttpListener, ListenError
 from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.listener.socket_activation import unix_paths

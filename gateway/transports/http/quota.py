@@ -4,9 +4,11 @@ Why a limit per caller: without one, a single caller takes all there are, and ev
 """
 
 import asyncio
+import resource
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -24,6 +26,15 @@ _SMALL: Final = 100
 """A total up to this is not divided between callers."""
 _ANSWER_SECONDS: Final = 5.0
 """How long the store of all replicas may take."""
+_SHARE_OF_DESCRIPTORS: Final = 0.75
+"""Of those that are free at the start. The others are for children, files and connections to elsewhere."""
+_RESERVED: Final = 24
+"""Descriptors that are left to these, however few there are: some children at once, a reload, a backend or two."""
+_UNKNOWN: Final = 32
+"""How many are taken as open already where the system does not say."""
+_MAX_CONNECTIONS: Final = 65_536
+_MOST_OF_OPERATORS: Final = 32
+"""Connections of the listener that is for operators alone."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -167,3 +178,34 @@ class SharedQuota:
         if caller:
             self._callers[caller].release()
         self._all[""].release()
+
+
+def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuota:
+    """Return the quota of `limits.connections`; by default, most of the descriptors that are free now.
+
+    Where proxies are named, connections are theirs and nobody's share: who calls through them is told by headers.
+    """
+    most = _most_connections()
+    if has_proxies and shares.per_caller is None:
+        shares = Quota(per_caller=shares.in_all or most, in_all=shares.in_all)
+    return ResourceQuota(shares, noun="connections", default=most)
+
+
+def admin_connection_quota() -> ResourceQuota:
+    """For a listener that a few people and probes use, beside the one that all others do."""
+    return ResourceQuota(Quota(), noun="connections", default=max(1, min(_MOST_OF_OPERATORS, _most_connections() // 4)))
+
+
+def _most_connections() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    free = limit - _open_descriptors()
+    return max(1, min(_MAX_CONNECTIONS, int(free * _SHARE_OF_DESCRIPTORS), free - _RESERVED))
+
+
+def _open_descriptors() -> int:
+    try:
+        return len(list(Path("/proc/self/fd").iterdir()))
+    except OSError:
+        return _UNKNOWN

@@ -7,9 +7,7 @@ parser sees of it: extensions and trailers of chunks (RFC 9112 §7.1), which are
 
 import asyncio
 import logging
-import resource
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final, cast
 
 import msgspec
@@ -21,7 +19,7 @@ from gateway.config.models.server import Quota
 from gateway.transports.errors import HttpError
 from gateway.transports.http.body import FRAMING_MALFORMED, FRAMING_TOO_LARGE, FramingError
 from gateway.transports.http.host_and_origin import is_loopback_address
-from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http.quota import ResourceQuota, connection_quota
 from gateway.transports.http.response import SERVER, OneWriteResponse, refuse
 
 log: Final = structlog.get_logger()
@@ -42,46 +40,6 @@ _END_OF_HEAD: Final = b"\r\n\r\n"
 _FRAMING_BYTES: Final = 65_536
 _FRAMING_PER_BYTE: Final = 8
 """A chunk of one byte is framed with five."""
-_SHARE_OF_DESCRIPTORS: Final = 0.75
-"""Of those that are free at the start. The others are for children, files and connections to elsewhere."""
-_RESERVED: Final = 24
-"""Descriptors that are left to these, however few there are: some children at once, a reload, a backend or two."""
-_UNKNOWN: Final = 32
-"""How many are taken as open already where the system does not say."""
-_MAX_COUNT: Final = 65_536
-_MOST_OF_OPERATORS: Final = 32
-"""Connections of the listener that is for operators alone."""
-
-
-def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuota:
-    """Return the quota of `limits.connections`; by default, most of the descriptors that are free now.
-
-    Where proxies are named, connections are theirs and nobody's share: who calls through them is told by headers.
-    """
-    most = _most_connections()
-    if has_proxies and shares.per_caller is None:
-        shares = Quota(per_caller=shares.in_all or most, in_all=shares.in_all)
-    return ResourceQuota(shares, noun="connections", default=most)
-
-
-def admin_connection_quota() -> ResourceQuota:
-    """For a listener that a few people and probes use, beside the one that all others do."""
-    return ResourceQuota(Quota(), noun="connections", default=max(1, min(_MOST_OF_OPERATORS, _most_connections() // 4)))
-
-
-def _most_connections() -> int:
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return _MAX_COUNT
-    free = limit - _open_descriptors()
-    return max(1, min(_MAX_COUNT, int(free * _SHARE_OF_DESCRIPTORS), free - _RESERVED))
-
-
-def _open_descriptors() -> int:
-    try:
-        return len(list(Path("/proc/self/fd").iterdir()))
-    except OSError:
-        return _UNKNOWN
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ _COLLECTIONS: Final[Mapping[str, Mapping[str, Json]]] = {
     "pipes": {"style": "pipeDelimited", "explode": False},
     "multi": {"explode": True},
 }
+_IN_BODY: Final = ("body", "formData")
 _FLOWS: Final = {"accessCode": "authorizationCode", "application": "clientCredentials"}
 _MOVED: Final = {"definitions": "schemas", "responses": "responses", "parameters": "parameters"}
 
@@ -33,7 +34,7 @@ def converted(root: JsonObject) -> dict[str, Json]:
     """
     shared = _object(root.get("parameters"))
     # OpenAPI 3 has no shared parameters of these kinds: each becomes part of the request bodies that refer to it.
-    bodies = {name: each for name, each in shared.items() if _place(each) in {"body", "formData"}}
+    bodies = {name: each for name, each in shared.items() if _place(each) in _IN_BODY}
     made: dict[str, Json] = {
         "openapi": "3.0.3",
         "info": root.get("info", {}),
@@ -68,7 +69,7 @@ def _servers(root: JsonObject) -> Iterator[JsonObject]:
         return
     # https where it is offered: nothing is sent in the clear that need not be.
     schemes = root.get("schemes")
-    wanted = [each for each in schemes if each in {"https", "http"}] if isinstance(schemes, list) else []
+    wanted = [each for each in schemes if each in ("https", "http")] if isinstance(schemes, list) else []
     yield {"url": f"{'https' if 'https' in wanted or not wanted else 'http'}://{host}{path.rstrip('/')}"}
 
 
@@ -86,13 +87,13 @@ def _operation(
 ) -> dict[str, Json]:
     given = [_resolved(each, bodies) for each in (*common, *_list(operation.get("parameters")))]
     # Swagger 2.0, "Operation Object": a parameter takes the place of its path's of the same name and `in`.
-    by_key = {(each.get("$ref"), each.get("name"), each.get("in")): each for each in given}
+    by_key = {repr((each.get("$ref"), each.get("name"), each.get("in"))): each for each in given}  # of whatever type
     parameters = list(by_key.values())
     consumes = _types(operation, "consumes") or _types(root, "consumes")
     made: dict[str, Json] = {
         key: value for key, value in operation.items() if key not in {"consumes", "produces", "parameters", "schemes"}
     }
-    made["parameters"] = [_parameter(each) for each in parameters if _place(each) not in {"body", "formData"}]
+    made["parameters"] = [_parameter(each) for each in parameters if _place(each) not in _IN_BODY]
     if body := _body(parameters, consumes):
         made["requestBody"] = body
     produces = _types(operation, "produces") or _types(root, "produces")
@@ -129,7 +130,7 @@ def _parameter(parameter: Json) -> dict[str, Json]:
 
 
 def _collection(given: JsonObject) -> Mapping[str, Json]:
-    name = given.get("collectionFormat", "csv")
+    name = str(given.get("collectionFormat", "csv"))
     if name not in _COLLECTIONS:
         # That is `tsv`: no style of OpenAPI 3 writes tabs.
         raise DocumentError(f"the parameter `{given.get('name')}` has the collection format `{name}`, which is gone")
@@ -148,6 +149,8 @@ def _body(parameters: list[dict[str, Json]], consumes: list[str]) -> JsonObject 
     fields = [each for each in parameters if each.get("in") == "formData"]
     if not fields:
         return None
+    if not all(isinstance(each.get("name"), str) for each in fields):
+        raise DocumentError("a form parameter has no `name`")
     has_files = any(each.get("type") == "file" for each in fields)
     required = [each["name"] for each in fields if each.get("required") is True]
     schema: dict[str, Json] = {"type": "object", "properties": {each["name"]: _field(each) for each in fields}}
@@ -180,7 +183,7 @@ def _scheme(scheme: dict[str, Json]) -> dict[str, Json]:
         case "basic":
             return {"type": "http", "scheme": "basic"}
         case "oauth2":
-            flow = scheme.get("flow", "implicit")
+            flow = str(scheme.get("flow", "implicit"))
             urls = {key: scheme[key] for key in ("authorizationUrl", "tokenUrl", "scopes") if key in scheme}
             return {"type": "oauth2", "flows": {_FLOWS.get(flow, flow): urls}}
     return scheme

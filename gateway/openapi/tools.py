@@ -201,17 +201,14 @@ def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
         if key[0] in _FIELDS and key not in call.hidden:
             written = call.values.get(key, each.written(call.names[key]))
             fields[_FIELDS[key[0]]][each.input.wire_name] = _as_text(written) if key in call.values else written
-    body = {} if call.body is None else call.body.http(_shown(call), call.values)
+    shown = {key: name for key, name in call.names.items() if key not in call.hidden}
+    body = {} if call.body is None else call.body.http(shown, call.values)
     accept = response.accepts
     # An `Accept` that the operator gave the connection is not replaced.
     if accept is not None and (reader.connection is None or not _has(reader.connection.headers, "accept")):
         fields["headers"] = {"Accept": accept, **fields["headers"]}
     fields["headers"] |= body.pop("headers", {})
     return {**made, **{name: value for name, value in fields.items() if value}, **body}
-
-
-def _shown(call: Call) -> dict[tuple[Place, str], str]:
-    return {key: name for key, name in call.names.items() if key not in call.hidden}
 
 
 def _path(call: Call) -> Iterator[Part]:

@@ -1,8 +1,9 @@
 """What `openapi:` serves: the same as `import` writes, reloaded with its documents, remembered, fetched with care."""
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from gateway.config.definition_source import load_definitions
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.json_types import Json
+from gateway.openapi.document import DocumentError
 from gateway.openapi.source import OpenApiSource
 from gateway.openapi.yaml_output import as_yaml
 from tests.local_server import listening
@@ -60,31 +62,33 @@ def test_whatever_a_document_says_is_read_back_as_it_was(tmp_path: Path, text: s
     assert (read.description, read.meta) == (text, {"a": [text], "b": text})
 
 
-def test_swagger_2_is_converted_by_import_alone() -> None:
-    swagger = {
-        "swagger": "2.0",
-        "info": {"title": "Pets"},
-        "host": "pets.example.com",
-        "basePath": "/v1",
-        "consumes": ["application/json"],
-        "produces": ["application/json"],
-        "parameters": {"limit": {"name": "limit", "in": "query", "type": "integer", "maximum": 9}},
-        "definitions": {"Pet": {"type": "object", "properties": {"name": TEXT, "like": {"$ref": "#/definitions/Pet"}}}},
-        "paths": {
-            "/pets": {
-                "get": {"operationId": "list", "parameters": [{"$ref": "#/parameters/limit"}, {
-                    "name": "tag", "in": "query", "type": "array", "items": TEXT, "collectionFormat": "pipes"}],
-                    "responses": {"200": {"schema": {"type": "array", "items": {"$ref": "#/definitions/Pet"}}}}},
-                "post": {"operationId": "add", "parameters": [
-                    {"name": "pet", "in": "body", "required": True, "schema": {"$ref": "#/definitions/Pet"}}]},
-            },
-            "/photos": {"post": {"operationId": "upload", "consumes": ["multipart/form-data"], "parameters": [
-                {"name": "photo", "in": "formData", "type": "file", "required": True},
-                {"name": "note", "in": "formData", "type": "string"}]}},
+SWAGGER: Final[dict[str, Json]] = {
+    "swagger": "2.0",
+    "info": {"title": "Pets"},
+    "host": "pets.example.com",
+    "basePath": "/v1",
+    "consumes": ["application/json"],
+    "produces": ["application/json"],
+    "parameters": {"limit": {"name": "limit", "in": "query", "type": "integer", "maximum": 9}},
+    "definitions": {"Pet": {"type": "object", "properties": {"name": TEXT, "like": {"$ref": "#/definitions/Pet"}}}},
+    "paths": {
+        "/pets": {
+            "get": {"operationId": "list", "parameters": [{"$ref": "#/parameters/limit"}, {
+                "name": "tag", "in": "query", "type": "array", "items": TEXT, "collectionFormat": "pipes"}],
+                "responses": {"200": {"schema": {"type": "array", "items": {"$ref": "#/definitions/Pet"}}}}},
+            "post": {"operationId": "add", "parameters": [
+                {"name": "pet", "in": "body", "required": True, "schema": {"$ref": "#/definitions/Pet"}}]},
         },
-    }  # fmt: skip
+        "/photos": {"post": {"operationId": "upload", "consumes": ["multipart/form-data"], "parameters": [
+            {"name": "photo", "in": "formData", "type": "file", "required": True},
+            {"name": "note", "in": "formData", "type": "string"}]}},
+    },
+}  # fmt: skip
+
+
+def test_swagger_2_is_converted_by_import_alone() -> None:
     include = [f"method:{method}" for method in ALL_METHODS]
-    imported = imported_from(lambda _: swagger, "file:///pets.json", include=include)
+    imported = imported_from(lambda _: SWAGGER, "file:///pets.json", include=include)
     assert imported.left_out == []
     assert imported.sections["connections"] == {"pets": {"base_url": "https://pets.example.com/v1"}}
     tools = imported.sections["tools"]
@@ -93,6 +97,31 @@ def test_swagger_2_is_converted_by_import_alone() -> None:
     assert tools["pets_add"]["http"]["json"] == {"name": "{{ name }}", "like": "{{ like }}"}
     assert tools["pets_upload"]["input"] == {"photo": "file", "note": "string?"}
     assert tools["pets_upload"]["http"]["multipart"] == {"photo": "{{ photo }}", "note": "{{ note }}"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (("schemes",), [[]], None),
+        (("parameters", "limit", "in"), [], None),
+        (("paths", "/pets", "get", "parameters", 1, "name"), [], None),
+        (("paths", "/pets", "get", "parameters", 1, "collectionFormat"), [], "collection format"),
+        (("paths", "/photos", "post", "parameters", 1, "name"), None, "no `name`"),
+        (("securityDefinitions",), {"o": {"type": "oauth2", "flow": []}}, None),
+    ],
+    ids=str,
+)
+def test_swagger_2_with_a_value_of_a_wrong_type_is_imported_or_refused_with_the_reason(
+    path: tuple[str | int, ...], value: Json, reason: str | None
+) -> None:
+    swagger = copy.deepcopy(SWAGGER)
+    around: Any = swagger
+    for step in path[:-1]:
+        around = around[step]
+    around[path[-1]] = value
+    with nullcontext() if reason is None else pytest.raises(DocumentError, match=reason):
+        imported = imported_from(lambda _: swagger, "file:///pets.json", include=["method:post"])
+        assert "pets_add" in imported.sections["tools"]
 
 
 # A daemon.

@@ -1,6 +1,7 @@
-"""Signals that reach a daemon while it cannot act on them yet: from the first line of the program to its last one.
+"""Signals that reach a process while it cannot act on them yet: from the first line of the program to its last one.
 
-Their default action would kill it half-way (signal(7)), and PID 1 of a container would never learn that it is to stop.
+Their default action would kill a daemon half-way (signal(7)), and PID 1 of a container would never learn that it is to
+stop. Other commands have nothing to end yet, and a KeyboardInterrupt amid imports is a traceback, if not a crash.
 Imports next to nothing, for it comes before everything else.
 """
 
@@ -33,6 +34,18 @@ def hold_signals() -> None:
     """
     for number in _HELD:
         signal.signal(number, HeldSignal())
+
+
+def end_at_interrupt() -> None:
+    """Let Ctrl-C end the process at once, unless it is ignored, as in what a shell runs in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def raise_at_interrupt() -> None:
+    """Take back `end_at_interrupt`: from here on Ctrl-C is a KeyboardInterrupt."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ignore_hang_ups() -> None:

@@ -24,7 +24,12 @@ def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] 
     _prepare_streams()
     hints = Console(sys.stderr)
     try:
-        return _run(words, Console(sys.stdout), hints, on_imported)
+        try:
+            return _run(words, Console(sys.stdout), hints, on_imported)
+        except BrokenPipeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Boundary: a person sees one line and no traceback
+            return load_report()(error, hints, words)
     except BrokenPipeError:  # `| head` has read enough
         # Python flushes standard output at its end, and would complain of the broken pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -32,8 +37,6 @@ def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] 
         return 141
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # noqa: BLE001 - Boundary: a person sees one line and no traceback
-        return load_report()(error, hints, words)
 
 
 def _prepare_streams() -> None:

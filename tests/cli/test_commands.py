@@ -407,6 +407,27 @@ def test_a_full_disk_behind_standard_output_is_named(tmp_path: Path) -> None:
     assert (finished.returncode, finished.stderr) == (1, "error: cannot write: No space left on device\n")
 
 
+INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+
+class Typist:
+    def find_spec(self, name, path=None, target=None):
+        if name == "gateway.cli.parser":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Typist())
+sys.argv = ["mcp-gateway", "list"]
+runpy.run_module("gateway", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_command_that_is_interrupted_before_it_has_begun_says_nothing(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
+    assert (finished.returncode, finished.stdout, finished.stderr) == (-signal.SIGINT, b"", b"")
+
+
 def test_an_interrupted_call_ends_quietly_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         CONFIG.replace('[sleep, "600"]', f"[sh, -c, 'touch {tmp_path}/up; exec sleep 600']")

@@ -400,6 +400,7 @@ NUMBERS = st.integers(-9, 9)
         "{{ a | int(4) }}{{ n | abs }}{{ -n }}{{ 'yes' if n is even else 'no' }}{{ 1 if a == b else 2 }}",
         "{%- if a -%} {{ b }} {%- endif %} {{ xs | sort | join(',') }}{{ xs | unique | join(',') }}{{ a | urlencode }}",
         "{{ 'x' if 'b' not in a }}{{ not a and 1 or 2 }}",
+        "{{ n | round }}{{ n | round(-1) }} {{ (n / 4) | round(1) }} {{ (n ~ '.7') | int }} {{ (a ~ '1e2') | int(7) }}",
     ],
 )
 @given(a=WORDS, b=WORDS, n=NUMBERS, xs=st.lists(st.text("ab", min_size=1, max_size=3), max_size=5))

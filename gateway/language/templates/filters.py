@@ -7,6 +7,7 @@ unchanged, until `default` replaces it or rendering it removes the element.
 import base64
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from inspect import signature
 from typing import Final
 from urllib.parse import quote
@@ -165,15 +166,17 @@ def _truncate(
 
 
 def _round(_frame: RenderState, number: float, precision: Json = 0) -> float:
-    return round(float(number), max(-15, min(15, int(_as_number(precision)))))
+    return round(number, max(-15, min(15, int(_as_number(precision)))))
 
 
 def _int(_frame: RenderState, value: Json, default: Json = 0) -> Json:
-    try:
-        # More than 4300 digits are a ValueError (`sys.set_int_max_str_digits`): reading them takes quadratic time.
-        return int(value) if isinstance(value, str | int) else int(_as_number(value))
-    except (ValueError, OverflowError, ExecutionError):
-        return default
+    if isinstance(value, str | int | float):
+        with suppress(ValueError, OverflowError):
+            # More than 4300 digits are a ValueError (`sys.set_int_max_str_digits`): reading them takes quadratic time.
+            return int(value)
+        with suppress(ValueError, OverflowError):
+            return int(float(value))  # text such as 3.7
+    return default
 
 
 def _float(_frame: RenderState, value: Json, default: Json = 0.0) -> Json:

@@ -276,7 +276,10 @@ async def test_a_view_may_need_scopes_and_opens_none(tmp_path: Path) -> None:
         "tags: [support], aliases", "access: {scopes: [more]}, tags: [support], aliases"
     )
     async with serving(tmp_path, text) as served:
-        assert await served.at("/mcp/support", "helper-key-0123456789").names("tools") == ["gh_issue"]
+        helper = served.at("/mcp/support", "helper-key-0123456789")
+        assert await helper.names("tools") == ["gh_issue"]
+        assert (await helper.result("server/discover"))["cacheScope"] == "private"  # its instructions are not for all
+        assert (await served.at("/mcp", "helper-key-0123456789").result("server/discover"))["cacheScope"] == "public"
         status, _ = await served.at("/mcp/support", "other-key-01234567890").answer("tools/list")
         assert status == 404
         status, _ = await served.at("/mcp/support").answer("tools/list")

@@ -67,13 +67,16 @@ def initialize_result(catalog: Catalog, revision: str) -> dict[str, Json]:
 
 async def discover(call: Call) -> JsonObject:
     """Only versions that can be used without a handshake: a client takes its next request's version from here."""
+    catalog = call.catalog
+    # server/utilities/caching: the instructions of a view that needs scopes are for those who hold them.
+    is_shared = catalog.view is None or not catalog.views[catalog.view].access.scopes
     result: dict[str, Json] = {
         "supportedVersions": list(MODERN),
         "capabilities": CAPABILITIES,
-        **results.cache_hints(call.catalog.cache_ttl),
+        **results.cache_hints(catalog.cache_ttl, is_shared=is_shared),
     }
-    if call.catalog.instructions is not None:
-        result["instructions"] = call.catalog.instructions
+    if catalog.instructions is not None:
+        result["instructions"] = catalog.instructions
     return result
 
 

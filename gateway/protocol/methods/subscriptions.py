@@ -78,7 +78,7 @@ async def subscribe(call: Call) -> JsonObject:
         raise unknown_resource(uri, call)
     check_access(found[0], call)
     if call.session is not None:
-        if len(call.session.subscriptions) >= MAX_URIS:
+        if len(call.session.subscriptions | {uri}) > MAX_URIS:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"More than {MAX_URIS} subscriptions")
         call.session.subscriptions |= {uri}
         call.server.notifier.watch_changed()

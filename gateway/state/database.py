@@ -8,7 +8,7 @@ memory.
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -59,14 +59,11 @@ class Database:
             why_memory: the reason for which there is no file.
             retry_seconds: pause between attempts to write a file that could not be written.
         """
-        self.connection: Final = FallbackConnection(
-            path, schemas, why_memory=why_memory, retry_seconds=retry_seconds, on_loss=self._report_loss
-        )
+        self.connection: Final = FallbackConnection(path, schemas, why_memory=why_memory, retry_seconds=retry_seconds)
         """Used by the thread alone, but for what it says of itself."""
         self._asked: list[Transaction] = []
         """The jobs of this turn of the event loop."""
         self._queue: Final[SimpleQueue[Transaction | None]] = SimpleQueue()
-        self._on_loss: Final[list[Callable[[], None]]] = []
         self._loop: asyncio.AbstractEventLoop
         self._closed: Final = asyncio.Event()
         self._thread: threading.Thread | None = None
@@ -113,10 +110,6 @@ class Database:
     def post(self, work: Work[object]) -> None:
         """Do a transaction after those that were asked for before it. Its errors are logged."""
         self._put(Transaction(work))
-
-    def on_loss(self, callback: Callable[[], None]) -> None:
-        """Have a function called when rows were lost with a broken file, so that a store can write what it holds."""
-        self._on_loss.append(callback)
 
     def status(self) -> dict[str, Json]:
         return {
@@ -176,15 +169,6 @@ class Database:
         with suppress(RuntimeError):  # the loop is closed
             # Futures are not thread-safe (asyncio-dev, "Concurrency and Multithreading"): the loop resolves them.
             self._loop.call_soon_threadsafe(_resolve, jobs)
-
-    def _report_loss(self) -> None:
-        """Have the event loop tell of the loss. Called in the thread."""
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._tell_loss)
-
-    def _tell_loss(self) -> None:
-        for callback in self._on_loss:
-            callback()
 
 
 def _resolve(jobs: Sequence[Transaction]) -> None:

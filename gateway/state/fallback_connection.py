@@ -67,9 +67,8 @@ class FallbackConnection:
         *,
         why_memory: str,
         retry_seconds: float,
-        on_loss: Callable[[], None],
     ) -> None:
-        """Open nothing yet; see `Database`. `on_loss` is called when rows were lost with a broken file."""
+        """Open nothing yet; see `Database`."""
         self.path: Final = path
         self.faults: Final[dict[str, int]] = {}
         """How often the file could not be written, by SQLite's name of the reason."""
@@ -79,7 +78,6 @@ class FallbackConnection:
         """Where the broken file lies, if there was one."""
         self._schemas: Final = tuple(schemas)
         self._retry_seconds: Final = retry_seconds
-        self._on_loss: Final = on_loss
         self._connection: sqlite3.Connection
         self._is_file = False
         self._inode = 0
@@ -227,7 +225,6 @@ class FallbackConnection:
         except OSError as error:
             return self._say(error)
         log.error("broken state file put aside", file=str(self.put_aside))
-        self._on_loss()
         return None
 
     def _say(self, error: Exception) -> None:

@@ -232,14 +232,11 @@ class UpstreamSource:
         )
 
     async def _first_lists(self, new: list[UpstreamServer]) -> None:
-        if not new:
-            return
-        waits = [asyncio.create_task(_known(server), name=f"first lists of {server.name}") for server in new]
         try:
-            await asyncio.wait(waits, timeout=self._first_lists_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._first_lists_seconds):
+                    await asyncio.gather(*map(_known, new))
         finally:
-            for wait in waits:
-                wait.cancel()
             for server in new:
                 server.is_awaited = False
 

@@ -57,7 +57,7 @@ def test_the_readme_fits_on_a_screen_and_its_links_lead_somewhere() -> None:
 def test_the_readme_s_first_tool_is_a_valid_file(tmp_path: Path) -> None:
     [tool] = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     (tmp_path / "config.yaml").write_text(tool.replace("/srv", str(tmp_path)))
-    assert not check(read_settings({"config": tmp_path / "config.yaml"}))
+    assert not check(read_settings({"config": tmp_path / "config.yaml"}))[1]
 
 
 def test_ci_runs_the_readme_s_own_test_command() -> None:
@@ -69,7 +69,7 @@ def test_ci_runs_the_readme_s_own_test_command() -> None:
 def test_the_demo_and_every_example_load_without_a_warning() -> None:
     assert EXAMPLES
     for path in [PROJECT / "config" / "demo.yaml", *EXAMPLES]:
-        assert not check(read_settings({"config": path})), path.name
+        assert not check(read_settings({"config": path}))[1], path.name
 
 
 def test_every_plugin_is_used_by_a_file_of_config() -> None:
@@ -152,7 +152,7 @@ def test_the_demo_works_as_the_image_lays_it_out(tmp_path: Path) -> None:
         check=True,
         timeout=10,
     )
-    assert not check(read_settings({"config": tmp_path / "config.yaml"}))
+    assert not check(read_settings({"config": tmp_path / "config.yaml"}))[1]
     finished = gateway("call", "config.yaml", "count_words", cwd=tmp_path)
     assert "README.md" in finished.stdout
     assert gateway("read", "config.yaml", "project:///CHANGELOG.md", cwd=tmp_path).stdout.startswith("# Changelog")

@@ -110,7 +110,7 @@ def problems_of(folder: Path, text: str, **settings: Any) -> list[str]:
     """What `validate` says, without the place."""
     (folder / "config.yaml").write_text(text)
     try:
-        found = check(read_settings({"config": folder / "config.yaml", **settings}))
+        _, found = check(read_settings({"config": folder / "config.yaml", **settings}))
     except ConfigError as error:
         found = error.problems
     return [f"{problem.severity}: {problem.path}: {problem.message}" for problem in found]

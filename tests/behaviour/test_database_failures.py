@@ -14,7 +14,6 @@ from gateway.cli.commands.validate.query_check import refused_queries
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Problem
-from gateway.executors.sql.pools import DatabaseProfile
 from tests.postgresql import Postgresql
 
 MIB: Final = 2**20
@@ -264,10 +263,8 @@ tools:
   b: {{sql: {{database: shop, query_file: wrong.sql}}}}
   c: {{sql: {{database: shop, writes: true, query: [CREATE TABLE t (id integer), SELECT id FROM t]}}}}
 """)
-    profiles: list[DatabaseProfile] = []
-    settings = read_settings({"config": tmp_path / "config.yaml"})
-    check(settings, on_checked=lambda dry: profiles.extend(dry.catalog.databases))
-    problems: tuple[Problem, ...] = await refused_queries(load(tmp_path / "config.yaml"), frozenset(profiles))
+    dry, _ = check(read_settings({"config": tmp_path / "config.yaml"}))
+    problems: tuple[Problem, ...] = await refused_queries(load(tmp_path / "config.yaml"), dry.catalog.databases)
     places = [(each.location.file.name, each.location.line, each.location.column) for each in problems if each.location]
     assert places == [("config.yaml", 10, 9), ("wrong.sql", 4, 8)]
     assert "FORM" in problems[0].message

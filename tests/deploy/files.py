@@ -22,4 +22,4 @@ def doubts(config: Path, *, secrets: str, folder: Path) -> list[Problem]:
         (folder / name).write_text(f"{name}-of-a-test-long-enough\n")
     here = folder / "config.yaml"
     here.write_text(config.read_text().replace(f"{secrets}/", f"{folder}/"))
-    return list(check(read_settings({"config": here})))
+    return list(check(read_settings({"config": here}))[1])

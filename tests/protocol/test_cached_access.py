@@ -139,7 +139,7 @@ def _sending(served: House, *, team: str, principal: str) -> ModernPeer:
 def problems_of(folder: Path, http: str, beside: str = "") -> list[str]:
     (folder / "config.yaml").write_text(f"tools: {{ask: {{description: Asks., {beside}http: {{{http}}}}}}}")
     try:
-        found = check(read_settings({"config": folder / "config.yaml"}))
+        _, found = check(read_settings({"config": folder / "config.yaml"}))
     except ConfigError as error:
         found = error.problems
     return [f"{problem.severity}: {problem.path}: {problem.message}" for problem in found]

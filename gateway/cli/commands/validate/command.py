@@ -3,7 +3,7 @@
 import json
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Final
 
@@ -66,11 +66,10 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     problems: Sequence[Problem]
     try:
         with protect_stdout():
-            left_out: list[Unavailable] = []
             asking = " and asking its servers and databases" * options.connect
             with waiting(hints, f"Checking {settings.config}{asking}"):
-                problems = await _checked(settings, connects=options.connect, on_left_out=left_out.append)
-            _show_left_out(left_out, lists_all=options.list, hints=hints)
+                dry, problems = await _asked(settings) if options.connect else check(settings)
+            _show_left_out(dry.catalog.left_out, lists_all=options.list, hints=hints)
     # Its problems, warnings among them, are what this command was asked for.
     except ConfigError as error:
         problems = error.problems
@@ -86,22 +85,12 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 1 if problems and options.strict else 0
 
 
-async def _checked(
-    settings: Settings, *, connects: bool, on_left_out: Callable[[Unavailable], None]
-) -> Sequence[Problem]:
-    if not connects:
-        return check(settings, on_left_out=on_left_out)
+async def _asked(settings: Settings) -> tuple[DryRun, Sequence[Problem]]:
+    """Check the file with what its upstreams offer, and have its databases prepare its queries."""
     async with asked_sources(settings) as sources:
-        refused_queries = import_module(_QUERY_CHECK).refused_queries
-        queries: list[Awaitable[Sequence[Problem]]] = []
-        problems = check(
-            settings,
-            on_left_out=on_left_out,
-            sources=sources,
-            on_checked=lambda dry: queries.append(refused_queries(dry.loaded, dry.catalog.databases)),
-        )
-        refused = [problem for query in queries for problem in await query]
-        return (*problems, *refused, *(() if sources is None else sources.unreachable))
+        dry, problems = check(settings, sources=sources)
+        refused = await import_module(_QUERY_CHECK).refused_queries(dry.loaded, dry.catalog.databases)
+        return dry, (*problems, *refused, *(() if sources is None else sources.unreachable))
 
 
 def _show_left_out(left_out: Sequence[Unavailable], *, lists_all: bool, hints: Console) -> None:
@@ -121,27 +110,15 @@ def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:
     return hints.styled(f"{config} is valid" + f" ({', '.join(counts)})" * bool(counts), "green")
 
 
-def check(
-    settings: Settings,
-    *,
-    on_left_out: Callable[[Unavailable], None] = lambda _: None,
-    sources: AskedSources | None = None,
-    on_checked: Callable[[DryRun], None] = lambda _: None,
-) -> Sequence[Problem]:
-    """Load and compile the file, and return its warnings.
-
-    `on_left_out` is called for each definition that is right, and cannot be served on this machine; `on_checked` with
-    what was compiled.
+def check(settings: Settings, *, sources: AskedSources | None = None) -> tuple[DryRun, Sequence[Problem]]:
+    """Load and compile the file, and return what was compiled, and the warnings.
 
     Raises:
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
     with dry_run(settings, checks=(check_audit_file, _check_test_files), sources=sources) as dry:
-        for each in dry.catalog.left_out:
-            on_left_out(each)
-        on_checked(dry)
         exposed = _exposures(dry.loaded, settings)
-        return (*dry.catalog.warnings, *exposed, *cross_check_schemas(dry.catalog))
+        return dry, (*dry.catalog.warnings, *exposed, *cross_check_schemas(dry.catalog))
 
 
 def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:

@@ -35,10 +35,18 @@ class MetricsExposition:
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return the text of all metrics, and its media type, which suits an `Accept` field."""
-        encode, media_type = choose_encoder(accept)
+        encode, media_type = encoder_for(accept)
         readings = [(metric, source()) for metric, source in self._read]
         text = await asyncio.to_thread(encode, _Exposition(readings, self._counted))
         return text, media_type
+
+
+def encoder_for(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """Return what writes the format that suits an `Accept` field, and its media type."""
+    try:
+        return choose_encoder(accept)
+    except TypeError:  # the library compares a version that is no number with numbers
+        return choose_encoder("")
 
 
 class _Exposition(Collector):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
+import pytest
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
@@ -58,6 +59,14 @@ async def test_sources_are_asked_where_the_event_loop_is() -> None:
     assert b"\nmcp_gateway_streams 7.0\n" in text
     assert media_type.startswith("text/plain; version=0.0.4")
     assert where == [asyncio.get_running_loop()]
+
+
+@pytest.mark.parametrize("version", ["abc", "1..0", "9" * 5000])
+async def test_a_format_of_no_version_is_answered_in_plain_text(version: str) -> None:
+    metrics = MetricsExposition(sources(), counted=[])
+    text, media_type = await metrics.exposition(f"application/openmetrics-text; version={version}")
+    assert b"\nmcp_gateway_streams 0.0\n" in text
+    assert media_type.startswith("text/plain; version=0.0.4")
 
 
 async def test_label_values_cannot_break_out_of_their_line() -> None:

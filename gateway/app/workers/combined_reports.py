@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import Metric
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.metric_definitions import METRIC_DEFINITIONS
+from gateway.telemetry.metrics_exposition import encoder_for
 
 _SUMMED: Final = (
     *("sessions", "streams", "calls_running", "calls_waiting", "children", "children_ending", "orphans"),
@@ -63,7 +63,7 @@ def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
 
 def metrics_of_all(texts: Sequence[str], accept: str) -> tuple[bytes, str]:
     """The metrics of several texts as one text, and its media type, which suits an `Accept` field. May take long."""
-    encode, media_type = choose_encoder(accept)
+    encode, media_type = encoder_for(accept)
     return encode(_Combined(texts)), media_type
 
 

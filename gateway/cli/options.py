@@ -92,9 +92,8 @@ def add_explain(parser: Parser, shows: str) -> None:
 def add_output(parser: Parser) -> None:
     """Add `--raw` and `--output`: how a result is printed, or into which file its content goes."""
     parser.add_argument("--raw", action="store_true", default=False, help="print the protocol's result, as JSON")
-    parser.add_argument(
-        "-o", "--output", type=Path, default=None, metavar="FILE", help="write the content to a file, as images need it"
-    )
+    what = "write the content to a file, as images need it, or to standard output (-)"
+    parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help=what)
 
 
 def add_json(parser: Parser, shows: str) -> None:

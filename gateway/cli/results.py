@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -90,7 +91,7 @@ def _repeats(piece: Piece, value: Json) -> bool:
 
 
 def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
-    """Write the only binary piece to a file, or, if there is none, the text of all.
+    """Write the only binary piece to a file, or, if there is none, the text of all; `-` is standard output.
 
     Raises:
         ConfigError: several pieces are binary, or the file cannot be written.
@@ -99,6 +100,10 @@ def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
     if len(binary) > 1:
         raise ConfigError.at("--output", f"the answer has {len(binary)} files; `--raw` prints them all")
     data = b"\n".join(piece.to_bytes() for piece in binary or pieces)
+    if path == Path("-"):
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        return
     try:
         path.write_bytes(data)
     except OSError as error:

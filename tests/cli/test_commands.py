@@ -319,6 +319,7 @@ def test_bytes_are_written_to_a_file(run: Run, tmp_path: Path) -> None:
     assert "--output" in run("call", "picture").hints
     assert run("call", "picture", "-o", "picture.png").code == 0
     assert (tmp_path / "picture.png").read_bytes() == b"\0\1\2"
+    assert run("call", "picture", "-o", "-") == (0, "\0\1\2", "")
 
 
 def test_a_result_can_be_had_raw(run: Run) -> None:

@@ -18,7 +18,7 @@ import execnet
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import build_files, fork_server, worker_reports
+from tests import build_files, fork_server, temporary_files, worker_reports
 from tests.examples import DEFAULT, IS_BUILD, share_of
 from tests.postgresql import Postgresql, running_postgresql
 
@@ -56,6 +56,7 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
 
 
 fork_server.install()
+temporary_files.keep_in_memory()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -63,8 +63,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the number of processes to run tests in: none beside this one where a single file or test is named."""
     if len(config.args) == 1 and not Path(config.args[0]).is_dir():
         return 0
-    # Two more than there are processors, since many a test waits for another process, or for a time to pass.
-    return min(len(os.sched_getaffinity(0)) + 2, MOST_WORKERS)
+    # More than there are processors, since many a test waits for another process, or for a time to pass.
+    more = 2 if IS_BUILD else 3  # the build runs its other parts meanwhile
+    return min(len(os.sched_getaffinity(0)) + more, MOST_WORKERS)
 
 
 def pytest_xdist_setupnodes(specs: Iterable[execnet.XSpec]) -> None:

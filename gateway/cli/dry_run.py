@@ -1,6 +1,6 @@
 """Loads and compiles a file without serving it, for commands that inspect it or call its tools without a listener."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,13 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import Check, compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lockfile.lock import read_lock
-from gateway.catalog.manifest import Manifest, manifest
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.store import CatalogStore
 from gateway.config.definition_source import DefinitionSource, load_definitions
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.settings import Settings
-from gateway.errors import ConfigError, Problem
+from gateway.errors import ConfigError
 from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.output.output_store import OutputStore
@@ -104,23 +103,6 @@ def dry_run(
             yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks, dependencies=dependencies)
         finally:
             plugins.close()
-
-
-async def manifest_of(settings: Settings, *, on_upstream: Callable[[Problem], None] = lambda _: None) -> Manifest:
-    """The manifest of what the file, and its upstreams, would offer.
-
-    `on_upstream` is called for each warning of what an upstream offers, such as a name that is taken.
-
-    Raises:
-        ConfigError: it cannot be served; it has every problem, warnings too.
-    """
-    async with asked_sources(settings) as sources:
-        with dry_run(settings, sources=sources) as dry:
-            offered = {f"resources.{uri}.uri" for _, uri in dry.loaded.origins}
-            for warning in dry.catalog.warnings:
-                if warning.path.startswith("upstreams.") or warning.path in offered:
-                    on_upstream(warning)
-            return manifest(dry.loaded.document, dry.catalog)
 
 
 @asynccontextmanager

@@ -3,15 +3,16 @@
 import json
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from gateway.catalog.manifest import Manifest
+from gateway.catalog.manifest import Manifest, manifest
 from gateway.cli.client.admin_api import ask_daemon
 from gateway.cli.client.client import RemoteError
 from gateway.cli.console import Console, protect_stdout
-from gateway.cli.dry_run import manifest_of
+from gateway.cli.dry_run import asked_sources, dry_run
 from gateway.cli.options import TOKEN_HINT, add_json, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
+from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.reload.planning import ChangeKind, Plan, plan
 
@@ -49,10 +50,9 @@ exit codes:
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.url is not None and options.old is not None:
         raise ConfigError.at("--url", f"and {options.old} are given; the new file is compared with one of them")
-    warnings: list[Problem] = []
     try:
         with protect_stdout():
-            new = await manifest_of(one_shot_settings(options, options.new), on_upstream=warnings.append)
+            new, warnings = await _manifest_of(one_shot_settings(options, options.new))
             old = await _served(options.url) if options.url is not None else await _old(options)
     except RemoteError as error:
         hints.line(f"{hints.styled('error:', 'red')} {hints.clean(str(error))}")
@@ -77,7 +77,20 @@ async def _old(options: Namespace) -> Manifest:
         raise ConfigError.at(
             str(new.config), "is compared with itself; name the OLD file, or with --url a server that runs"
         )
-    return await manifest_of(settings)
+    found, _ = await _manifest_of(settings)
+    return found
+
+
+async def _manifest_of(settings: Settings) -> tuple[Manifest, Sequence[Problem]]:
+    """The manifest of what the file, and its upstreams, would offer, and the warnings of what upstreams offer."""
+    async with asked_sources(settings) as sources:
+        with dry_run(settings, sources=sources) as dry:
+            # Such as a name that is taken. The file's own warnings are told by `validate`.
+            offered = {f"resources.{uri}.uri" for _, uri in dry.loaded.origins}
+            warnings = [
+                each for each in dry.catalog.warnings if each.path.startswith("upstreams.") or each.path in offered
+            ]
+            return manifest(dry.loaded.document, dry.catalog), warnings
 
 
 async def _served(url: str) -> Manifest:

@@ -68,10 +68,6 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the entries that they come from."""
 
     @property
-    def warnings(self) -> tuple[Problem, ...]:
-        return tuple(problem for problem in self.problems if problem.severity is Severity.WARNING)
-
-    @property
     def directories(self) -> frozenset[Path]:
         """Directories in which changes matter: those of all files, and those in which globs start."""
         starts = (pattern.directory for pattern in self.globs)

@@ -132,7 +132,7 @@ def test_a_secret_in_the_file_is_named_and_its_line_masked(compiled: Compile) ->
 def warnings_of(tmp_path: Path, text: str) -> list[str]:
     main = tmp_path / "config.yaml"
     main.write_text(text, encoding="utf-8")
-    return [problem.message for problem in load(main, environ={"TOKEN": "from-elsewhere"}).warnings]
+    return [problem.message for problem in load(main, environ={"TOKEN": "from-elsewhere"}).problems]
 
 
 @pytest.mark.parametrize(

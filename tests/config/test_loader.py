@@ -240,7 +240,7 @@ def test_a_loop_of_links_and_impossible_names_are_ordinary_problems(tmp_path: Pa
 
 def test_an_empty_included_file_is_a_warning(tmp_path: Path) -> None:
     config = loaded(tmp_path, {"config.yaml": "include: [a.yaml]\n", "a.yaml": "# later\n"})
-    (warning,) = config.warnings
+    (warning,) = config.problems
     assert (warning.severity, warning.message) == (Severity.WARNING, "the file is empty")
 
 

@@ -62,7 +62,7 @@ def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None
     assert upstreams["web"].headers == {"Authorization": "Bearer s3cret-token-of-mine"}
     assert config.redactor.text("s3cret-token-of-mine") != "s3cret-token-of-mine"
     assert (upstreams["code"].argv, upstreams["code"].prefix) == (("npx",), "")
-    assert [str(each).partition(": ")[2] for each in config.warnings] == [
+    assert [str(each).partition(": ")[2] for each in config.problems] == [
         "upstreams.web.timeout: `timeout` is the client's own, and is not used here"
     ]
 

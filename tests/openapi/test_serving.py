@@ -368,13 +368,13 @@ def test_a_file_that_a_document_refers_to_counts_once_it_is_there(tmp_path: Path
     source, config = OpenApiSource(), written_config(tmp_path)
     before = load_definitions(config, [source])
     assert list(before.document.tools) == ["shop_plain"]
-    assert [f"GET /a: cannot read {tmp_path / 'a.json'}: no such file" in str(each) for each in before.warnings] == [
+    assert [f"GET /a: cannot read {tmp_path / 'a.json'}: no such file" in str(each) for each in before.problems] == [
         True
     ]
     (tmp_path / "a.json").write_bytes(orjson.dumps({"info": {"type": "string"}}))
     after = load_definitions(config, [source])
     assert list(after.document.tools) == ["shop_plain", "shop_a"]
-    assert not after.warnings
+    assert not after.problems
 
 
 async def test_the_lock_pins_what_a_document_yields(tmp_path: Path) -> None:

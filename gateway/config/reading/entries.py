@@ -25,8 +25,6 @@ M = TypeVar("M", bound=Model)
 
 _KEY_BYTES: Final = 16
 
-NO_MODELS: Final[Map[bytes, Model]] = MappingProxyType({})
-
 
 class KnownEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry that was read: what was made of its text, without the places of its words."""
@@ -48,7 +46,7 @@ class KnownEntry(msgspec.Struct, frozen=True, kw_only=True):
 class LoadRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record of one load, of which the next one takes over what has not changed."""
 
-    models: Map[bytes, Model] = NO_MODELS
+    models: Map[bytes, Model] = MappingProxyType({})
     """The validated definitions and sections by their content."""
     entries: Map[bytes, KnownEntry] = MappingProxyType({})
     """The entries of sections by `Excerpt.key`."""

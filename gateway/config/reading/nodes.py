@@ -36,9 +36,6 @@ class Place(msgspec.Struct, frozen=True):
     line: int
     column: int
 
-    def __str__(self) -> str:
-        return str(self.source.location(self.line, self.column))
-
 
 class Invalid(str):
     """Replaces a value that could not be read. The reason has been reported; nothing else is reported about it."""

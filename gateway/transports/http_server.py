@@ -49,7 +49,7 @@ log: Final = structlog.get_logger()
 
 _MAX_COUNT: Final = 10_000
 """Sessions, and streams, if the file does not limit their total."""
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,9 +350,8 @@ def _bases(listen: Listen, address: Address) -> Iterator[str]:
         yield listen.public_url.rstrip("/")
         return
     scheme = "http" if listen.tls is None else "https"
-    host = f"[{address.host}]" if ":" in address.host else address.host
     names = _LOOPBACK if address.from_here != address or address.is_loopback else ()
-    yield from (f"{scheme}://{name}:{address.port}" for name in dict.fromkeys([host, *names]))
+    yield from (f"{scheme}://{Address(name, address.port)}" for name in dict.fromkeys([address.host, *names]))
 
 
 def _scheme(tls: ServerTls | None) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.catalog.arguments import CompiledArguments
 from gateway.config.models.definition_keys import ASK_TIMEOUT
+from gateway.config.models.definitions import PromptArgument
 from gateway.config.models.quantities import RateLimit
 from gateway.executors.invocation import Executor, Explainable, Invocation, Outcome, ToolResult
 from gateway.json_types import JsonObject, empty
@@ -176,14 +177,8 @@ class PromptMessages(Explainable, Protocol):
         """`GetPromptResult.messages`."""
 
 
-class PromptArgument(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    required: bool
-    default: str | None = None
-
-
 class Prompt(Primitive, frozen=True, kw_only=True):
     kind = "prompts"
-    arguments: tuple[PromptArgument, ...]
+    arguments: Mapping[str, PromptArgument]
     messages: PromptMessages
     completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)

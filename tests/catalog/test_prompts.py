@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.catalog.primitives import PromptArgument
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from tests.catalog.conftest import Compile
@@ -75,10 +74,7 @@ async def test_messages_are_filled_in_and_each_block_is_one(compiled: Compile) -
             {"name": "when", "description": "When it began", "required": False},
         ],
     }
-    assert prompt.arguments == (
-        PromptArgument(name="service", required=True),
-        PromptArgument(name="when", required=False),
-    )
+    assert {name: each.required for name, each in prompt.arguments.items()} == {"service": True, "when": False}
     messages = await prompt.messages.render(make_invocation({"service": "a b"}, context=ReadingContext()))
     assert messages == [
         say("user", "Triage a b."),
@@ -95,10 +91,7 @@ async def test_a_function_may_return_text(compiled: Compile) -> None:
         prompts: {text: {python: "talking:text"}}
     """).prompts["text"]
     assert prompt.definition["description"] == "Say something."
-    assert prompt.arguments == (
-        PromptArgument(name="topic", required=True),
-        PromptArgument(name="tone", required=False),
-    )
+    assert {name: each.required for name, each in prompt.arguments.items()} == {"topic": True, "tone": False}
     assert await prompt.messages.render(make_invocation({"topic": "x"})) == [say("user", "x, dry")]
     assert await prompt.completers["tone"].complete("", {}, make_invocation()) == ("dry", "warm")
 

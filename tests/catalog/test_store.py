@@ -27,7 +27,7 @@ def prompt(name: str) -> Prompt:
         timeout=timedelta(seconds=1),
         concurrency=1,
         queue=1,
-        arguments=(),
+        arguments={},
         messages=NoMessages(),
     )
 

@@ -13,7 +13,7 @@ from gateway.catalog.compile.completion import compile_completer
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.version import definition_version
-from gateway.catalog.primitives import Completer, Prompt, PromptArgument
+from gateway.catalog.primitives import Completer, Prompt
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.errors import ExecutionError
@@ -57,10 +57,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
             name, config, description=described(config, signature), arguments=arguments
         ),
         version=definition_version(config, signature, problems=problems, context=context),
-        arguments=tuple(
-            PromptArgument(name=key, required=argument.required, default=argument.default)
-            for key, argument in arguments.items()
-        ),
+        arguments=arguments,
         messages=_MaskedMessages(
             messages,
             # What the file says is the operator's own; a function or an upstream may repeat what anybody wrote.

@@ -39,11 +39,11 @@ def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]
     Raises:
         RpcError: -32602, a required argument is missing, or one is not an argument of this prompt.
     """
-    known = {argument.name for argument in prompt.arguments}
-    missing = [argument.name for argument in prompt.arguments if argument.required and argument.name not in given]
-    if missing or not given.keys() <= known:
-        unknown = sorted(given.keys() - known)
+    arguments = prompt.arguments
+    missing = [name for name, argument in arguments.items() if argument.required and name not in given]
+    unknown = sorted(given.keys() - arguments.keys())
+    if missing or unknown:
         what = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(unknown)}"
         raise RpcError(ErrorCode.INVALID_PARAMS, f"Arguments of prompt {prompt.name}: {what}")
-    defaults = {argument.name: argument.default for argument in prompt.arguments if argument.default is not None}
+    defaults = {name: argument.default for name, argument in arguments.items() if argument.default is not None}
     return {**defaults, **given}

@@ -1,5 +1,7 @@
 """How much work a schema may make of an argument: patterns, comparisons, references to itself."""
 
+import subprocess
+import sys
 from typing import Final
 
 import pytest
@@ -38,10 +40,26 @@ def says(schema: JsonObject, instance: Json) -> str:
         (r"[{}(]{9}\{5\}\({4}", 9),
         ("(a|b)*{3}", 3),
         ("a{x}", 1),
+        (f"a{{{'9' * 5000}}}", 10**9),
+        ("a" + "{9999}" * 5000, 10**9),
     ],
 )
 def test_repetitions_within_each_other_multiply(pattern: str, times: int) -> None:
     assert repetitions(pattern) == times
+
+
+OPEN_ENDED: Final = """
+from gateway.language.schemas.validation_cost import repetitions
+for start in ("[", chr(92) + "p{", "(", "{1", "[^", "[" + chr(92)):
+    for end in ("", chr(92), chr(92) + chr(10), "]"):
+        print(repetitions(start * 100_000 + end))
+"""
+
+
+def test_no_pattern_of_an_upstream_takes_the_square_of_its_length() -> None:
+    """A hundred thousand brackets took ten minutes, in which the daemon answered nobody."""
+    done = subprocess.run([sys.executable, "-c", OPEN_ENDED], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.split() == ["1"] * 24
 
 
 @pytest.mark.parametrize("pattern", ["(a{1,100}){1,100}b", "((a{0,50}){0,50}){0,50}", r"\w{1000}{1000}"])

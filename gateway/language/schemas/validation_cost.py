@@ -57,10 +57,15 @@ COSTING: Final = frozenset({
 """Keywords without which a schema makes no more work than the size of the argument."""
 _ONE_EACH: Final = frozenset({"prefixItems", "properties"})
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
+# A set that is not closed takes all that follows, and a name holds no brace: otherwise each of many `[` would be tried
+# to the end, and patterns come from upstreams and documents, too.
 _TOKEN: Final = re.compile(
-    r"(?P<escape>\\(?:[pPu]\{[^}]*\}|.))|(?P<set>\[(?:\\.|[^\]\\])*\])|\{(?P<least>\d+)(?:,(?P<most>\d*))?\}|.",
+    r"(?P<escape>\\(?:[pPu]\{[^{}\\]*\}|.))|(?P<set>\[(?:\\.?|[^\]\\])*+(?:\]|\Z))"
+    r"|\{(?P<least>\d+)(?:,(?P<most>\d*))?\}|.",
     re.DOTALL,
 )
+_ENDLESS: Final = 10**9
+"""Stands for all larger numbers of repetitions: a pattern may have numbers of any length, which `int` does not read."""
 
 
 class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,11 +172,12 @@ def is_costly(pattern: str) -> bool:
 
 
 def repetitions(pattern: str) -> int:
-    """The largest product of counted repetitions that are nested."""
+    """The largest product of counted repetitions that are nested, up to `_ENDLESS`."""
     most, last = [1], 1
     for token in _TOKEN.finditer(pattern):
         if token["least"] is not None:
-            last *= max(1, int(token["most"] or token["least"]))
+            times = token["most"] or token["least"]
+            last = min(last * max(1, int(times)), _ENDLESS) if len(times) < len(str(_ENDLESS)) else _ENDLESS
             most[-1] = max(most[-1], last)
         elif token[0] == "(":
             most.append(1)

@@ -24,7 +24,7 @@ from gateway.transports.http.body import read_body
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http.request import HttpRequest, current_task
 from gateway.transports.http.request_limits import RequestLimits
-from gateway.transports.remote_streams import PassedOn, RemoteStreams
+from gateway.transports.remote_streams import RemoteStreams, StreamMessage
 from gateway.transports.sse.event_stream import EventStream
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Request, size_of
 
@@ -149,7 +149,7 @@ class HttpSse:
             await client.channel.take(message, caller)
         return refusal
 
-    async def _take_passed_on(self, passed_on: PassedOn) -> HttpError | None:
+    async def _take_passed_on(self, passed_on: StreamMessage) -> HttpError | None:
         """Take a message that another replica was sent. Header fields and tokens are those of the stream's request."""
         caller = passed_on.caller
         client = self._client_of(passed_on.session_id, caller)

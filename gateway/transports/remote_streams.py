@@ -18,7 +18,7 @@ _SILENT: Final = HttpError(
 )
 
 
-class PassedOn(msgspec.Struct, frozen=True, kw_only=True):
+class StreamMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message, and who sent it. Neither header fields nor tokens: they are secrets."""
 
     session_id: str
@@ -35,7 +35,7 @@ class PassedOn(msgspec.Struct, frozen=True, kw_only=True):
 class RemoteStreams:
     """The streams of HTTP+SSE that other replicas hold."""
 
-    def __init__(self, replica: Replica, *, take: Callable[[PassedOn], Awaitable[HttpError | None]]) -> None:
+    def __init__(self, replica: Replica, *, take: Callable[[StreamMessage], Awaitable[HttpError | None]]) -> None:
         """Send nothing yet; `take` takes what others pass on."""
         self._replica: Final = replica
         self._take: Final = take
@@ -54,7 +54,7 @@ class RemoteStreams:
     async def post(self, session_id: str, message: bytes, caller: Caller) -> HttpError | None:
         """Pass a message on. Returns why it was not taken."""
         name = session_id.partition(".")[0]
-        passed_on = PassedOn(
+        passed_on = StreamMessage(
             session_id=session_id,
             message=message,
             identity=caller.identity,
@@ -73,5 +73,5 @@ class RemoteStreams:
         return msgspec.msgpack.encode(await self._take(_MESSAGES.decode(body)))
 
 
-_MESSAGES: Final = msgspec.msgpack.Decoder(PassedOn)
+_MESSAGES: Final = msgspec.msgpack.Decoder(StreamMessage)
 _REFUSALS: Final[msgspec.msgpack.Decoder[HttpError | None]] = msgspec.msgpack.Decoder(HttpError | None)

@@ -20,13 +20,13 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Message, Notification, Response
 
 PASSED_ON: Final = "session message"
-"""The kind of a message that carries a `PassedOn`."""
+"""The kind of a message that carries a `SessionMessage`."""
 _TAKEN: Final = b""
 _CANCELLED: Final = "notifications/cancelled"
 _ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 
 
-class PassedOn(msgspec.Struct, frozen=True, kw_only=True):
+class SessionMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A notification or a response of a session's client, as JSON."""
 
     session_id: str
@@ -87,7 +87,7 @@ class SessionMessages:
         return _TAKEN
 
 
-_DECODER: Final = msgspec.msgpack.Decoder(PassedOn)
+_DECODER: Final = msgspec.msgpack.Decoder(SessionMessage)
 _CHANGES: Final = msgspec.msgpack.Decoder(SessionChange)
 
 
@@ -99,4 +99,4 @@ def _is_for_others(notification: Notification, live: LiveSession) -> bool:
 
 def _body(live: LiveSession, members: dict[str, Json]) -> bytes:
     message = jsonrpc.encode({"jsonrpc": jsonrpc.VERSION, **members})
-    return msgspec.msgpack.encode(PassedOn(session_id=live.session.id, message=message))
+    return msgspec.msgpack.encode(SessionMessage(session_id=live.session.id, message=message))

@@ -61,9 +61,7 @@ def _run(words: Sequence[str], out: Console, hints: Console, on_imported: Callab
         return 2
     name, *rest = words
     if name == "help":
-        asked = COMMANDS.get(next(iter(rest), ""))
-        (overview if asked is None else load(asked)[0].parser(f"mcp-gateway {rest[0]}")).print_help()
-        return 0
+        name, *rest = (rest[0], "--help") if rest else ("--help",)
     if name.startswith("-"):
         overview.parse_args([name])  # --help and --version end here, all else is an error
     if name not in COMMANDS:

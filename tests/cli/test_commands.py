@@ -79,6 +79,7 @@ def test_the_version_is_told(run: Run) -> None:
     [
         (["sevre"], "there is no command 'sevre'; did you mean `serve`?"),
         (["xyzzy"], "there is no command 'xyzzy'"),
+        (["help", "sevre"], "there is no command 'sevre'; did you mean `serve`?"),
         (["serve", "--htpp", ":80"], "unrecognized arguments: --htpp"),
         (["call"], "the following arguments are required"),
         (["serve", "--poll", "soon"], "--poll: expected a duration"),

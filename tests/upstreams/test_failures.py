@@ -134,6 +134,7 @@ async def test_entries_that_nobody_could_ask_for_are_left_out_and_said_to_be(tmp
         resources = (await running.memory_client().request("resources/list"))["resources"]
         assert "odd://only" in [resource["uri"] for resource in resources]
         assert any("2 of its resources" in warning for warning in running.status()["warnings"])
+        assert any("Integer exceeds 64-bit range" in warning for warning in running.status()["warnings"])
 
 
 async def test_a_question_of_a_kind_that_the_client_lacks_is_declined_and_the_caller_hears_why(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 import orjson
 
+from gateway import exact_json
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.lockfile.digests import query_digests
 from gateway.config.diagnostics.problems import Problems
@@ -52,7 +53,7 @@ def _code_of(signature: Signature | None) -> str:
 
 
 def _digest(*facts: object) -> str:
-    return hashlib.sha256(orjson.dumps(facts, default=_plain, option=_OPTIONS)).hexdigest()
+    return hashlib.sha256(exact_json.dumps(facts, default=_plain, option=_OPTIONS)).hexdigest()
 
 
 def _plain(value: object) -> Json:

@@ -175,6 +175,8 @@ match MODE:
     case _:
         if MODE == "mistyped":
             TOOLS.append({**MISTYPED, "name": MODE})
+        if MODE == "nameless":
+            TOOLS.append({"name": "huge", "inputSchema": {"type": "object", "maxProperties": 2**70}})
         if MODE in {"ask_form", "ask_url", "mutter", "pretend", "roots", "slow"}:
             TOOLS.append({"name": MODE, "inputSchema": {"type": "object"}})
         print("Welcome! This line is no message.", flush=True)

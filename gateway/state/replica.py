@@ -16,7 +16,6 @@ from gateway.state.redis_places import RedisPlaces
 from gateway.state.redis_rates import RedisRates
 from gateway.state.redis_session_count import RedisSessionCount
 from gateway.state.redis_sessions import RedisSessionStore
-from gateway.state.used_request_states import RedisUsedStates
 
 if TYPE_CHECKING:  # its library may not be installed
     from gateway.state.redis_connection import RedisConnection
@@ -40,7 +39,6 @@ class Replica:
         self.store: Final = _connect(url, replica=self.name)
         self.mailbox: Final = Mailbox(self.store, replica=self.name)
         self.sessions: Final = RedisSessionStore(self.store, self.mailbox, clock=clock)
-        self.used_states: Final = RedisUsedStates(self.store, clock=clock)
         self.session_count: Final = RedisSessionCount(self.store, clock=clock)
         self.rates: Final = RedisRates(self.store)
         self.places: Final = RedisPlaces(self.store, self.mailbox)

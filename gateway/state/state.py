@@ -147,7 +147,7 @@ class State:
             if self._store is not None:
                 self.replica = await stack.enter_async_context(Replica(self._store, clock=self.clock))
                 self.sessions = self.replica.sessions
-                self.used_states.shared = self.replica.used_states
+                self.used_states.shared = self.replica.store
             # Last: where a step above raises, `stack` undoes those before it.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self

@@ -28,27 +28,6 @@ _SWEEP_EVERY: Final = 1000
 """Uses after which expired rows are deleted."""
 
 
-class RedisUsedStates:
-    """The nonces of used states that all replicas share: a key each, until it expires."""
-
-    def __init__(self, store: "RedisConnection", *, clock: Callable[[], float]) -> None:
-        self._store: Final = store
-        self._clock: Final = clock
-
-    async def take(self, nonce: str, *, expires: float) -> bool:
-        """Use a state; False if it was used before.
-
-        Raises:
-            StoreAwayError: whether it was cannot be known now.
-        """
-        key = f"{self._store.prefix}used:{nonce}"
-        mark = secrets.token_hex(8)  # so that a command that is sent again finds that it was its own
-        left = max(1, round((expires - self._clock()) * 1000))
-        # NX with GET returns what stood there: https://redis.io/docs/latest/commands/set (since Redis 7.0).
-        found = await self._store.command("SET", key, mark, "NX", "GET", "PX", left)
-        return found is None or found == mark.encode()
-
-
 class UsedStates:
     """The nonces of used states."""
 
@@ -59,8 +38,8 @@ class UsedStates:
         self._uses = 0
         self._claimed: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
         """Those that are about to be used. A call that is refused first never uses its own: they expire."""
-        self.shared: RedisUsedStates | None = None
-        """What knows of states that were used elsewhere; None: there is one process."""
+        self.shared: RedisConnection | None = None
+        """The store that knows of states that were used elsewhere; None: there is one process."""
 
     def __len__(self) -> int:
         return len(self._used)
@@ -82,10 +61,12 @@ class UsedStates:
         """
         if self.shared is None or self._used.get(nonce) is not None:
             return
-        if await self.shared.take(nonce, expires=expires):
-            self._claimed.put(nonce, nonce, expires=expires)
-        else:
-            self._used.put(nonce, nonce, expires=expires)
+        mark = secrets.token_hex(8)  # so that a command that is sent again finds that it was its own
+        left = max(1, round((expires - self.clock()) * 1000))
+        # NX with GET returns what stood there: https://redis.io/docs/latest/commands/set (since Redis 7.0).
+        found = await self.shared.command("SET", f"{self.shared.prefix}used:{nonce}", mark, "NX", "GET", "PX", left)
+        is_first = found is None or found == mark.encode()
+        (self._claimed if is_first else self._used).put(nonce, nonce, expires=expires)
 
     def take(self, nonce: str, *, expires: float) -> bool:
         """Use a state; False if it was used before."""

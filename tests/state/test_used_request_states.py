@@ -16,7 +16,7 @@ async def test_claims_of_calls_that_were_refused_are_bounded_and_good_for_nobody
     monkeypatch.setattr(used_request_states, "MAX_USED", 10)
     async with redis_server(tmp_path / "redis") as server, Replica(server.url, clock=lambda: 1000.0) as replica:
         here, elsewhere = UsedStates(clock=lambda: 1000.0), UsedStates(clock=lambda: 1000.0)
-        here.shared = elsewhere.shared = replica.used_states
+        here.shared = elsewhere.shared = replica.store
         for number in range(30):
             await here.claim(str(number), expires=1900.0)
         assert len(here._claimed) == 10

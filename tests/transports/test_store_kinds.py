@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.state.replica import Replica
+from gateway.state.used_request_states import UsedStates
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.task import TaskStatus
 from tests.ports import free_port
@@ -94,8 +95,11 @@ async def test_replicas_share_a_cluster(tmp_path: Path) -> None:
             assert (tasks.counts, await tasks.claim()) == ({"completed": 1, "working": 0}, [])
             assert [each.version for each in await tasks.newest(5)] == [1]
             assert await tasks.expire(task.expires + 1) == ["one"]
-            assert await replica.used_states.take("once", expires=time.time() + 60)
-            assert not await replica.used_states.take("once", expires=time.time() + 60)
+            for is_first in (True, False):
+                states = UsedStates()
+                states.shared = replica.store
+                await states.claim("once", expires=time.time() + 60)
+                assert states.take("once", expires=time.time() + 60) is is_first
 
 
 async def test_calls_go_on_while_a_node_of_a_cluster_is_away(tmp_path: Path) -> None:

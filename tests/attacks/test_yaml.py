@@ -197,6 +197,7 @@ def test_any_characters_are_a_file_or_a_problem(target: Target, text: str) -> No
 
 
 @given(data=st.binary(max_size=60))
+@pytest.mark.build
 def test_any_bytes_are_a_file_or_a_problem(target: Target, data: bytes) -> None:
     with attacked(target, data) as answer:
         assert answer.status in {200, 422}

@@ -205,7 +205,7 @@ async def _share_with_replicas(components: Components, stack: AsyncExitStack) ->
     if replica is None:
         return
     dispatcher.rates.shared = replica.rates
-    dispatcher.concurrency.share(replica.places)
+    dispatcher.concurrency.share(replica.semaphores)
     for shared in (SharedChanges, CatalogAgreement):
         await stack.enter_async_context(shared(replica, store=components.pipeline.store, notifier=dispatcher.notifier))
 

@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import msgspec
 
-from gateway.catalog.caller_parts import scoped, viewed
+from gateway.catalog.caller_catalogs import scoped, viewed
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Skill
 from gateway.config.models.base import Model

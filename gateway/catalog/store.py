@@ -119,7 +119,7 @@ class CatalogStore:
             self.announce()
 
     def _serve(self, catalog: Catalog) -> None:
-        # Each swap has its own, and a greater one: `CallerParts` keeps parts by it.
+        # Each swap has its own, and a greater one: `CallerCatalogs` keeps parts by it.
         generation = self._current.generation + 1
         self._current = catalog if catalog.generation == generation else replace(catalog, generation=generation)
 

@@ -13,7 +13,7 @@ from typing import Final
 from gateway.access.call_limits.concurrency import ConcurrencyLimiter
 from gateway.access.call_limits.rate_limiter import RateLimiter
 from gateway.access.identity.identity import Identity
-from gateway.catalog.caller_parts import CallerParts
+from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.shared_services import Services
@@ -99,7 +99,7 @@ class Dispatcher:
         cursors = Cursors(keys)
         self._store: Final = store
         self._max_depth: Final = max_depth
-        parts = CallerParts()
+        parts = CallerCatalogs()
         self.views: Final = ServedViews(store, parts)
         self._is_stopping = False
         self.notifier: Final = ChangeNotifier(parts)

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from gateway.access.identity.identity import Identity
-from gateway.catalog.caller_parts import CallerParts
+from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.catalog import Catalog
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import ListKind
@@ -76,7 +76,7 @@ Subscriber = Subscription | Session
 class ChangeNotifier:
     """Sessions of the legacy era, and subscriptions of the modern one."""
 
-    def __init__(self, parts: CallerParts) -> None:
+    def __init__(self, parts: CallerCatalogs) -> None:
         self._parts: Final = parts
         self._sessions: Final[WeakSet[Session]] = WeakSet()
         """A session that nothing else holds is gone from here too."""

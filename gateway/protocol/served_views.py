@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gateway.access.identity.identity import Identity
-from gateway.catalog.caller_parts import CallerParts
+from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.catalog.views import View
@@ -15,7 +15,7 @@ from gateway.protocol.exchange import Caller, ViewEntry
 class ServedViews:
     """The views that there are now; a reload may bring others."""
 
-    def __init__(self, store: CatalogStore, parts: CallerParts) -> None:
+    def __init__(self, store: CatalogStore, parts: CallerCatalogs) -> None:
         self._store: Final = store
         self._parts: Final = parts
 

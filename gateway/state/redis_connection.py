@@ -62,6 +62,7 @@ class RedisConnection:
         self._back: Final = asyncio.Event()
         self._probe_now: Final = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
         self._must_tell = False
         """Whether it has come back, or is used the first time, and nobody was told."""
         self._has_told = False
@@ -74,9 +75,10 @@ class RedisConnection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.gather(self._watcher, return_exceptions=True)
+        running = [task for task in (self._watcher, self._telling) if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         with suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(WAIT_SECONDS):
                 # The others are to notice at once that this replica is gone, and not when its key expires.
@@ -236,8 +238,9 @@ class RedisConnection:
                     await (asyncio.Event() if was_away else self._probe_now).wait()
             await self._probe()
             pause = min(_PROBE_SECONDS, pause * 2) if self.is_away else _SOON_SECONDS
-            if self._must_tell and not self.is_away:
-                await self._tell_of_return()
+            if self._must_tell and not self.is_away and (self._telling is None or self._telling.done()):
+                # Beside the probes: a replica that wrote nothing while others take long would be taken for dead.
+                self._telling = asyncio.create_task(self._tell_of_return(), name="store: tell of its return")
 
     async def _probe(self) -> None:
         """Write that this replica lives."""

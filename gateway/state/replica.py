@@ -12,8 +12,8 @@ from gateway.config.settings import variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 from gateway.state.mailbox import Mailbox
-from gateway.state.redis_places import RedisPlaces
 from gateway.state.redis_rates import RedisRates
+from gateway.state.redis_semaphores import RedisSemaphores
 from gateway.state.redis_session_count import RedisSessionCount
 from gateway.state.redis_sessions import RedisSessionStore
 
@@ -41,7 +41,7 @@ class Replica:
         self.sessions: Final = RedisSessionStore(self.store, self.mailbox, clock=clock)
         self.session_count: Final = RedisSessionCount(self.store, clock=clock)
         self.rates: Final = RedisRates(self.store)
-        self.places: Final = RedisPlaces(self.store, self.mailbox)
+        self.semaphores: Final = RedisSemaphores(self.store, self.mailbox)
         self._stack: Final = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -50,7 +50,7 @@ class Replica:
             # Left in reverse: sessions that are being written wait for replies, which the mailbox reads from the store.
             stack.push_async_callback(self.mailbox.close)
             stack.push_async_callback(self.sessions.close)
-            await stack.enter_async_context(self.places)
+            await stack.enter_async_context(self.semaphores)
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 

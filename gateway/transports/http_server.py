@@ -143,7 +143,7 @@ class HttpServer:
         )
         replica = None if persistence is None else persistence.replica
         if replica is not None:
-            limits.streams.share(replica.places)
+            limits.streams.share(replica.semaphores)
         self.active_requests: Final = ActiveRequests(end_subscription=dispatcher.notifier.end_subscription)
         self.streamable_http: Final = StreamableHttp(
             dispatcher=dispatcher,

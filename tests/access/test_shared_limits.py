@@ -29,7 +29,7 @@ class Limits:
         self.rates: Final = RateLimiter()
         self.rates.shared = replica.rates
         self.concurrency: Final = ConcurrencyLimiter()
-        self.concurrency.share(replica.places)
+        self.concurrency.share(replica.semaphores)
 
     async def passes(self, limit: RateLimit, caller: str = "ada", *, cost: int = 1) -> bool:
         try:

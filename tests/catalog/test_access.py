@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.catalog.caller_parts import MAX_PARTS, CallerParts, scoped
+from gateway.catalog.caller_catalogs import MAX_PARTS, CallerCatalogs, scoped
 from gateway.catalog.primitives import Access
 from gateway.errors import ConfigError
 from tests.catalog.conftest import Compile
@@ -94,7 +94,7 @@ async def test_a_view_has_what_its_scopes_allow_and_what_is_visible(compiled: Co
 
 
 async def test_callers_with_scopes_that_matter_the_same_share_a_view(compiled: Compile) -> None:
-    parts, catalog = CallerParts(), compiled(AUTH % "" + TOOLS)
+    parts, catalog = CallerCatalogs(), compiled(AUTH % "" + TOOLS)
     assert parts.of(catalog, None) is catalog
     assert parts.of(catalog, frozenset({"a", "else"})) is catalog
     assert parts.of(catalog, frozenset({"x"})) is parts.of(catalog, frozenset({"y"}))
@@ -104,7 +104,7 @@ async def test_only_so_many_parts_are_kept(compiled: Compile) -> None:
     scopes = [f"s{number}" for number in range(MAX_PARTS + 10)]
     tools = "".join(f"  t{each}: {{description: A., content: x, access: {{scopes: [{each}]}}}}\n" for each in scopes)
     catalog = compiled(AUTH % "" + "tools:\n" + tools)
-    parts = CallerParts()
+    parts = CallerCatalogs()
     for each in scopes:
         assert list(parts.of(catalog, frozenset({each})).tools) == [f"t{each}"]
     assert len(parts._kept) == MAX_PARTS

@@ -30,3 +30,28 @@ async def test_a_command_that_is_cancelled_does_not_go_on(tmp_path: Path) -> Non
                 went_on.append(steps)
             command.cancel()
         assert went_on == []
+
+
+async def test_a_replica_says_that_it_lives_while_others_take_the_return_of_the_store_slowly(tmp_path: Path) -> None:
+    is_told, may_end = asyncio.Event(), asyncio.Event()
+
+    async def take() -> None:
+        is_told.set()
+        await may_end.wait()
+
+    async with (
+        asyncio.timeout(60),
+        redis_server(tmp_path) as server,
+        RedisConnection(RedisUrl.parse(server.url), replica="a") as store,
+    ):
+        await store.open()
+        store.on_return(take)
+        await server.stop()
+        while not store.is_away:
+            await asyncio.sleep(0.05)
+        await server.start()
+        await is_told.wait()
+        await server.client.delete(store.key_of("a"))
+        while not await server.client.exists(store.key_of("a")):
+            await asyncio.sleep(0.05)
+        may_end.set()

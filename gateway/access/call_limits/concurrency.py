@@ -16,7 +16,7 @@ import msgspec
 from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit
 from gateway.access.call_limits.shared_capacity import Semaphores
 from gateway.errors import OverLimitError
-from gateway.state.redis_places import RedisPlaces
+from gateway.state.redis_semaphores import RedisSemaphores
 
 
 class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,15 +37,15 @@ class ConcurrencyLimiter:
         self._callers: Final = Semaphores("calls")
         self._primitives: Final = Semaphores()
         self._all: Final = Semaphores("all calls")
-        self._shared: RedisPlaces | None = None
+        self._shared: RedisSemaphores | None = None
         self.refused = 0
         """Calls that found a queue full, or had to leave it for another caller's."""
 
-    def share(self, places: RedisPlaces) -> None:
+    def share(self, semaphores: RedisSemaphores) -> None:
         """Count the calls of each caller and of all over all replicas from now on."""
-        self._shared = places
-        self._callers.share(places)
-        self._all.share(places)
+        self._shared = semaphores
+        self._callers.share(semaphores)
+        self._all.share(semaphores)
 
     @property
     def is_shared(self) -> bool:

@@ -14,7 +14,7 @@ import structlog
 from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit
 from gateway.access.call_limits.rate_limiter import bounded
 from gateway.errors import StoreAwayError
-from gateway.state.redis_places import RedisPlaces
+from gateway.state.redis_semaphores import RedisSemaphores
 
 log: Final = structlog.get_logger()
 
@@ -31,20 +31,20 @@ class Semaphores(dict[str, FairSemaphore]):
         """Make none yet; `name` is that of the limit in the store, once it is shared."""
         super().__init__()
         self._name: Final = name
-        self._places: RedisPlaces | None = None
+        self._semaphores: RedisSemaphores | None = None
 
-    def share(self, places: RedisPlaces) -> None:
+    def share(self, semaphores: RedisSemaphores) -> None:
         """Count over all replicas from now on."""
-        self._places = places
-        places.on_loss(self._reclaim)
+        self._semaphores = semaphores
+        semaphores.on_loss(self._reclaim)
 
     def __missing__(self, key: str) -> FairSemaphore:
         if len(self) >= _MAX_UNUSED:
             for unused in [each for each, old in self.items() if old.is_unused]:
                 del self[unused]
         semaphore = self[key] = FairSemaphore()
-        if self._places is not None:
-            semaphore.share = SharedCapacity(self._places, semaphore, name=self._name, caller=key)
+        if self._semaphores is not None:
+            semaphore.share = SharedCapacity(self._semaphores, semaphore, name=self._name, caller=key)
         return semaphore
 
     def _reclaim(self) -> None:
@@ -56,8 +56,8 @@ class Semaphores(dict[str, FairSemaphore]):
 class SharedCapacity:
     """The part of a limit that one semaphore may use."""
 
-    def __init__(self, places: RedisPlaces, semaphore: FairSemaphore, *, name: str, caller: str) -> None:
-        self._places: Final = places
+    def __init__(self, semaphores: RedisSemaphores, semaphore: FairSemaphore, *, name: str, caller: str) -> None:
+        self._semaphores: Final = semaphores
         self._semaphore: Final = semaphore
         self._name: Final = f"{name}:{bounded(caller)}"
         self._limit: Limit = (0, 0)
@@ -104,7 +104,7 @@ class SharedCapacity:
 
     def changed(self) -> None:
         """Take note of a call that waits."""
-        if self._is_own and self._places.is_away:
+        if self._is_own and self._semaphores.is_away:
             return
         self._changed.set()
         if self._claiming is None:
@@ -144,7 +144,7 @@ class SharedCapacity:
         used = self._granted = semaphore.running  # nothing begins until the answer is there
         semaphore.resize(used)
         try:
-            claim = await self._places.claim(
+            claim = await self._semaphores.claim(
                 self._name,
                 limit=self._limit[0],
                 queue=self._limit[1] + semaphore.resuming,

@@ -14,7 +14,7 @@ from gateway.config.models.base import Model
 from gateway.config.models.databases import Database
 from gateway.config.models.definition_keys import Defaults, Definition
 from gateway.config.models.definitions import Prompt, Tool
-from gateway.config.models.entry_of import entries_named_by
+from gateway.config.models.entry_references import entries_named_by
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.shared_services import Services

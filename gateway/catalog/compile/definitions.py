@@ -26,7 +26,7 @@ from gateway.catalog.skills.discovery import FoundSkill
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.definition_keys import Definition
-from gateway.config.models.entry_of import entries_named_by
+from gateway.config.models.entry_references import entries_named_by
 from gateway.config.reading.entries import content_key
 from gateway.executors.shared_services import Services
 from gateway.plugin import ListKind

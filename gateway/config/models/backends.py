@@ -24,7 +24,7 @@ from gateway.config.models.base import (
     text_for,
     typed_interpolation,
 )
-from gateway.config.models.entry_of import EntryOf
+from gateway.config.models.entry_references import EntryOf
 from gateway.config.models.field_use import Use
 from gateway.config.models.http_bodies import Body, FormValue, MultipartField, text_unless
 from gateway.config.models.interpolated_text import InterpolatedText

@@ -21,7 +21,7 @@ from aiohttp.streams import StreamReader
 
 from gateway.executors.http.address_guard import AddressGuard
 from gateway.executors.http.clients import ClientProfile
-from gateway.executors.http.exchange import USER_AGENT, Pool
+from gateway.executors.http.connection_pool import USER_AGENT, Pool
 from gateway.executors.http.request_facts import steps_of_requests
 from gateway.executors.threads import DaemonThreadPool
 

@@ -18,7 +18,7 @@ from gateway.lean_imports import import_lean
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-    from gateway.executors.http.exchange import Pool
+    from gateway.executors.http.connection_pool import Pool
 
 _SESSIONS: Final = "gateway.executors.http.client_sessions"
 """Imported with aiohttp, which takes an eighth of the time to start, by a file that has something to send over HTTP."""

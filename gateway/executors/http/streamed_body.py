@@ -18,7 +18,7 @@ from yarl import URL
 
 from gateway.errors import ExecutionError
 from gateway.executors.files.regular_files import NotServedError, opened_regular
-from gateway.executors.http.exchange import Answer, Pool
+from gateway.executors.http.connection_pool import Answer, Pool
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
 

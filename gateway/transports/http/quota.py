@@ -17,7 +17,7 @@ from gateway.access.call_limits.fair_semaphore import FairSemaphore
 from gateway.access.call_limits.shared_capacity import Semaphores
 from gateway.config.models.server import Quota
 from gateway.errors import ExecutionError
-from gateway.state.redis_places import RedisPlaces
+from gateway.state.redis_semaphores import RedisSemaphores
 from gateway.state.redis_session_count import RedisSessionCount
 from gateway.transports.errors import RETRY, HttpError
 
@@ -65,7 +65,7 @@ class ResourceQuota:
         self._used: Final[Counter[str]] = Counter()
         self._sum = 0
         self._shared: SharedQuota | None = None
-        self.store: RedisPlaces | RedisSessionCount | None = None
+        self.store: RedisSemaphores | RedisSessionCount | None = None
         """What all replicas are counted in; None: this process counts alone."""
 
     @property
@@ -94,11 +94,11 @@ class ResourceQuota:
             )
         return HttpError(status=503, message=reason, headers=RETRY)
 
-    def share(self, places: RedisPlaces) -> None:
+    def share(self, semaphores: RedisSemaphores) -> None:
         """Count those over all replicas that `reserve` takes, if the file limits them."""
         if self.is_written:
-            self._shared = SharedQuota(places, noun=self._noun)
-            self.store = places
+            self._shared = SharedQuota(semaphores, noun=self._noun)
+            self.store = semaphores
 
     @property
     def is_shared(self) -> bool:
@@ -147,12 +147,12 @@ class SharedQuota:
     Each has of them what the store gives it, and gives back what it does not use.
     """
 
-    def __init__(self, places: RedisPlaces, *, noun: str) -> None:
+    def __init__(self, semaphores: RedisSemaphores, *, noun: str) -> None:
         self._noun: Final = noun
         self._callers: Final = Semaphores(noun)
         self._all: Final = Semaphores(f"all {noun}")
-        self._callers.share(places)
-        self._all.share(places)
+        self._callers.share(semaphores)
+        self._all.share(semaphores)
 
     async def acquire(self, caller: str, *, per_caller: int, in_all: int) -> str | None:
         """Take one for a caller; or return whose limit leaves none, the caller's or, as an empty name, that of all."""

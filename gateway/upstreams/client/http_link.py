@@ -12,7 +12,7 @@ from typing import Final
 import aiohttp
 
 from gateway.access.identity.credentials import Credential
-from gateway.executors.http.exchange import Answer
+from gateway.executors.http.connection_pool import Answer
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.http_channel import (
     Endpoint,

@@ -8,7 +8,7 @@ import structlog
 from yarl import URL
 
 from gateway.access.identity.credentials import Credential
-from gateway.executors.http.exchange import Answer
+from gateway.executors.http.connection_pool import Answer
 from gateway.executors.http.url import origin_of, parse_url
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, refusal

@@ -1,4 +1,4 @@
-"""The places of limits that all replicas share, such as of calls at once: a hash of each, with a field a replica.
+"""Semaphores of all replicas, for limits such as that of calls at once: a hash of each, with a field a replica.
 
 A replica says how many places it uses and how many more it wants, and is told how many it may use. Free places go to
 the replica that has waited longest, and whoever leaves one to it sends it a message. What a replica has comes back
@@ -94,8 +94,8 @@ class Claim(NamedTuple):
     waiting_elsewhere: int
 
 
-class RedisPlaces:
-    """The places of limits, by names. Enter it to keep what this replica has."""
+class RedisSemaphores:
+    """Semaphores, by the names of limits. Enter it to keep the places that this replica has."""
 
     def __init__(self, store: "RedisConnection", mailbox: Mailbox) -> None:
         self._store: Final = store

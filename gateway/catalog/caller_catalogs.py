@@ -1,4 +1,4 @@
-"""Parts of a catalog: what one caller is served, by the view that it came to and the scopes that it holds.
+"""The catalogs of callers: the part of a catalog that one is served, by the view that it came to and its scopes.
 
 A part needs no further check: what the caller may not see is as unknown in it as what was never written. A `visible`
 primitive is in every part, and its scopes are checked when it is used.
@@ -16,7 +16,7 @@ MAX_PARTS: Final = 256
 """Parts that are kept; the least recently used is dropped, and made again when it is needed."""
 
 
-class CallerParts:
+class CallerCatalogs:
     """The parts of the catalogs that are in use, each made once."""
 
     def __init__(self) -> None:

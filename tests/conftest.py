@@ -18,7 +18,7 @@ import execnet
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import build_files, fork_server, temporary_files, worker_reports
+from tests import build_files, fork_server, worker_reports
 from tests.examples import DEFAULT, IS_BUILD, share_of
 from tests.postgresql import Postgresql, running_postgresql
 
@@ -56,7 +56,6 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
 
 
 fork_server.install()
-temporary_files.keep_in_memory()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -64,8 +63,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if len(config.args) == 1 and not Path(config.args[0]).is_dir():
         return 0
     # More than there are processors, since many a test waits for another process, or for a time to pass.
-    more = 2 if IS_BUILD else 3  # the build runs its other parts meanwhile
-    return min(len(os.sched_getaffinity(0)) + more, MOST_WORKERS)
+    return min(len(os.sched_getaffinity(0)) + 2, MOST_WORKERS)
 
 
 def pytest_xdist_setupnodes(specs: Iterable[execnet.XSpec]) -> None:

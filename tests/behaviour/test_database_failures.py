@@ -97,6 +97,7 @@ tools:
         assert await served.text("one") == "one: 1"
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_a_million_rows_take_no_memory(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     url = "sqlite:many.db" if kind == "sqlite" else request.getfixturevalue("postgresql").url

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Final
 
 import aiohttp
+import pytest
 
 from gateway.json_types import Json
 from tests.e2e.daemon import MODERN, request
 from tests.redis_server import redis_server
 from tests.replicas import KEY, Replica
+
+pytestmark = pytest.mark.build
 
 SECONDS: Final = 60
 FIRST: Final = "tools: {one: {description: One., content: []}}"

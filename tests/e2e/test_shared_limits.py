@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Final
 
 import aiohttp
+import pytest
 
 from gateway.json_types import Json
 from tests.e2e.daemon import MODERN, Daemon, call, request, serving
 from tests.redis_server import RedisServer, redis_server
+
+pytestmark = pytest.mark.build
 
 SECONDS: Final = 90
 FILE: Final = """\

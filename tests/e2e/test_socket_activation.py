@@ -137,6 +137,7 @@ async def test_variables_that_are_for_another_process_mean_nothing(config: Path)
         assert text_of(await post_call(client, await daemon.url(), "echo", text="x")) == "x"
 
 
+@pytest.mark.build
 async def test_systemds_own_activation_starts_the_daemon_with_the_first_connection(config: Path) -> None:
     program = need("systemd-socket-activate")
     port = free_port()

@@ -140,7 +140,7 @@ TABLES: Final = (
 )
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.build)])
 async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Target]:
     async with AsyncExitStack() as stack:
         if request.param == "sqlite":

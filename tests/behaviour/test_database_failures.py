@@ -43,6 +43,7 @@ def gateway_of(folder: Path, text: str) -> Gateway:
     return Gateway(read_settings({"config": folder / "config.yaml", "log_level": "error"}))
 
 
+@pytest.mark.build
 async def test_a_database_that_is_away_is_named_and_one_that_is_back_needs_no_restart(
     postgresql: Postgresql, tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ tools:
         assert await served.text("one") == "one: 1"
 
 
+@pytest.mark.build
 async def test_a_cancelled_query_is_gone_from_the_server(postgresql: Postgresql, tmp_path: Path) -> None:
     config = f"""
 databases: {{shop: {{url: "{postgresql.url}", pool: 2}}}}
@@ -169,6 +171,7 @@ tools:
         assert await served.text("main") == "name: SECOND"
 
 
+@pytest.mark.build
 async def test_a_password_stays_here(postgresql: Postgresql, tmp_path: Path) -> None:
     await postgresql.run("DROP TABLE IF EXISTS said", "CREATE TABLE said (name text)")
     url = postgresql.url.replace("tester@", "tester:correct%20horse@")
@@ -244,7 +247,7 @@ def test_what_cannot_be_served_is_said_at_its_place(tmp_path: Path) -> None:
         assert [found for place, found in said.items() if place.startswith(start) and message in found], (start, said)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.build)])
 async def test_databases_check_queries_at_their_place(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from tests.postgresql import Postgresql
@@ -67,6 +69,7 @@ tools:
 """
 
 
+@pytest.mark.build
 async def test_values_are_json(postgresql: Postgresql, tmp_path: Path) -> None:
     columns = ", ".join(f"{written} AS c{number}" for number, written in enumerate(VALUES))
     config = tmp_path / "config.yaml"

@@ -128,7 +128,7 @@ def in_sqlite(path: Path) -> Callable[[str], Awaitable[list[Any]]]:
     return run
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.build)])
 async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shop]:
     async with AsyncExitStack() as stack:
         if request.param == "sqlite":

@@ -65,6 +65,7 @@ async def test_a_read_only_session_of_sqlite(tmp_path: Path, statements: list[st
     ],
     ids=lambda statements: statements[-1][:30],
 )
+@pytest.mark.build
 async def test_a_read_only_session_of_postgresql(postgresql: Postgresql, statements: list[str]) -> None:
     await postgresql.run("CREATE SEQUENCE IF NOT EXISTS sneaking")
     url = postgresql.url.replace("postgresql:", "postgresql+asyncpg:")

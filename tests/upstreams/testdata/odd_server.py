@@ -33,7 +33,6 @@ MISTYPED: dict[str, Any] = {
     "_meta": [],
     "inputSchema": None,
     "outputSchema": "x",
-    "longer_than_64_bits": 2**70,
 }
 MALFORMED: list[Any] = [
     {"type": "text", "text": 5},
@@ -114,7 +113,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
                     file.write(f"{sorted(DECLARED)}\n")
             return {"tools": TOOLS}
         case "resources/list":
-            nameless = [{"name": "it has no URI"}, {"uri": ""}] if MODE == "nameless" else []
+            huge = {"uri": "odd://huge", "name": "huge", "_meta": {"size": 2**70}}
+            nameless = [{"name": "it has no URI"}, {"uri": ""}, huge] if MODE == "nameless" else []
             return {"resources": [*nameless, *({"uri": uri, "name": uri} for uri in RESOURCES)]}
         case "resources/templates/list":
             found = [{"uriTemplate": "odd://{name}", "name": "theirs"}] if MODE == "readable" else []

@@ -226,7 +226,8 @@ def test_a_reader_that_leaves_early_ends_it(folder: Path) -> None:
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
-            url = process.stdout.readline().split("serving ")[1].strip()
+            # Warnings come first, such as of what another daemon has left.
+            url = next(line for line in process.stdout if "serving " in line).split("serving ")[1].strip()
             process.stdout.close()
             main(["call", "--url", url, "echo", "text=x"])
             assert process.wait(PATIENCE_SECONDS) == 0

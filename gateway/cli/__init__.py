@@ -24,7 +24,7 @@ def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] 
     _prepare_streams()
     hints = Console(sys.stderr)
     try:
-        try:
+        try:  # within the other, for the report of an error may be interrupted, or find nobody who reads it
             return _run(words, Console(sys.stdout), hints, on_imported)
         except BrokenPipeError:
             raise

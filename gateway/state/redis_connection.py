@@ -17,6 +17,7 @@ from typing import Final, Self, TypeVar
 import structlog
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreAwayError
 from gateway.json_types import Json
 from gateway.state.redis_script import Script
@@ -61,7 +62,7 @@ class RedisConnection:
         self._callbacks: Final[list[Callable[[], Awaitable[None]]]] = []
         self._back: Final = asyncio.Event()
         self._probe_now: Final = asyncio.Event()
-        self._watcher: asyncio.Task[None] | None = None
+        self._tasks: Final = BackgroundTasks()
         self._telling: asyncio.Task[None] | None = None
         self._must_tell = False
         """Whether it has come back, or is used the first time, and nobody was told."""
@@ -69,16 +70,13 @@ class RedisConnection:
 
     async def __aenter__(self) -> Self:
         await self._probe()
-        self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="store: watch")
+        self._tasks.begin(self._watch(), name="store: watch")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        running = [task for task in (self._watcher, self._telling) if task is not None]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._tasks.cancel()
         with suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(WAIT_SECONDS):
                 # The others are to notice at once that this replica is gone, and not when its key expires.
@@ -240,7 +238,7 @@ class RedisConnection:
             pause = min(_PROBE_SECONDS, pause * 2) if self.is_away else _SOON_SECONDS
             if self._must_tell and not self.is_away and (self._telling is None or self._telling.done()):
                 # Beside the probes: a replica that wrote nothing while others take long would be taken for dead.
-                self._telling = asyncio.create_task(self._tell_of_return(), name="store: tell of its return")
+                self._telling = self._tasks.begin(self._tell_of_return(), name="store: tell of its return")
 
     async def _probe(self) -> None:
         """Write that this replica lives."""

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit
-from gateway.access.call_limits.shared_capacity import Semaphores
+from gateway.access.call_limits.semaphores import Semaphores
 from gateway.errors import OverLimitError
 from gateway.state.redis_semaphores import RedisSemaphores
 
@@ -41,11 +41,11 @@ class ConcurrencyLimiter:
         self.refused = 0
         """Calls that found a queue full, or had to leave it for another caller's."""
 
-    def share(self, semaphores: RedisSemaphores) -> None:
+    def share(self, store: RedisSemaphores) -> None:
         """Count the calls of each caller and of all over all replicas from now on."""
-        self._shared = semaphores
-        self._callers.share(semaphores)
-        self._all.share(semaphores)
+        self._shared = store
+        self._callers.share(store)
+        self._all.share(store)
 
     @property
     def is_shared(self) -> bool:

@@ -1,4 +1,4 @@
-"""Gives the semaphores of this process the places that they may use of a limit that all replicas share.
+"""Gives a semaphore of this process the places that they may use of a limit that all replicas share.
 
 What the semaphore uses and what waits for it is written to the store, which answers with its capacity. One claim at a
 time is open for each semaphore, and speaks for all that has come since the one before. While the store is away, each
@@ -18,46 +18,15 @@ from gateway.state.redis_semaphores import RedisSemaphores
 
 log: Final = structlog.get_logger()
 
-_MAX_UNUSED: Final = 1024
-"""Semaphores that are kept for their next call. Their keys may be callers' addresses, of which there are many."""
 _AGAIN_SECONDS: Final = 0.5
 """How long calls wait until their replica asks again for places that others use, if nobody tells it of one."""
-
-
-class Semaphores(dict[str, FairSemaphore]):
-    """The semaphores of a limit by whom they count; made when one is asked for, and forgotten when unused and many."""
-
-    def __init__(self, name: str = "") -> None:
-        """Make none yet; `name` is that of the limit in the store, once it is shared."""
-        super().__init__()
-        self._name: Final = name
-        self._semaphores: RedisSemaphores | None = None
-
-    def share(self, semaphores: RedisSemaphores) -> None:
-        """Count over all replicas from now on."""
-        self._semaphores = semaphores
-        semaphores.on_loss(self._reclaim)
-
-    def __missing__(self, key: str) -> FairSemaphore:
-        if len(self) >= _MAX_UNUSED:
-            for unused in [each for each, old in self.items() if old.is_unused]:
-                del self[unused]
-        semaphore = self[key] = FairSemaphore()
-        if self._semaphores is not None:
-            semaphore.share = SharedCapacity(self._semaphores, semaphore, name=self._name, caller=key)
-        return semaphore
-
-    def _reclaim(self) -> None:
-        for semaphore in self.values():
-            if semaphore.share is not None:
-                semaphore.share.reclaim()
 
 
 class SharedCapacity:
     """The part of a limit that one semaphore may use."""
 
-    def __init__(self, semaphores: RedisSemaphores, semaphore: FairSemaphore, *, name: str, caller: str) -> None:
-        self._semaphores: Final = semaphores
+    def __init__(self, store: RedisSemaphores, semaphore: FairSemaphore, *, name: str, caller: str) -> None:
+        self._store: Final = store
         self._semaphore: Final = semaphore
         self._name: Final = f"{name}:{bounded(caller)}"
         self._limit: Limit = (0, 0)
@@ -104,7 +73,7 @@ class SharedCapacity:
 
     def changed(self) -> None:
         """Take note of a call that waits."""
-        if self._is_own and self._semaphores.is_away:
+        if self._is_own and self._store.is_away:
             return
         self._changed.set()
         if self._claiming is None:
@@ -144,7 +113,7 @@ class SharedCapacity:
         used = self._granted = semaphore.running  # nothing begins until the answer is there
         semaphore.resize(used)
         try:
-            claim = await self._semaphores.claim(
+            claim = await self._store.claim(
                 self._name,
                 limit=self._limit[0],
                 queue=self._limit[1] + semaphore.resuming,

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from gateway.access.call_limits.fair_semaphore import FairSemaphore
-from gateway.access.call_limits.shared_capacity import Semaphores
+from gateway.access.call_limits.semaphores import Semaphores
 from gateway.config.models.server import Quota
 from gateway.errors import ExecutionError
 from gateway.state.redis_semaphores import RedisSemaphores
@@ -94,11 +94,11 @@ class ResourceQuota:
             )
         return HttpError(status=503, message=reason, headers=RETRY)
 
-    def share(self, semaphores: RedisSemaphores) -> None:
+    def share(self, store: RedisSemaphores) -> None:
         """Count those over all replicas that `reserve` takes, if the file limits them."""
         if self.is_written:
-            self._shared = SharedQuota(semaphores, noun=self._noun)
-            self.store = semaphores
+            self._shared = SharedQuota(store, noun=self._noun)
+            self.store = store
 
     @property
     def is_shared(self) -> bool:
@@ -147,12 +147,12 @@ class SharedQuota:
     Each has of them what the store gives it, and gives back what it does not use.
     """
 
-    def __init__(self, semaphores: RedisSemaphores, *, noun: str) -> None:
+    def __init__(self, store: RedisSemaphores, *, noun: str) -> None:
         self._noun: Final = noun
         self._callers: Final = Semaphores(noun)
         self._all: Final = Semaphores(f"all {noun}")
-        self._callers.share(semaphores)
-        self._all.share(semaphores)
+        self._callers.share(store)
+        self._all.share(store)
 
     async def acquire(self, caller: str, *, per_caller: int, in_all: int) -> str | None:
         """Take one for a caller; or return whose limit leaves none, the caller's or, as an empty name, that of all."""

@@ -1,0 +1,39 @@
+"""The semaphores of one limit: one for each caller or primitive, or one for all."""
+
+from typing import Final
+
+from gateway.access.call_limits.fair_semaphore import FairSemaphore
+from gateway.access.call_limits.shared_capacity import SharedCapacity
+from gateway.state.redis_semaphores import RedisSemaphores
+
+_MAX_UNUSED: Final = 1024
+"""Semaphores that are kept for their next call. Their keys may be callers' addresses, of which there are many."""
+
+
+class Semaphores(dict[str, FairSemaphore]):
+    """The semaphores of a limit by whom they count; made when one is asked for, and forgotten when unused and many."""
+
+    def __init__(self, name: str = "") -> None:
+        """Make none yet; `name` is that of the limit in the store, once it is shared."""
+        super().__init__()
+        self._name: Final = name
+        self._store: RedisSemaphores | None = None
+
+    def share(self, store: RedisSemaphores) -> None:
+        """Count over all replicas from now on."""
+        self._store = store
+        store.on_loss(self._reclaim)
+
+    def __missing__(self, key: str) -> FairSemaphore:
+        if len(self) >= _MAX_UNUSED:
+            for unused in [each for each, old in self.items() if old.is_unused]:
+                del self[unused]
+        semaphore = self[key] = FairSemaphore()
+        if self._store is not None:
+            semaphore.share = SharedCapacity(self._store, semaphore, name=self._name, caller=key)
+        return semaphore
+
+    def _reclaim(self) -> None:
+        for semaphore in self.values():
+            if semaphore.share is not None:
+                semaphore.share.reclaim()

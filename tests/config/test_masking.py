@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from html.entities import html5
 from pathlib import Path
 from time import process_time
 from timeit import timeit
@@ -320,6 +321,11 @@ def test_a_secret_amid_escapes_without_end_is_covered_with_them() -> None:
     assert SECRET.replace("-", "%2D") not in masked
     assert masked.startswith(before[:4096])
     assert masked.endswith("after")
+
+
+@pytest.mark.parametrize("name", sorted(name for name, meant in html5.items() if len(name) < len(meant.encode())))
+def test_a_secret_is_found_in_a_text_that_is_not_longer_than_it(name: str) -> None:
+    assert Redactor([html5[name] * 8]).text(f"&{name}" * 8) == "***"
 
 
 @given(

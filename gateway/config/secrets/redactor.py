@@ -41,6 +41,8 @@ class Redactor:
         self._in_json: Final = SubstringSearch([*map(_bytes, verbatim), *map(_in_json, verbatim)])
         self._canonical: Final = SubstringSearch(form for each in self._secrets for form in canonical_forms_of(each))
         self._are_canonical: Final = all(len(canonical(form)) >= MIN_SECRET_LENGTH for form in self._verbatim.all)
+        # Hardly a text is shorter than its canonical form: `&nGt;` and `&nLt;` are 5 bytes for 6, all else for fewer.
+        self._shortest: Final = min(map(len, (*self._verbatim.all, *self._canonical.all)), default=0) * 5 // 6
         self._longest_torn: Final = (
             # One less than the longest form: a whole one is masked where it stands.
             max((longest_form_of(each) for each in self._secrets if len(each) >= MIN_SECRET_LENGTH), default=1) - 1
@@ -72,9 +74,11 @@ class Redactor:
     def text(self, text: str) -> str:
         if self._obtained is not None and (others := self._obtained.redactor) is not None:
             text = others.text(text)
-        if not self._verbatim.all or len(text) < MIN_SECRET_LENGTH:
+        if not self._verbatim.all:
             return text
         data = _bytes(text)
+        if len(data) < self._shortest:
+            return text
         masked = self._covered(data)
         # The same object: nothing was found, as in most texts, and nothing need be decoded.
         return text if masked is data else masked.decode(errors="surrogatepass")

@@ -70,6 +70,27 @@ async def test_a_question_that_is_left_open_is_withdrawn_with_the_call(asking: H
     assert await text(peer, "what_became_of_it") == "cancelled"
 
 
+async def test_a_call_that_is_cancelled_while_its_last_messages_are_sent_withdraws_its_questions(asking: House) -> None:
+    is_sending = asyncio.Event()
+
+    class SlowPeer(LegacyPeer):
+        async def send(self, message: JsonObject) -> bool:
+            if message["method"] == "notifications/progress":
+                is_sending.set()
+                await asyncio.Event().wait()
+            return await super().send(message)
+
+    peer = await SlowPeer(asking.dispatcher, says=silent).open()
+    params = {"name": "leaves_one_open", "_meta": {"progressToken": 1}}
+    calling = asyncio.create_task(peer.request("tools/call", params))
+    question = await asyncio.wait_for(peer.questions.get(), SECONDS)
+    await asyncio.wait_for(is_sending.wait(), SECONDS)
+    await peer.notify("notifications/cancelled", {"requestId": 1})
+    assert await asyncio.wait_for(calling, SECONDS) == {}
+    assert [message["params"] for message in peer.sent] == [{"requestId": question["id"]}]
+    assert peer.session.pending_answers == {}
+
+
 async def test_the_first_that_fails_withdraws_the_others(asking: House) -> None:
     peer = await asking.legacy(says=silent)
     calling = asyncio.create_task(text(peer, "on_the_loop"))

@@ -162,13 +162,8 @@ class Run(msgspec.Struct, eq=False):
         if self._permit is not None:
             # Before whatever waits below: the next call need not wait for it, too.
             self._permit.release()
-        if (queue := self.call.send_queue) is not None and self.outer is None:
-            # What was said before the end is sent before the answer, unless nobody waits for that.
-            if kind is not None and issubclass(kind, asyncio.CancelledError):
-                queue.cancel()
-            await queue.drain()
-        if self.has_switched:  # its caller's next request may come to another replica
-            await self.call.server.notifier.others_follow()
+        if self.call.send_queue is not None or self.has_switched:
+            await self._send_rest(error)
         try:
             if self._opened is not None:
                 await self._opened.close(error)
@@ -177,6 +172,20 @@ class Run(msgspec.Struct, eq=False):
             raise
         if isinstance(error, AwaitingInput):
             await self._refund()
+
+    async def _send_rest(self, error: BaseException | None) -> None:
+        """Send before the answer what was said before the end, unless nobody waits for that."""
+        try:
+            if (queue := self.call.send_queue) is not None and self.outer is None:
+                if isinstance(error, asyncio.CancelledError):
+                    queue.cancel()
+                await queue.drain()
+            if self.has_switched:  # its caller's next request may come to another replica
+                await self.call.server.notifier.others_follow()
+        except asyncio.CancelledError as cancelled:
+            if self._opened is not None:
+                await self._opened.close(cancelled)  # or its questions would stay open until `ask_timeout`
+            raise
 
     async def _turn(self, key: str, limit: Limit, limits: CallLimits) -> Permit:
         call = self.call

@@ -88,6 +88,7 @@ async def leaves_one_open(context: Context) -> str:
     """Answers while its question is open."""
     LEFT_BEHIND.append(asyncio.create_task(context.elicit("name", "Who?", NAME)))
     await asyncio.sleep(0.05)
+    context.progress(1)
     return "done without it"
 
 

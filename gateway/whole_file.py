@@ -1,5 +1,6 @@
 """Writes a file whole or not at all."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
     """A new file, which takes the place of the one at `path` unless the body fails.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written, or is something else than a file: rename(2) would replace a device.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "Is not a regular file", str(path))
     # In the same directory, for rename(2) is atomic within a file system only: somebody may be reading the old one.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
     try:

@@ -1,13 +1,12 @@
 """Parses the words after a command: CONFIG where it is given, and a tool's arguments as key=value."""
 
-import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 import orjson
 
 from gateway import exact_json
+from gateway.cli.given_input import given_text
 from gateway.config.machine_facts import is_directory
 from gateway.errors import ConfigError
 from gateway.json_types import Json
@@ -83,7 +82,7 @@ def _argument(pair: str) -> tuple[str, Json]:
         case ":":
             return key[:-1], _json(value, where=pair)
         case "@":
-            return key[:-1], _file(value, where=pair)
+            return key[:-1], given_text(value, where=pair)
         case _:
             return key, value
 
@@ -100,12 +99,3 @@ def _json(text: str, *, where: str) -> Json:
         return exact_json.loads(text)
     except orjson.JSONDecodeError as error:
         raise ConfigError.at(where, f"is not JSON: {error}") from error
-
-
-def _file(name: str, *, where: str) -> str:
-    try:
-        text = sys.stdin.read() if name == "-" else Path(name).read_text()
-        text.encode()  # standard input of the POSIX locale lets pass what is no UTF-8 (PEP 540)
-    except (OSError, UnicodeError) as error:
-        raise ConfigError.at(where, f"cannot be read: {error}") from error
-    return text

@@ -168,3 +168,11 @@ def test_a_bundle_that_cannot_be_written_is_said(run: Run, folder: Path) -> None
     finished = run("bundle", "ops/config.yaml", "-o", str(folder / "nowhere/ops.mcpb"))
     assert finished.code == 2
     assert "nowhere/ops.mcpb: cannot be written: No such file or directory" in finished.hints
+
+
+def test_a_bundle_takes_the_place_of_nothing_but_a_file(run: Run, folder: Path) -> None:
+    os.mkfifo(folder / "device")
+    finished = run("bundle", "ops/config.yaml", "-o", str(folder / "device"))
+    assert finished.code == 2
+    assert "device: cannot be written: Is not a regular file" in finished.hints
+    assert (folder / "device").is_fifo()

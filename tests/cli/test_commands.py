@@ -441,10 +441,21 @@ def test_an_interrupted_call_ends_quietly_and_leaves_nothing(tmp_path: Path) -> 
     assert (child.returncode, out, hints) == (130, "", "")
 
 
+def test_one_interrupt_ends_a_call_whose_argument_does_not_come(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    os.mkfifo(tmp_path / "name")
+    # Opening the FIFO waits for its reader.
+    with started("call", "greet", "name@=name", cwd=tmp_path) as child, (tmp_path / "name").open("w"):
+        child.send_signal(signal.SIGINT)
+        out, hints = child.communicate(timeout=20)
+    assert (child.returncode, out, hints) == (130, "", "")
+
+
 @pytest.mark.parametrize(
     ("words", "redirection"),
     [
         ("validate", "<&- >&- 2>&-"),
+        ("call greet name@=-", "<&-"),
         pytest.param("list", ">&-", marks=pytest.mark.build),
         pytest.param("call nothing", "2>&-", marks=pytest.mark.build),
     ],

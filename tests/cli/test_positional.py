@@ -68,8 +68,14 @@ def test_words_come_on_top_of_the_json_object() -> None:
 
 def test_a_text_can_come_from_a_file_or_from_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "notes.txt").write_text("one\ntwo\n")
-    monkeypatch.setattr("sys.stdin", io.StringIO("three"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"three")))
     assert arguments_of([f"a@={tmp_path}/notes.txt", "b@=-"]) == {"a": "one\ntwo\n", "b": "three"}
+
+
+def test_a_text_from_a_file_is_what_the_file_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notes.txt").write_bytes("ü\r\nb\r".encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("ü\r\n".encode()), encoding="latin-1"))
+    assert arguments_of([f"a@={tmp_path}/notes.txt", "b@=-"]) == {"a": "ü\r\nb\r", "b": "ü\r\n"}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +87,9 @@ def test_a_text_can_come_from_a_file_or_from_standard_input(tmp_path: Path, monk
         (["n:={"], None, "n:={: is not JSON"),
         (["n@=/nowhere"], None, "n@=/nowhere: cannot be read"),
         (["n@=/nowhere\udcff"], None, "n@=/nowhere\udcff: cannot be read"),
-        (["n@=-"], None, "n@=-: cannot be read"),
+        (["n@=-"], None, "n@=-: cannot be read: is not UTF-8 (byte 0xff in line 2)"),
+        (["n@=/"], None, "n@=/: cannot be read: Is a directory"),
+        (["n@=/dev/zero"], None, "n@=/dev/zero: cannot be read: has more than 256 MiB"),
         (["n=a\udcff"], None, "n=a\udcff: is not UTF-8"),
         (["n\udcff=a"], None, "n\udcff=a: is not UTF-8"),
         (["n\udcff:=1"], None, "n\udcff:=1: is not UTF-8"),
@@ -92,8 +100,7 @@ def test_a_text_can_come_from_a_file_or_from_standard_input(tmp_path: Path, monk
 def test_words_that_are_none_are_named(
     pairs: list[str], json: str | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As the POSIX locale has bytes that are no UTF-8 (PEP 540).
-    monkeypatch.setattr("sys.stdin", io.StringIO("a\udcff"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n\xff")))
     with pytest.raises(ConfigError) as caught:
         arguments_of(pairs, json=json)
     assert str(caught.value).startswith(message)

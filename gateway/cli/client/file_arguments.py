@@ -4,13 +4,12 @@ Elsewhere `@path` is text, such as `handle=@ada`.
 """
 
 import base64
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 from gateway.cli.client.client import Client, every_page
-from gateway.errors import ConfigError
+from gateway.cli.given_input import given_bytes
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.media_types import media_type_of
 
@@ -55,10 +54,7 @@ def _is_file(schema: Json) -> bool:
 
 
 def _data_uri(path: str, *, where: str) -> str:
-    try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError.at(where, f"cannot be read: {error.strerror}") from error
+    data = given_bytes(path, where=where)
     return data_uri(data, media_type=media_type_of(path) or "", name="" if path == "-" else Path(path).name)
 
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from gateway.app.listeners import check_view
 from gateway.cli.client.remote import AuthRequirement, probe_auth, view_url
 from gateway.cli.console import Console, protect_stdout
+from gateway.cli.given_input import given_line
 from gateway.cli.options import VIEW, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import Prerequisites, prerequisites_of
@@ -136,7 +137,7 @@ def _agrees(hints: Console, question: str) -> bool:
     if not sys.stdin.isatty():
         raise ConfigError.at("--write", "asks first, and nobody can answer here; `--yes` writes without asking")
     hints.line(question)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    return given_line().strip().lower() in {"y", "yes"}
 
 
 def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioServer:

@@ -134,7 +134,7 @@ class Dispatcher:
     def decode(self, body: bytes) -> Received:
         """Read a message, for a binding that must know what it is before it can make its exchange."""
         try:
-            return jsonrpc.decode(body, max_depth=self._max_depth)
+            return jsonrpc.decode(body, max_depth=self._max_depth, limit="limits.request_depth")
         except InvalidMessageError as error:
             return error
 

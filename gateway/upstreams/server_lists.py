@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from gateway import exact_json
 from gateway.config.definition_source import DocumentStore
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
@@ -16,6 +17,9 @@ log: Final = structlog.get_logger(__name__)
 
 MAX_ITEMS: Final = 10_000
 MAX_PAGES: Final = 1000
+MAX_BYTES: Final = 32 * 2**20
+"""Of the entries and cursors of all lists: as much as one page alone may have."""
+_TOO_LARGE: Final = f"cut: all lists together have more than {MAX_BYTES // 2**20} MiB"
 
 _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "tools": ("tools/list", "tools", "tools"),
@@ -45,19 +49,22 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def discover(session: Session, *, before: ServerLists | None) -> ServerLists:
-    """Ask for all lists. Of one that cannot be had, what was offered before stays.
+    """Ask for all lists. Of one that cannot be had, what was offered before stays; one that is too long is cut.
 
     Raises:
         UpstreamError: the server is not there.
     """
     found: dict[str, list[dict[str, Json]]] = {}
     missing: dict[str, str] = {}
+    pages = _Pages(session)
     for name, (method, member, capability) in _LISTS.items():
         if capability not in session.capabilities:
             found[name] = []
             continue
         try:
-            found[name] = await _all_pages(session, method, member)
+            found[name], cut = await pages.all_of(method, member)
+            if cut:
+                missing[name] = cut
         except RpcError as error:
             found[name] = getattr(before, name, [])
             # One capability stands for two methods: a server with resources may have no templates.
@@ -75,23 +82,44 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
     )
 
 
-async def _all_pages(session: Session, method: str, member: str) -> list[dict[str, Json]]:
-    items: list[dict[str, Json]] = []
-    cursor: str | None = None
-    seen: set[str] = set()
-    for _ in range(MAX_PAGES):
-        params: JsonObject = {} if cursor is None else {"cursor": cursor}
-        page = await session.request(method, params)
-        found = page.get(member)
-        if not isinstance(found, list):
-            raise UpstreamError(f"answers {method} without `{member}`")
-        items += [item for item in found if isinstance(item, dict)]
-        cursor = page.get("nextCursor")
-        # A server that gives a cursor twice would be asked for ever.
-        if not isinstance(cursor, str) or cursor in seen or len(items) >= MAX_ITEMS:
-            break
-        seen.add(cursor)
-    return items[:MAX_ITEMS]
+class _Pages:
+    """Reads the pages of the lists of one server, which together have `MAX_BYTES`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session: Final = session
+        self._bytes_left = MAX_BYTES
+
+    async def all_of(self, method: str, member: str) -> tuple[list[dict[str, Json]], str]:
+        """Return the entries of a list, and why there are no more of them if it was cut."""
+        items: list[dict[str, Json]] = []
+        cursor: str | None = None
+        seen: set[str] = set()
+        for _ in range(MAX_PAGES):
+            params: JsonObject = {} if cursor is None else {"cursor": cursor}
+            page = await self._session.request(method, params)
+            found = page.get(member)
+            if not isinstance(found, list):
+                raise UpstreamError(f"answers {method} without `{member}`")
+            for item in found:
+                if not isinstance(item, dict):
+                    continue
+                if len(items) >= MAX_ITEMS:
+                    return items, f"cut after {MAX_ITEMS} entries"
+                if not self._has_room_for(item):
+                    return items, _TOO_LARGE
+                items.append(item)
+            cursor = page.get("nextCursor")
+            # A server that gives a cursor twice would be asked for ever.
+            if not isinstance(cursor, str) or cursor in seen:
+                return items, ""
+            if not self._has_room_for(cursor):
+                return items, _TOO_LARGE
+            seen.add(cursor)
+        return items, f"cut after {MAX_PAGES} pages"
+
+    def _has_room_for(self, value: Json) -> bool:
+        self._bytes_left -= len(exact_json.dumps(value))
+        return self._bytes_left >= 0
 
 
 class RememberedLists:

@@ -67,8 +67,8 @@ def size_of(message: Message) -> int:
     return len(message.entries) if isinstance(message, Batch) else 1
 
 
-def decode(body: bytes | bytearray | memoryview, *, max_depth: int) -> Message:
-    """Read one message or one batch.
+def decode(body: bytes | bytearray | memoryview, *, max_depth: int, limit: str = "") -> Message:
+    """Read one message or one batch. `limit` is the key by which its reader may set `max_depth`, if there is one.
 
     Raises:
         InvalidMessageError: -32700 if this is not JSON, -32600 or -32602 if it is no message.
@@ -80,8 +80,9 @@ def decode(body: bytes | bytearray | memoryview, *, max_depth: int) -> Message:
         raise InvalidMessageError(ErrorCode.PARSE_ERROR, f"Parse error: {error.msg}") from error
     # Brackets bound the depth, so that an ordinary message is never walked.
     if raw.count(b"{") + raw.count(b"[") > max_depth and _is_deeper(value, max_depth):
+        said = f"Nested more than {max_depth} deep"
         raise InvalidMessageError(
-            ErrorCode.INVALID_REQUEST, f"Nested more than {max_depth} deep (limits.request_depth)", _readable_id(value)
+            ErrorCode.INVALID_REQUEST, f"{said} ({limit})" if limit else said, _readable_id(value)
         )
     return _batch(value) if isinstance(value, list) else _single(value)
 

@@ -16,6 +16,7 @@ from yarl import URL
 
 from gateway.access.identity.identity import Identity
 from gateway.app.gateway import Gateway
+from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.transports.memory import MemoryClient
 from tests import local_server
@@ -23,7 +24,7 @@ from tests.behaviour.cells import Cell
 from tests.behaviour.client import initialize_params
 from tests.behaviour.conftest import Newcomer
 from tests.e2e.daemon import Daemon
-from tests.upstreams.test_failures import call, config, gateway, odd, said, until, until_listed
+from tests.upstreams.test_failures import call, config, gateway, odd, said, tools, until, until_listed
 from tests.upstreams.test_sessions import LEGACY
 from tests.upstreams.test_sessions import gateway as daemon_of
 from tests.upstreams.upstream_servers import until_offered
@@ -43,7 +44,11 @@ class Web:
     asked: Counter[str] = field(default_factory=Counter)
     endless: bool = False
     """Whether each page of its tools is followed by another."""
+    more_of_each: dict[str, Json] = field(default_factory=dict)
+    """Further members of its tools."""
     text: str = "seen"
+    meta: dict[str, Json] = field(default_factory=dict)
+    """`_meta` of the results of calls."""
     capabilities: dict[str, Json] = field(default_factory=lambda: {"tools": {}})
     held: str = "tools/call"
     """The method whose requests wait until they are released."""
@@ -69,8 +74,8 @@ class Web:
                 await self.released.wait()
         results: dict[str, Json] = {
             "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": self.capabilities},
-            "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}}], **more},
-            "tools/call": {"content": [{"type": "text", "text": self.text}]},
+            "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}, **self.more_of_each}], **more},
+            "tools/call": {"content": [{"type": "text", "text": self.text}], "_meta": self.meta},
         }
         return web.json_response({"jsonrpc": "2.0", "id": body["id"], "result": results[method]})
 
@@ -286,6 +291,8 @@ async def test_a_list_without_end_is_cut_and_a_body_that_is_too_long_is_refused(
         listed = [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
 
         assert listed == [*(f"web_look_{number}" for number in range(5)), "good_work", "good_grow", "good_die"]
+        assert state(running, "web")["missing"] == {"tools": "cut after 5 entries"}
+        assert state(running, "web")["state"] == "degraded"
         assert "answers with more than 1 MiB" in await said(client, "web_look_0")
 
         async def is_told() -> bool:
@@ -293,6 +300,31 @@ async def test_a_list_without_end_is_cut_and_a_body_that_is_too_long_is_refused(
 
         await until(is_told)
         assert (await said(client, "good_work")).startswith("did work")
+
+
+async def test_lists_that_are_too_large_together_are_cut_and_said_to_be(
+    tmp_path: Path, server: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.upstreams.server_lists.MAX_BYTES", 10_000)
+    server.endless, server.more_of_each = True, {"description": "x" * 3000}
+    async with gateway(config(tmp_path, web=server.entry, good=odd("good"))) as running:
+        await until_listed(running, "web_look_2", "good_work")
+
+        assert "web_look_3" not in await tools(running.memory_client())
+        assert "all lists together" in state(running, "web")["missing"]["tools"]
+        assert server.asked["tools/list"] == 4
+
+
+async def test_a_result_that_is_nested_too_deep_is_an_error_that_names_no_limit_of_requests(
+    tmp_path: Path, server: Web
+) -> None:
+    server.meta = {}
+    for _ in range(200):
+        server.meta = {"deeper": server.meta}
+    async with gateway(config(tmp_path, web=server.entry)) as running:
+        await until_listed(running, "web_look")
+        with pytest.raises(RpcError, match="Nested more than 128 deep$"):
+            await call(running.memory_client(), "web_look")
 
 
 @pytest.mark.parametrize("start", ["lazy", "eager, health: 100ms"])

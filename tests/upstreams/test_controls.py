@@ -323,7 +323,7 @@ async def test_a_result_that_is_nested_too_deep_is_an_error_that_names_no_limit_
         server.meta = {"deeper": server.meta}
     async with gateway(config(tmp_path, web=server.entry)) as running:
         await until_listed(running, "web_look")
-        with pytest.raises(RpcError, match="Nested more than 128 deep$"):
+        with pytest.raises(RpcError, match=r"Nested more than 128 deep$"):
             await call(running.memory_client(), "web_look")
 
 

@@ -1,7 +1,8 @@
 """Tells other replicas what a plugin announces here, and what it disables, and takes over what they tell.
 
 Files are watched by each replica itself, and so are upstreams, but for those that each replica starts for itself.
-Disabled primitives are also kept in the store, as long as a replica lives, for those that start later.
+What was switched last is also kept in the store: disabled primitives as long as a replica lives, for those that start
+later. Where replicas switch the same at once, each follows the store when it hears of it, so that all end up alike.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ExecutionError, StoreAwayError
+from gateway.json_types import Json
 from gateway.plugin import ListKind
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.state.replica import Replica
@@ -25,6 +27,7 @@ _KIND: Final = "announcement"
 # Three refreshes long: one that the store misses does not switch anything on again.
 _KEPT_SECONDS: Final = 60
 _REFRESH_SECONDS: Final = 20.0
+_SWITCHES: Final = frozenset({"enabled", "disabled"})
 _LISTS: Final[dict[str, ListKind]] = {"tools": "tools", "prompts": "prompts", "resources": "resources"}
 
 
@@ -35,7 +38,8 @@ class SharedChanges:
         self._replica: Final = replica
         self._store: Final = store
         self._notifier: Final = notifier
-        self._key: Final = f"{replica.store.prefix}disabled"
+        self._key: Final = f"{replica.store.prefix}switched"
+        self._in_order: Final = asyncio.Lock()
         self._tasks: Final = BackgroundTasks()
         replica.mailbox.on(_KIND, self._take)
         replica.store.on_return(self._take_disabled)
@@ -56,21 +60,35 @@ class SharedChanges:
 
     async def _tell(self, what: str, kind: str, name: str) -> None:
         try:
-            # Kept before it is told: a replica that starts in between reads it.
-            if what == "disabled":
-                await self._keep(f"{kind} {name}")
-            elif what == "enabled":
-                await self._replica.store.command("HDEL", self._key, f"{kind} {name}")
-            await self._replica.mailbox.tell_all(_KIND, f"{what} {kind} {name}".encode())
+            # One after the other: commands that are sent together may come in another order.
+            async with self._in_order:
+                if what in _SWITCHES:
+                    # Kept before it is told: a replica that starts in between reads it.
+                    await self._keep("HSET", f"{kind} {name}", what)
+                await self._replica.mailbox.tell_all(_KIND, f"{what} {kind} {name}".encode())
+                if what in _SWITCHES:
+                    # Another replica may have switched it before this was kept, and been heard of here already.
+                    await self._switch(what, kind, name)
         except StoreAwayError as error:
             log.warning("announcement not passed on", what=what, name=name, reason=error.message)
 
     async def _take(self, body: bytes) -> bytes:
         # The name comes last: it may have spaces in it.
         what, kind, name = body.decode().split(" ", 2)
+        if what in _SWITCHES:
+            await self._switch(what, kind, name)
+        else:
+            self._apply(what, kind, name)
+        return b""
+
+    async def _switch(self, what: str, kind: str, name: str) -> None:
+        """Switch to what the store has by now; to `what` if it has forgotten."""
+        kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
+        self._apply(what if kept is None else kept.decode(), kind, name)
+
+    def _apply(self, what: str, kind: str, name: str) -> None:
         with suppress(ExecutionError):  # its file has no such definition (yet)
             self._changes[what](_LISTS[kind], name)
-        return b""
 
     @property
     def _changes(self) -> dict[str, Callable[[ListKind, str], None]]:
@@ -87,16 +105,22 @@ class SharedChanges:
             self._notifier.resource_updated(name, catalog)
 
     async def _take_disabled(self) -> None:
-        for field in await self._replica.store.command("HKEYS", self._key):
-            await self._take(b"disabled " + field)
+        found = await self._replica.store.command("HGETALL", self._key)
+        for field, what in found.items():
+            if what == b"disabled":
+                self._apply("disabled", *field.decode().split(" ", 1))
 
     async def _refresh(self) -> None:
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             for kind, name in self._store.disabled:
                 with suppress(StoreAwayError):
-                    await self._keep(f"{kind} {name}")
+                    # NX: another replica may have enabled it, which this one has not heard of yet.
+                    if await self._keep("HSETNX", f"{kind} {name}", "disabled"):
+                        # The store was away when it was disabled, or has forgotten: the others may not know, either.
+                        await self._replica.mailbox.tell_all(_KIND, f"disabled {kind} {name}".encode())
 
-    async def _keep(self, field: str) -> None:
-        await self._replica.store.command("HSET", self._key, field, "")
+    async def _keep(self, command: str, field: str, what: str) -> Json:
+        answer = await self._replica.store.command(command, self._key, field, what)
         await self._replica.store.command("EXPIRE", self._key, _KEPT_SECONDS)
+        return answer

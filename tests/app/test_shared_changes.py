@@ -1,0 +1,121 @@
+"""What plugins switch is the same at all replicas, in whatever order these hear of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.app import shared_changes
+from gateway.app.shared_changes import SharedChanges
+from gateway.catalog.caller_catalogs import CallerCatalogs
+from gateway.catalog.store import CatalogStore
+from gateway.protocol.notifier import ChangeNotifier
+from gateway.state.replica import Replica
+from tests.catalog.test_store import catalog
+from tests.redis_server import RedisServer, redis_server
+
+SECONDS: Final = 10
+
+
+class Member:
+    """A replica, as far as what is switched is concerned."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica: Final = replica
+        self.store: Final = CatalogStore(catalog(1, "one", "two"))
+        self.notifier: Final = ChangeNotifier(CallerCatalogs())
+        self.changes: Final = SharedChanges(replica, store=self.store, notifier=self.notifier)
+
+    def disable(self, name: str) -> None:
+        self.store.disable("prompts", name)
+        self.notifier.tell_others("disabled", "prompts", name)
+
+    def enable(self, name: str) -> None:
+        self.store.enable("prompts", name)
+        self.notifier.tell_others("enabled", "prompts", name)
+
+    @property
+    def offered(self) -> set[str]:
+        return set(self.store.current.prompts)
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as it:
+        yield it
+
+
+@pytest.fixture
+async def server(stack: AsyncExitStack, tmp_path: Path) -> RedisServer:
+    return await stack.enter_async_context(redis_server(tmp_path / "redis"))
+
+
+async def joined(stack: AsyncExitStack, server: RedisServer) -> Member:
+    replica = await stack.enter_async_context(Replica(server.url, clock=lambda: 1000.0))
+    member = Member(replica)
+    await stack.enter_async_context(member.changes)
+    await replica.open()
+    return member
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not reached():
+            await asyncio.sleep(0.01)
+
+
+async def test_what_was_enabled_stays_so_though_a_replica_that_has_not_heard_of_it_keeps_what_it_disabled(
+    stack: AsyncExitStack, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_changes, "_REFRESH_SECONDS", 0.05)
+    here, deaf = await joined(stack, server), await joined(stack, server)
+    here.disable("one")
+    await until(lambda: "one" not in deaf.offered)
+    await deaf.replica.mailbox.close()
+    here.enable("one")
+    await until(lambda: here.replica.mailbox.sent >= 2)
+    refreshed = deaf.replica.store.operations + 4
+    await until(lambda: deaf.replica.store.operations >= refreshed)
+    assert deaf.offered == {"two"}
+    assert (await joined(stack, server)).offered == {"one", "two"}
+
+
+async def test_what_one_call_switches_again_and_again_ends_the_same_everywhere(
+    stack: AsyncExitStack, server: RedisServer
+) -> None:
+    here, there = await joined(stack, server), await joined(stack, server)
+    for _ in range(20):
+        here.disable("one")
+        here.enable("one")
+    here.disable("two")
+    await until(lambda: there.replica.mailbox.received >= 41)
+    await until(lambda: "two" not in there.offered)
+    assert (here.offered, there.offered) == ({"one"}, {"one"})
+    assert (await joined(stack, server)).offered == {"one"}
+
+
+async def test_replicas_that_switch_the_same_at_once_agree_in_the_end(
+    stack: AsyncExitStack, server: RedisServer
+) -> None:
+    members = [await joined(stack, server) for _ in range(3)]
+    for switched in range(10):
+        members[0].disable("one")
+        members[1].enable("one")
+        members[2].disable("two")
+        # Each hears of what the two others have done.
+        told = 2 * (switched + 1)
+        await until(lambda told=told: all(each.replica.mailbox.received >= told for each in members))
+        await until(lambda: len({frozenset(each.offered) for each in members}) == 1)
+        assert members[0].offered == (await joined(stack, server)).offered
+
+
+async def test_what_was_disabled_and_could_not_be_told_holds_everywhere_a_little_later(
+    stack: AsyncExitStack, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_changes, "_REFRESH_SECONDS", 0.05)
+    here, there = await joined(stack, server), await joined(stack, server)
+    here.store.disable("prompts", "one")
+    await until(lambda: "one" not in there.offered)

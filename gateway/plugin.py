@@ -286,7 +286,8 @@ class _Facts(Protocol):
 
         Args:
             kind: The section of the file.
-            name: The definition's key in the file, of resources too, rather than a URI.
+            name: The definition's key in the file, of resources too, rather than a URI. All files of a skill are the
+                resource `skill://<its name>`.
 
         Raises:
             ToolError: there is no such kind.
@@ -302,7 +303,8 @@ class _Facts(Protocol):
 
         Args:
             kind: The section of the file.
-            name: The definition's key in the file, of resources too, rather than a URI.
+            name: The definition's key in the file, of resources too, rather than a URI. All files of a skill are the
+                resource `skill://<its name>`.
 
         Raises:
             ToolError: there is no such kind.

@@ -145,3 +145,28 @@ async def test_a_kind_that_there_is_not_is_told_which_ones_are(tmp_path: Path, t
         answer = await client.call(tool)
     assert answer["isError"]
     assert answer["content"][0]["text"] == f"'{named}' is no kind: there are tools, prompts, resources"
+
+
+SKILLED = '''
+from gateway.plugin import Context
+
+async def switch(context: Context, on: bool) -> None:
+    """Switch a skill."""
+    (context.enable if on else context.disable)("resources", "skill://knots")
+'''
+
+
+async def test_a_skill_is_switched_off_and_on_with_all_its_files(tmp_path: Path) -> None:
+    text = 'plugins: [plugins]\nskills: [knots]\ntools: {switch: {python: "skilled:switch"}}\n'
+    skill = "---\nname: knots\ndescription: How to tie knots.\n---\nTie them.\n"
+    files = {"plugins/skilled.py": SKILLED, "knots/SKILL.md": skill, "knots/bowline.md": "Over and under.\n"}
+    async with product(tmp_path, text, files) as client:
+        for on in (False, True):
+            await client.call("switch", on=on)
+            assert len((await client.request("skills/list"))["skills"]) == on
+            assert len((await client.request("resources/list"))["resources"]) == 2 * on
+        got = await client.request("skills/get", {"uri": "skill://knots/SKILL.md"})
+        assert len(got["skill"]["resources"]) == 2
+        await client.call("switch", on=False)
+        for method in ("skills/get", "resources/read"):
+            await client.error(method, {"uri": "skill://knots/SKILL.md"})

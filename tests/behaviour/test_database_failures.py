@@ -2,6 +2,8 @@
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any, Final
@@ -272,3 +274,46 @@ tools:
     places = [(each.location.file.name, each.location.line, each.location.column) for each in problems if each.location]
     assert places == [("config.yaml", 10, 9), ("wrong.sql", 4, 8)]
     assert "FORM" in problems[0].message
+
+
+NO_THREAD: Final = """
+import asyncio, resource, sys
+from pathlib import Path
+from gateway.app.gateway import Gateway
+from gateway.config.settings import read_settings
+
+async def main():
+    settings = read_settings({"config": Path(sys.argv[1]), "log_level": "error", "no_watch": True, "state_dir": "none"})
+    async with Gateway(settings) as gateway:
+        async def text(tool):
+            answer = await gateway.memory_client().request("tools/call", {"name": tool, "arguments": {}})
+            return answer["content"][0]["text"]
+
+        await text("first")  # imports, and starts, what all calls need
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**20, hard))  # a thread has a stack of megabytes
+        refused = await text("second")
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        print(refused, await text("second"), sep="\\n")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_where_no_thread_can_be_started_for_a_connection_the_call_is_told_and_later_ones_find_theirs(
+    tmp_path: Path,
+) -> None:
+    for name in ("first", "second"):
+        sqlite3.connect(tmp_path / f"{name}.db").close()
+    databases = ", ".join(f"{name}: {{url: 'sqlite:///{name}.db'}}" for name in ("first", "second"))
+    tools = ", ".join(
+        f"{name}: {{sql: {{database: {name}, query: SELECT 1 AS one, single: true}}}}" for name in ("first", "second")
+    )
+    config = tmp_path / "config.yaml"
+    config.write_text(f"databases: {{{databases}}}\ntools: {{{tools}}}\n")
+    command = [sys.executable, "-c", NO_THREAD, str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["no thread can be started here: can't start new thread", "one: 1"], done.stderr

@@ -72,6 +72,9 @@ def failure_of(error: Exception, name: str) -> Exception:
     if isinstance(error, DBAPIError) and error.orig is not None:
         # SQLAlchemy raises an error of its own from that of the driver, which alone tells the reason.
         cause = error.orig.__cause__ or error.orig
+    # The words of `threading.Thread.start`, by which aiosqlite begins each connection: there is no class for it.
+    if isinstance(cause, RuntimeError) and "start new thread" in str(cause):
+        return ExecutionError(f"no thread can be started here: {cause}")
     state = getattr(cause, "sqlstate", None) or ""
     if isinstance(cause, OSError | TimeoutError | ConnectionError) or is_away(state):
         return DatabaseAwayError(_said(cause))

@@ -19,8 +19,8 @@ import structlog
 from gateway.errors import StoreAwayError
 from gateway.state.redis_script import Script
 from gateway.state.replica import Replica
-from gateway.tasks.store import NotStoredError
-from gateway.tasks.task import Task, TaskStatus, decode_task, encode_task
+from gateway.tasks.store import NotStoredError, readable
+from gateway.tasks.task import Task, TaskStatus, encode_task, read_task
 
 log: Final = structlog.get_logger()
 
@@ -185,8 +185,8 @@ class RedisTaskStore:
         found = await self._store.command("HMGET", f"{self._task}{task_id}", "r", "m")
         if found[0] is None:
             return None
-        task = decode_task(found[0])
-        if task.expires <= self._clock():
+        task = read_task(found[0])
+        if task is None or task.expires <= self._clock():
             return None
         # What a run says of its progress stands beside the record, which is not written again for that.
         if found[1] is None or task.status is not TaskStatus.WORKING:
@@ -248,8 +248,7 @@ class RedisTaskStore:
 
     async def claim(self) -> Sequence[Task]:
         """Take tasks that nobody runs any more: for the length of a lease they are nobody else's."""
-        found = await self._store.run(_CLAIM, self._keys, int(LEASE_SECONDS * 1000), _AT_ONCE, self._task)
-        return [decode_task(each) for each in found]
+        return readable(await self._store.run(_CLAIM, self._keys, int(LEASE_SECONDS * 1000), _AT_ONCE, self._task))
 
     @property
     def problem(self) -> str:

@@ -11,8 +11,8 @@ from gateway.state.fallback_connection import NotDurableError, Statement
 from gateway.state.sqlite_file import Schema
 from gateway.state.state import State
 from gateway.tasks.redis_store import RedisTaskStore
-from gateway.tasks.store import MemoryTaskStore, NotStoredError, TaskStore
-from gateway.tasks.task import UNFINISHED, Task, decode_task, encode_task
+from gateway.tasks.store import MemoryTaskStore, NotStoredError, TaskStore, readable
+from gateway.tasks.task import UNFINISHED, Task, encode_task, read_task
 
 TASKS: Final = Schema(
     store="tasks",
@@ -72,8 +72,8 @@ class SqliteTaskStore:
                 return None
             encoded = rows[0][0]
             self._remember(task_id, encoded)
-        task = decode_task(encoded)
-        return None if task.expires <= self._clock() else task
+        task = read_task(encoded)
+        return None if task is None or task.expires <= self._clock() else task
 
     async def replace(self, task: Task) -> bool:
         encoded = encode_task(task)
@@ -133,7 +133,7 @@ class SqliteTaskStore:
 
 
 def _tasks(connection: sqlite3.Connection, query: str, *values: int) -> list[Task]:
-    return [decode_task(row[0]) for row in connection.execute(query, values)]
+    return readable(row[0] for row in connection.execute(query, values))
 
 
 def _replace(connection: sqlite3.Connection, task: Task, encoded: bytes) -> str | None:

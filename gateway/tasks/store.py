@@ -6,11 +6,15 @@ task to another process may not write its result any more.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
-from gateway.tasks.task import Task, decode_task, encode_task
+import structlog
+
+from gateway.tasks.task import Task, decode_task, encode_task, read_task
+
+log: Final = structlog.get_logger()
 
 MAX_BYTES: Final = 256 * 2**20
 """Of all tasks together, with their results. More are not made; what is there stays until its time is over."""
@@ -155,3 +159,11 @@ class MemoryTaskStore:
         if encoded is not None:
             self._size += sign * len(encoded)
             self._counts[decode_task(encoded).status] += sign
+
+
+def readable(records: Iterable[bytes]) -> list[Task]:
+    """The tasks that can be read; the others stay where they are until their time is over."""
+    found = [read_task(each) for each in records]
+    if unread := found.count(None):
+        log.warning("stored tasks cannot be read", tasks=unread)
+    return [task for task in found if task is not None]

@@ -182,3 +182,11 @@ def encode_task(task: Task) -> bytes:
 
 def decode_task(encoded: bytes) -> Task:
     return _DECODER.decode(encoded)
+
+
+def read_task(encoded: bytes) -> Task | None:
+    """A task as it is stored; None if its record is damaged, or is one of a newer version of the gateway."""
+    try:
+        return decode_task(encoded)
+    except msgspec.DecodeError:
+        return None

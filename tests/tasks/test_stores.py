@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from gateway.access.identity.identity import ANONYMOUS
+from gateway.state.fallback_connection import Statement
 from gateway.state.replica import Replica
 from gateway.state.state import State
 from gateway.tasks.redis_store import RedisTaskStore
@@ -155,3 +157,26 @@ def test_the_poll_interval_grows_with_age_to_ten_times() -> None:
     task = make_task()
     ages = (0, 10, 50, 100, 1000)
     assert [task.poll_interval_ms(1000 + age) for age in ages] == [1000, 1000, 5000, 10_000, 10_000]
+
+
+async def test_a_record_that_cannot_be_read_keeps_no_other_task_from_being_found(store: TaskStore) -> None:
+    """It is damaged, or was written by a newer version of the gateway."""
+    if isinstance(store, MemoryTaskStore):
+        pytest.skip("nobody else writes there")
+    for name in ("one", "two"):
+        await store.add(replace(make_task(name), runner=""))
+    for record in (b"\xc1", msgspec.msgpack.encode({"id": "one", "of": "the future"})):
+        if isinstance(store, RedisTaskStore):
+            await store._store.command("HSET", f"{store._task}one", "r", record)
+            left = await store.claim()
+            await store._store.command("ZADD", store._keys[2], 0, "one", 0, "two")
+        else:
+            assert isinstance(store, SqliteTaskStore)
+            await store._database.run(Statement("UPDATE tasks SET record = ? WHERE id = 'one'", (record,)))
+            store._recent.discard("one")
+            left = await store.unfinished()
+        assert [task.id for task in left] == ["two"]
+        assert await store.get("one") is None
+        assert [task.id for task in await store.newest(10)] == ["two"]
+    assert set(await store.expire(2000.0)) == {"one", "two"}
+    assert store.counts["working"] == 0

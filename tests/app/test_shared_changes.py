@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -101,13 +102,16 @@ async def test_replicas_that_switch_the_same_at_once_agree_in_the_end(
     stack: AsyncExitStack, server: RedisServer
 ) -> None:
     members = [await joined(stack, server) for _ in range(3)]
+
+    def have_heard(of: int) -> bool:
+        return all(each.replica.mailbox.received >= of for each in members)
+
     for switched in range(10):
         members[0].disable("one")
         members[1].enable("one")
         members[2].disable("two")
         # Each hears of what the two others have done.
-        told = 2 * (switched + 1)
-        await until(lambda told=told: all(each.replica.mailbox.received >= told for each in members))
+        await until(partial(have_heard, 2 * (switched + 1)))
         await until(lambda: len({frozenset(each.offered) for each in members}) == 1)
         assert members[0].offered == (await joined(stack, server)).offered
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from gateway.upstreams.failures import RefusedCredentialsError, UnreachableError, UpstreamError
+from gateway.upstreams.failures import RefusedCredentialsError, RequestRefusedError, UnreachableError, UpstreamError
 
 log: Final = structlog.get_logger(__name__)
 
@@ -120,6 +120,8 @@ class CircuitBreaker:
             return error
         if isinstance(error, RefusedCredentialsError):
             return RefusedCredentialsError(f"{self._name} {text}")
+        if isinstance(error, RequestRefusedError):
+            return RequestRefusedError(f"{self._name} {text}")
         return self.unreachable(text) if isinstance(error, UnreachableError) else type(error)(f"{self._name}: {text}")
 
     def unreachable(self, reason: str) -> UnreachableError:

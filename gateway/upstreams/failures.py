@@ -23,6 +23,10 @@ class NotMcpError(UnreachableError):
     """The server that answers does not speak MCP, or not over this transport."""
 
 
+class RequestRefusedError(NotMcpError):
+    """The server takes no such request, or not so many: within a session this says nothing of the session."""
+
+
 class NoCredentialsError(UpstreamError):
     """There are no credentials for this caller to sign in with: nothing was sent, and the upstream is not to blame."""
 

@@ -30,6 +30,7 @@ from gateway.upstreams.failures import (
     ConnectionLostError,
     NoCredentialsError,
     RefusedCredentialsError,
+    RequestRefusedError,
     SessionLostError,
     UnreachableError,
     UpstreamError,
@@ -123,6 +124,9 @@ class SessionPool:
             raise
         except NoCredentialsError as error:
             self._count("error", began)
+            raise self.circuit.named(error) from error
+        except RequestRefusedError as error:
+            self._answered("error", began)
             raise self.circuit.named(error) from error
         except UpstreamError as error:
             self._count("error", began)
@@ -392,6 +396,8 @@ class SessionPool:
         # Surely not begun, whatever it does; after a lost connection nobody knows.
         except SessionLostError as error:
             self._lost(session, str(error))
+        except RequestRefusedError:
+            raise  # the next session would not take it either
         except UnreachableError as error:
             if self.blames_nobody(error):
                 raise  # the session may be that of others, too

@@ -107,6 +107,9 @@ class Forgetful:
     is_full: bool = False
     """Whether it opens no more sessions."""
     sessions: set[str] = field(default_factory=set)
+    status: int = 200
+    """How calls are answered."""
+    calls: int = 0
 
     async def answer(self, request: web.Request) -> web.Response:
         body: JsonObject = await request.json()
@@ -119,6 +122,10 @@ class Forgetful:
             return web.Response(status=404)
         if "id" not in body:
             return web.Response(status=202)
+        if method == "tools/call":
+            self.calls += 1
+            if self.status != 200:
+                return web.Response(status=self.status, text="not like this")
         results: dict[str, Json] = {
             "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {}},
             "tools/list": {"tools": [{"name": self.tool, "inputSchema": {"type": "object"}}]},
@@ -349,6 +356,29 @@ async def test_a_restarted_server_is_asked_for_its_lists_again_though_sessions_o
     assert found["state"] == "up"
     assert found["restarts"] > 0
     assert "reason" not in found
+
+
+@pytest.mark.parametrize("status", [413, 429])
+async def test_requests_that_a_server_does_not_take_cost_neither_the_session_nor_the_calls_of_others(
+    status: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    server, app = Forgetful(), web.Application()
+    app.router.add_post("/mcp", server.answer)
+    server.port = await processes.enter_async_context(local_server.listening(app))
+    entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true, session: shared"
+    daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
+    client = await newcomer(MODERN, daemon=daemon)
+    await client.call("web_old")
+    sessions = {*server.sessions}
+
+    server.status = status
+    refused = [(await client.call("web_old")).text for _ in range(6)]
+    server.status = 200
+
+    assert all(text.startswith(f"web answers {status} ") and text.endswith("not like this") for text in refused)
+    assert (await client.call("web_old")).text == "seen"
+    assert server.sessions == sessions
+    assert server.calls == 8
 
 
 async def test_a_server_that_opens_no_more_sessions_is_not_called_up_though_it_has_some(

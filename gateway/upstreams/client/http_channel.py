@@ -27,6 +27,7 @@ from gateway.upstreams.failures import (
     NoCredentialsError,
     NotMcpError,
     RefusedCredentialsError,
+    RequestRefusedError,
     SessionLostError,
     UnreachableError,
 )
@@ -38,6 +39,8 @@ _UNAUTHORIZED: Final = 401
 # Not 303, which asks for a GET (RFC 9110 §15.4.4): a message would be lost.
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
 _EXCERPT: Final = 300
+# RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: about the content, its size, or how many requests there are.
+_OF_THE_REQUEST: Final = frozenset({413, 414, 422, 429, 431})
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,7 +224,8 @@ async def refusal(answer: Answer, *, has_session: bool) -> Exception:
         return SessionLostError("the session has ended")
     if answer.status >= 500:
         return ConnectionLostError(f"{said}: {text}" if text else said)
-    return NotMcpError(f"{said}: {text}" if text else said)
+    kind = RequestRefusedError if answer.status in _OF_THE_REQUEST else NotMcpError
+    return kind(f"{said}: {text}" if text else said)
 
 
 def speaks_of_a_lost_session(status: int, text: str) -> bool:

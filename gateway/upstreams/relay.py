@@ -88,8 +88,11 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             else:
                 result = await send({})
         # 2026-07-28 has `resultType` in every result; older revisions know none.
-        if result.get("resultType", "complete") != "complete":
+        kind = result.get("resultType", "complete")
+        if kind == "input_required":
             raise UpstreamError(f"{self.upstream} wants input that this client does not give")
+        if kind != "complete":
+            raise UpstreamError(f"{self.upstream} answers with a result of an unknown type")
         return caller.with_notes(self.uris.out(result))
 
     async def _rounds(self, send: Send, invocation: Invocation) -> JsonObject:

@@ -16,7 +16,7 @@ from yarl import URL
 
 from gateway.access.identity.identity import Identity
 from gateway.app.gateway import Gateway
-from gateway.errors import RpcError
+from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.transports.memory import MemoryClient
 from tests import local_server
@@ -50,6 +50,8 @@ class Web:
     meta: dict[str, Json] = field(default_factory=dict)
     """`_meta` of the results of calls."""
     capabilities: dict[str, Json] = field(default_factory=lambda: {"tools": {}})
+    reply: str | None = None
+    """What calls are answered with in place of a result, with `ID` for theirs."""
     held: str = "tools/call"
     """The method whose requests wait until they are released."""
     begun: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,6 +74,8 @@ class Web:
             self.begun.set()
             if self.released is not None:
                 await self.released.wait()
+        if method == "tools/call" and self.reply is not None:
+            return web.Response(text=self.reply.replace("ID", str(body["id"])), content_type="application/json")
         results: dict[str, Json] = {
             "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": self.capabilities},
             "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}, **self.more_of_each}], **more},
@@ -356,6 +360,34 @@ async def test_a_restarted_server_is_asked_for_its_lists_again_though_sessions_o
     assert found["state"] == "up"
     assert found["restarts"] > 0
     assert "reason" not in found
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ('{"jsonrpc": "2.0", "id": ID, "result": {', "no JSON-RPC response to its request"),
+        ('{"jsonrpc": "2.0", "id": "another", "result": {}}', "no JSON-RPC response to its request"),
+        ('{"jsonrpc": "2.0", "id": ID, "result": {"resultType": "input_required"}}', "wants input"),
+        ('{"jsonrpc": "2.0", "id": ID, "result": {"resultType": "of tomorrow"}}', "a result of an unknown type"),
+        ('{"jsonrpc": "2.0", "id": ID, "result": {"resultType": ["complete"]}}', "a result of an unknown type"),
+    ],
+)
+async def test_an_answer_that_is_no_result_is_said_to_be_what_it_is(
+    reply: str, expected: str, tmp_path: Path, server: Web
+) -> None:
+    server.reply = reply
+    async with gateway(config(tmp_path, web=server.entry)) as running:
+        await until_listed(running, "web_look")
+        assert expected in await said(running.memory_client(), "web_look")
+
+
+async def test_the_code_of_an_error_is_an_integer(tmp_path: Path, server: Web) -> None:
+    server.reply = '{"jsonrpc": "2.0", "id": ID, "error": {"code": true, "message": "out of paper"}}'
+    async with gateway(config(tmp_path, web=server.entry)) as running:
+        await until_listed(running, "web_look")
+        with pytest.raises(RpcError, match="out of paper") as raised:
+            await call(running.memory_client(), "web_look")
+        assert raised.value.code == ErrorCode.INTERNAL_ERROR
 
 
 @pytest.mark.parametrize("status", [413, 429])

@@ -136,6 +136,8 @@ class HttpLink:
         if answer.status < 400:
             # Accepted, whatever that is: it may have done what it was asked.
             said = f"answers {answer.status} {answer.media_type} where MCP has JSON or an event stream"
+            if answer.media_type == "application/json":
+                said = f"answers {answer.status} with what is no JSON-RPC response to its request"
             raise ConnectionLostError(said)
         raise await refusal(answer, has_session=self.session_id is not None)
 

@@ -338,7 +338,7 @@ def _result_of(response: Response) -> JsonObject:
         error = _mapping(response.error)
         code, message = error.get("code"), error.get("message")
         raise RpcError(
-            code if isinstance(code, int) else ErrorCode.INTERNAL_ERROR,
+            code if type(code) is int else ErrorCode.INTERNAL_ERROR,
             message if isinstance(message, str) else "it gave no reason",
             error.get("data"),
         )

@@ -1,5 +1,6 @@
 """A read-only session stays read-only whatever it is sent: what the checks at load refuse, the databases refuse too."""
 
+import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,6 +52,18 @@ async def test_a_read_only_session_of_sqlite(tmp_path: Path, statements: list[st
         await session.commit()
     assert said in await refused(writer, statements)
     assert {path.name for path in tmp_path.iterdir()} == {"t.db"}
+
+
+async def test_a_row_that_sqlite_cannot_read_leaves_no_statement_that_later_interrupts_hold_for(tmp_path: Path) -> None:
+    profile = DatabaseProfile(name="t", dialect="sqlite", url=str(tmp_path / "t.db"), size=1)
+    rows = RowCollector(RowLimits(max_rows=10, max_bytes=10_000), decimals="string")
+    unreadable = BoundStatement(text="VALUES (CAST(x'ff' AS TEXT)), ('read')", values=(), names=())
+    async with DatabasePools() as pools, pools.pool(profile, read_only=False).session() as session:
+        with pytest.raises(sqlite3.OperationalError, match="UTF-8"):
+            await session.run(unreadable, rows)
+        await session.stop()
+        await session.run(BoundStatement(text="SELECT 'read' AS x", values=(), names=()), rows)
+    assert rows.rows == [{"x": "read"}]
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class SqliteSession:
 
         def execute() -> tuple[sqlite3.Cursor, list[tuple[Json, ...]]]:
             cursor = self._connection._conn.execute(statement.text, statement.values)  # noqa: SLF001 - see `_in_thread`
-            return cursor, [] if cursor.description is None else cursor.fetchmany(wanted)
+            return cursor, [] if cursor.description is None else _fetched(cursor, wanted)
 
         cursor, fetched = await self._in_thread(execute)
         if cursor.description is None:
@@ -69,7 +69,7 @@ class SqliteSession:
         rows.begin([column[0] for column in cursor.description])
         rows.add(fetched)
         while len(fetched) == wanted and (wanted := rows.wanted):
-            fetched = await self._in_thread(partial(cursor.fetchmany, wanted))
+            fetched = await self._in_thread(partial(_fetched, cursor, wanted))
             rows.add(fetched)
         if len(fetched) == wanted or rows.is_truncated:
             # A statement that has not come to its end holds its lock on the database.
@@ -115,6 +115,16 @@ class SqliteSession:
                 return ExecutionError("an integer has more than the 64 bits that SQLite holds")
             case _:
                 return None
+
+
+def _fetched(cursor: sqlite3.Cursor, wanted: int) -> list[tuple[Json, ...]]:
+    try:
+        return cursor.fetchmany(wanted)
+    except BaseException:
+        # A row that cannot be read, as text that is no UTF-8, leaves the statement at work: with its lock, and with
+        # any later interrupt of the connection, which then holds for the statements of other calls, too.
+        cursor.close()
+        raise
 
 
 def _place_of(message: str, text: str) -> int | None:

@@ -187,6 +187,7 @@ async def test_calls_go_on_while_the_store_is_away_and_it_learns_what_it_missed(
     assert (await a.modern("tools/list")).status == 200
     assert (await a.send(legacy_request("logging/setLevel", {"level": "error"}), old)).status == 200
     assert (await b.send(None, new, method="DELETE")).status == 204
+    assert (await b.send(legacy_request("ping"), new)).status == 404
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 8}}
     refused = await c.send(cancel, new)
     assert refused.status == 503

@@ -72,6 +72,21 @@ async def test_one_that_was_deleted_is_unknown_to_every_process(restart: Restart
         assert (await second.send(None, in_session(session), method="DELETE")).status == 404
 
 
+async def test_one_that_is_deleted_while_others_restore_it_is_unknown_afterwards(restart: Restart) -> None:
+    async with process(restart) as first:
+        sessions = [await first.initialize() for _ in range(10)]
+    async with process(restart) as second:
+
+        async def end(session: str) -> None:
+            ping, fields = legacy_request("ping"), in_session(session)
+            others = [second.send(ping, fields) for _ in range(4)]
+            await asyncio.gather(second.send(None, fields, method="DELETE"), *others)
+            assert (await second.send(ping, fields)).status == 404
+
+        await asyncio.gather(*map(end, sessions))
+        assert len(second.sessions) == 0
+
+
 async def test_one_of_another_key_is_unknown(restart: Restart) -> None:
     async with process(restart) as first:
         session = await first.initialize()

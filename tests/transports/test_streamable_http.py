@@ -284,6 +284,20 @@ class TestSessions:
         assert len(served.sessions) == 0
         assert len(served.streams) == 0
 
+    async def test_a_session_that_ends_before_its_call_has_begun_ends_it_without_a_warning(
+        self, served: RunningServer
+    ) -> None:
+        session_id = await served.initialize()
+        live = served.sessions.served_here(session_id)
+        assert live is not None
+        slow = asyncio.create_task(served.send(call("wait"), in_session(session_id)))
+        async with asyncio.timeout(20):
+            while not live.tasks:  # each turn of the loop: the task is seen before its first step
+                await asyncio.sleep(0)
+        served.sessions.end(session_id)
+        assert (await slow).status == 404
+        assert not served.course.started.is_set()
+
     async def test_an_idle_session_ends_and_a_used_one_does_not(self) -> None:
         async with http_server(session_ttl=0.2) as served:
             idle, used, streaming = [await served.initialize() for _ in range(3)]

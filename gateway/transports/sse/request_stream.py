@@ -6,7 +6,6 @@ client that was told no event id cannot come back. So a stream is opened with it
 """
 
 import asyncio
-from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Final
 
@@ -63,12 +62,6 @@ class RequestStream:
 
     async def close_stream(self, retry_ms: int | None) -> None:
         await self._opened().close_for_polling(retry_ms)
-
-    async def answered(self, answer: Awaitable[Reply]) -> Reply:
-        """Wait for the answer, and give it in the same turn of the event loop."""
-        reply = await answer
-        self.finish(reply)
-        return reply
 
     def finish(self, reply: Reply) -> None:
         """Answer: at once where a connection is there, and for a client that resumes the stream."""

@@ -174,7 +174,7 @@ class SessionEndpoint:
         stream = RequestStream(message, caller=http.caller, store=live.streams)
         response = self._responses.open(http, preamble=stream.preamble)
         ending = stream.connect(response)
-        task = live.spawn(stream.answered(self._answer(message, stream, live)))
+        task = live.spawn(self._answer_on(stream, message, live))
 
         def finish(task: asyncio.Task[Reply]) -> None:
             if not stream.is_over:  # the answer could not be given: it was cancelled, or failed
@@ -187,6 +187,12 @@ class SessionEndpoint:
         finally:
             stream.disconnect(response)
             response.stop()
+
+    async def _answer_on(self, stream: RequestStream, message: Request | Batch, live: LiveSession) -> Reply:
+        """Wait for the answer, and give it in the same turn of the event loop."""
+        reply = await self._answer(message, stream, live)
+        stream.finish(reply)
+        return reply
 
     async def _answer(self, message: Message, exchange: Exchange, live: LiveSession) -> Reply:
         """Let the dispatcher answer, and write down what that has changed of the session first."""

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from gateway.access.identity.identity import Identity
+from gateway.bounded_map import BoundedMap
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.session import Session
@@ -42,6 +43,7 @@ SHUTDOWN_GRACE_SECONDS: Final = 5.0
 """How long cancelled calls may take to end."""
 
 _MAX_SWEEP_SECONDS: Final = 30.0
+_MAX_ENDED: Final = 100_000
 _REPLAY: Final = ReplayBounds()
 
 
@@ -102,6 +104,8 @@ class Sessions:
         """Seconds by which a use may be written down too late."""
         self._live: dict[str, LiveSession] = {}
         self._of_nonce: Final[dict[str, LiveSession]] = {}
+        self._ended: Final[BoundedMap[str, SessionRecord]] = BoundedMap(_MAX_ENDED, clock=self._clock)
+        """By nonce, sessions whose end may be unknown to a record that is being read, or to a store that is away."""
         self._ending: set[asyncio.Task[Reply]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._began = self._clock()
@@ -179,10 +183,12 @@ class Sessions:
     def take_change(self, change: SessionChange) -> None:
         """Take over what another process has written of a session that is served here, too."""
         live = self._of_nonce.get(change.nonce)
-        if live is None:
-            return
         if change.is_ended:
-            self._close(live.session.id)
+            self._note_end(change.nonce)
+            if live is not None:
+                self._close(live.session.id)
+            return
+        if live is None:
             return
         live.take(change)
         if change.added or change.removed:
@@ -212,8 +218,9 @@ class Sessions:
         """End a session, for every process that could restore it."""
         if (live := self._live.get(session_id)) is not None:
             # First, so that no request begins in it while the store is told.
+            ended = self._note_end(live.nonce)
             self._close(session_id)
-            await self._store.save(live.nonce, self._end())
+            await self._store.save(live.nonce, ended)
             if self._count is not None:
                 await self._count.remove(live.nonce)
 
@@ -233,7 +240,7 @@ class Sessions:
         """End a session as `delete` does, and wait for nothing."""
         if (live := self._live.get(session_id)) is not None:
             self._close(session_id)
-            self._store.save_soon({live.nonce: self._end()})
+            self._store.save_soon({live.nonce: self._note_end(live.nonce)})
             if self._count is not None:
                 self._count.remove_soon(live.nonce)
 
@@ -315,6 +322,8 @@ class Sessions:
 
         One without a record was made too short a while ago to have expired, or nobody could remember it.
         """
+        if self._ended.get(claims.nonce) is not None:
+            return False
         if record is not None:
             return not record.is_ended
         if claims.issued_at + self._lasts > self._clock():
@@ -326,9 +335,11 @@ class Sessions:
         """Seconds for which a record is good: the use that was written down may not be the last one."""
         return self.ttl.total_seconds() + 2 * self._slack
 
-    def _end(self) -> SessionRecord:
-        """The record of a session that ended, which is good as long as its id could be."""
-        return SessionRecord(expires=self._clock() + self._lasts, is_ended=True)
+    def _note_end(self, nonce: str) -> SessionRecord:
+        """Remember that a session ended, and return the record of that, which is good as long as its id could be."""
+        ended = SessionRecord(expires=self._clock() + self._lasts, is_ended=True)
+        self._ended.put(nonce, ended, expires=ended.expires)
+        return ended
 
     def _record(self, live: LiveSession) -> SessionRecord:
         """The record of a session as it is now, which is about to be written down."""

@@ -1,5 +1,6 @@
 """`${…}` is filled in in values, stays literal text, and never lets a secret out."""
 
+import os
 from hashlib import sha256
 from pathlib import Path
 
@@ -54,6 +55,15 @@ def arguments(tmp_path: Path, *items: str) -> list[str]:
 )
 def test_variables_and_defaults_are_filled_in(tmp_path: Path, written: str, value: str) -> None:
     assert arguments(tmp_path, written) == [value]
+
+
+def test_a_variable_that_is_no_text_is_named(tmp_path: Path) -> None:
+    text = "tools: {t: {content: '${env:LATIN}'}}\n"
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "config.yaml", environ={"LATIN": os.fsdecode(b"caf\xe9")}).raise_errors()
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.message) == ("tools.t.content", "the value of the variable LATIN is not UTF-8")
 
 
 def test_what_came_in_keeps_its_seams(tmp_path: Path) -> None:

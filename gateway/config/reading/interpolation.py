@@ -209,6 +209,9 @@ class Interpolator:
         if value is None:
             self._fail(f"the variable {name} is not set; a default is written `${{env:{name}:-default}}`")
             return None
+        if any("\ud800" <= character <= "\udfff" for character in value):  # os.environ's way to keep such bytes
+            self._fail(f"the value of the variable {name} is not UTF-8")
+            return None
         is_secret, is_needed = use is Use.SECRET, default is None
         return self._insert(Reference(variable=name, found=found, is_needed=is_needed, text=value, is_secret=is_secret))
 

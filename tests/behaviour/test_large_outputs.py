@@ -32,7 +32,7 @@ def text() -> str:
 
 def rows() -> list[dict]:
     """List much."""
-    return [{"id": number, "name": "x"} for number in range(30_000)]
+    return [{"id": number, "name": "x"} for number in range(100_000)]
 '''
 
 FILE = """

@@ -2,8 +2,9 @@
 
 In: the words of the command line. Out: text on standard output and error, and an exit code.
 
-The commands stand in `commands`, with their table. What they share: `parser`, `options` and `positional` for what is
-typed, `console` and `results` for what is read, `client`, and `dry_run`, which makes a file ready without serving it.
+The commands stand in `commands`, with their table. What they share: `parser`, `options`, `positional` and `given_input`
+for what is typed and given, `console` and `results` for what is read, `client`, and `dry_run`, which makes a file ready
+without serving it.
 """
 
 import os

@@ -118,10 +118,8 @@ class CircuitBreaker:
         text = str(error)
         if text.startswith(f"{self._name} "):
             return error
-        if isinstance(error, RefusedCredentialsError):
-            return RefusedCredentialsError(f"{self._name} {text}")
-        if isinstance(error, RequestRefusedError):
-            return RequestRefusedError(f"{self._name} {text}")
+        if isinstance(error, RefusedCredentialsError | RequestRefusedError):
+            return type(error)(f"{self._name} {text}")
         return self.unreachable(text) if isinstance(error, UnreachableError) else type(error)(f"{self._name}: {text}")
 
     def unreachable(self, reason: str) -> UnreachableError:

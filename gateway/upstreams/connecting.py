@@ -19,6 +19,7 @@ from gateway.upstreams.failures import (
     NoCredentialsError,
     NotMcpError,
     RefusedCredentialsError,
+    RequestRefusedError,
     UnreachableError,
     UpstreamError,
 )
@@ -88,7 +89,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
 
 def _furthest(before: UpstreamError | None, error: UpstreamError, way: Way) -> UpstreamError:
     # That there is no event stream either does not say why requests are refused.
-    is_nothing_new = way.transport == "sse" and isinstance(error, NotMcpError)
+    is_nothing_new = way.transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
     return before if before is not None and is_nothing_new else error
 
 

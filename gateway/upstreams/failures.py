@@ -23,7 +23,7 @@ class NotMcpError(UnreachableError):
     """The server that answers does not speak MCP, or not over this transport."""
 
 
-class RequestRefusedError(NotMcpError):
+class RequestRefusedError(UnreachableError):
     """The server takes no such request, or not so many: within a session this says nothing of the session."""
 
 

@@ -342,9 +342,7 @@ async def test_a_result_that_is_nested_too_deep_is_an_error_that_names_no_limit_
 async def test_a_restarted_server_is_asked_for_its_lists_again_though_sessions_of_other_clients_are_stale(
     start: str, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
-    server, app = Forgetful(), web.Application()
-    app.router.add_post("/mcp", server.answer)
-    server.port = await processes.enter_async_context(local_server.listening(app))
+    server = await forgetful(processes)
     entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true, start: {start}"
     daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
     idle, busy = await newcomer(LEGACY, daemon=daemon), await newcomer(MODERN, daemon=daemon)
@@ -394,9 +392,7 @@ async def test_the_code_of_an_error_is_an_integer(tmp_path: Path, server: Web) -
 async def test_requests_that_a_server_does_not_take_cost_neither_the_session_nor_the_calls_of_others(
     status: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
-    server, app = Forgetful(), web.Application()
-    app.router.add_post("/mcp", server.answer)
-    server.port = await processes.enter_async_context(local_server.listening(app))
+    server = await forgetful(processes)
     entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true, session: shared"
     daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
     client = await newcomer(MODERN, daemon=daemon)
@@ -416,9 +412,7 @@ async def test_requests_that_a_server_does_not_take_cost_neither_the_session_nor
 async def test_a_server_that_opens_no_more_sessions_is_not_called_up_though_it_has_some(
     tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
-    server, app = Forgetful(), web.Application()
-    app.router.add_post("/mcp", server.answer)
-    server.port = await processes.enter_async_context(local_server.listening(app))
+    server = await forgetful(processes)
     entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true"
     daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
     known, late = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
@@ -429,6 +423,13 @@ async def test_a_server_that_opens_no_more_sessions_is_not_called_up_though_it_h
 
     assert (await entry_of(daemon))["state"] == "degraded"
     assert (await known.call("web_old")).text == "seen"
+
+
+async def forgetful(processes: AsyncExitStack) -> Forgetful:
+    server, app = Forgetful(), web.Application()
+    app.router.add_post("/mcp", server.answer)
+    server.port = await processes.enter_async_context(local_server.listening(app))
+    return server
 
 
 async def entry_of(daemon: Daemon) -> JsonObject:

@@ -45,7 +45,7 @@ from gateway.config.reading.nodes import (
     Sequence,
 )
 from gateway.config.reading.nodes import place_at as _place_at
-from gateway.config.reading.source_file import LINE_BREAK, SourceFile
+from gateway.config.reading.source_file import LINE_BREAK, SourceFile, has_surrogate
 from gateway.config.reading.yaml_errors import explain
 from gateway.json_types import DocumentPath
 
@@ -210,7 +210,7 @@ class _Composer:
             except ValueError as error:
                 self._report(str(error), event)
                 return Invalid()
-        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        if has_surrogate(text):
             # From an escape in double quotes; libyaml refuses those itself, PyYAML's own scanner does not.
             self._report("half of a surrogate pair is not text", event)
             return Invalid()

@@ -22,7 +22,7 @@ from gateway.config.models.field_use import SHOWN, Use
 from gateway.config.models.interpolated_text import InterpolatedText, Interpolation, Part
 from gateway.config.reading.field_uses import Uses, section_uses, step, text_use
 from gateway.config.reading.nodes import Diagnostic, Invalid, Node, Place, Scalar, Sequence, place_of
-from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
+from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, has_surrogate, read_bytes
 from gateway.config.secrets.literal_secrets import ADVICE, is_secret, is_secret_key
 from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json
@@ -209,7 +209,7 @@ class Interpolator:
         if value is None:
             self._fail(f"the variable {name} is not set; a default is written `${{env:{name}:-default}}`")
             return None
-        if any("\ud800" <= character <= "\udfff" for character in value):  # os.environ's way to keep such bytes
+        if has_surrogate(value):  # which `os.environ` has in place of such a byte (PEP 383)
             self._fail(f"the value of the variable {name} is not UTF-8")
             return None
         is_secret, is_needed = use is Use.SECRET, default is None

@@ -99,6 +99,11 @@ def decode(data: bytes) -> str:
         ) from error
 
 
+def has_surrogate(text: str) -> bool:
+    """Tell whether a text has half of a surrogate pair, which is no character, and has no UTF-8."""
+    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def digest(data: bytes) -> str:
     return sha256(data).hexdigest()
 

@@ -27,7 +27,6 @@ from gateway.upstreams.failures import (
     NoCredentialsError,
     NotMcpError,
     RefusedCredentialsError,
-    RequestRefusedError,
     SessionLostError,
     UpstreamError,
 )
@@ -97,8 +96,6 @@ class HttpLink:
                     await self._response_in(answer, None, seen)
                     if seen.retry is not None:
                         pause = max(LEAST_PAUSE, seen.retry)
-            except RequestRefusedError:  # too many, just now
-                pause = min(2 * max(pause, _FIRST_PAUSE), _MAX_PAUSE)
             # Coming back would change nothing: the session is gone, or never was.
             except (SessionLostError, NotMcpError) as error:
                 self._lost(str(error))
@@ -192,8 +189,6 @@ class HttpLink:
                         break
                     response, _ = await self._response_in(answer, request_id, seen)
             # Its own errors say that a request was not begun, and may be sent again. This one was.
-            except RequestRefusedError as error:
-                reason = str(error)
             except UpstreamError as error:
                 reason = str(error)
                 if isinstance(error, SessionLostError | NotMcpError | RefusedCredentialsError | NoCredentialsError):

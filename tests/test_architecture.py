@@ -12,8 +12,7 @@ from typing import Final
 import pytest
 
 from gateway.cli.command_table import COMMANDS, ERROR_REPORT, EVENT_LOOP, LEAN_IMPORTS
-
-GATEWAY: Final = Path(__file__).parents[1] / "gateway"
+from tests.structure import FILES, GATEWAY, MEASURES, modules_named_in, table, tree_of
 
 LEAVES: Final = {
     "lean_imports",
@@ -79,11 +78,6 @@ def room_of(path: Path) -> str:
     return path.relative_to(GATEWAY).parts[0].removesuffix(".py")
 
 
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def imports_of(path: Path) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
@@ -94,9 +88,6 @@ def imports_of(path: Path) -> Iterator[tuple[str, int]]:
                 yield from ((f"gateway.{alias.name}", node.lineno) for alias in node.names)
             else:
                 yield node.module or "", node.lineno
-
-
-FILES: Final = sorted(GATEWAY.rglob("*.py"))
 
 
 @cache
@@ -165,18 +156,6 @@ start; the console's where it is served; three that need an extra. What is impor
 plugins, and a library's extra."""
 
 
-def modules_named_in(path: Path) -> set[str]:
-    """The strings of a file that name a module of ours."""
-    constants = (node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant))
-    names = {value for value in constants if isinstance(value, str) and value.startswith("gateway.")}
-    return {name for name in names if is_module(name)}
-
-
-def is_module(name: str) -> bool:
-    path = GATEWAY.parent.joinpath(*name.split("."))
-    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
-
-
 def test_modules_are_imported_by_name_in_the_listed_places_alone() -> None:
     importers = {path for path in FILES if re.search("import_module|import_lean", path.read_text())}
     named = {str(path.relative_to(GATEWAY)): modules_named_in(path) for path in importers}
@@ -236,3 +215,29 @@ def test_the_parts_of_a_room_form_no_cycle() -> None:
 
 def test_every_room_stands_in_the_table() -> None:
     assert {room_of(path) for path in FILES} <= set(MAY_IMPORT)
+
+
+AT_MOST: Final[dict[str, int]] = {
+    "lines": 79_200,
+    "files": 615,
+    "classes": 940,
+    "patches of libraries or the standard library": 7,
+    "private attributes of libraries": 40,
+    "assignments to other objects' attributes": 184,
+    "files with TYPE_CHECKING": 41,
+    "files that import our modules by string": 18,
+    "import cycles": 4,
+    "class names used twice": 44,
+}
+"""Upper bounds of the measures of `tests/structure.py`. They only fall: lower one when a change allows it."""
+
+
+@pytest.mark.parametrize("measure", AT_MOST)
+def test_structure_does_not_grow(measure: str) -> None:
+    places = MEASURES[measure]()
+    assert len(places) <= AT_MOST[measure], "\n".join(places[-100:])
+
+
+def test_measures_of_the_structure_are_printed() -> None:
+    assert set(AT_MOST) == set(MEASURES)
+    print(table())  # noqa: T201 - shown by `pytest -s` and `pytest -rP`

@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from tests.test_architecture import GATEWAY, MAY_IMPORT
+from tests.structure import GATEWAY
+from tests.test_architecture import MAY_IMPORT
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "CONTRIBUTING.md").read_text()

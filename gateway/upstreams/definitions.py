@@ -103,8 +103,8 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
             continue
         # A result that an override reshapes is not what the upstream's output schema describes.
         own = _without(wire, *_NOT_OURS, *(("outputSchema",) if _reshapes(override) else ()))
-        schema = wire.get("inputSchema")
-        schema = schema if isinstance(schema, dict) else {"type": "object"}
+        # 2025-11-25 schema, Tool: the root says `type: object`. Clients refuse a whole list for one tool without it.
+        schema = {**wire.get("inputSchema", {}), "type": "object"}
         annotations = _annotations(wire, override)
         executor = ToolRelay(
             relay=_asking(entry.relay, override.ask_timeout),

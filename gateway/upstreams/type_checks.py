@@ -23,6 +23,7 @@ _ANNOTATIONS: Final[_Types] = {
     "audience": list,
     "priority": (int, float),
 }
+_SCHEMA: Final[_Types] = {"properties": dict, "required": list}
 _ARGUMENT: Final[_Types] = {"name": str, "title": str, "description": str, "required": bool}
 _ICON: Final[_Types] = {"src": str, "mimeType": str, "sizes": list, "theme": str}
 _BLOCKS: Final[Mapping[Json, Mapping[str, type]]] = {
@@ -40,6 +41,10 @@ def well_typed(entry: JsonObject) -> dict[str, Json]:
     found = _typed(entry, _ENTRY)
     if "annotations" in found:
         found["annotations"] = _typed(found["annotations"], _ANNOTATIONS)
+    # Beyond its root a schema is passed on as it came; some servers write an empty object as a list.
+    for member in ("inputSchema", "outputSchema"):
+        if member in found:
+            found[member] = _typed(found[member], _SCHEMA)
     for member, types, key in (("arguments", _ARGUMENT, "name"), ("icons", _ICON, "src")):
         if member in found:
             items = [_typed(item, types) for item in mappings(found[member])]

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gateway.catalog.arguments import CompiledArguments
-from gateway.catalog.compile.relayed import relayed_of
+from gateway.catalog.compile.relayed import Relayed, relayed_of
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_directory, real_path
@@ -21,7 +21,7 @@ from gateway.language.schemas.defaults import NO_DEFAULTS, Defaults, defaults_of
 from gateway.language.schemas.errors import SchemaError
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.language.schemas.integer_places import IntegerPlaces, integers_of
-from gateway.language.schemas.json_schema import SchemaShape, Validator, compile_schema
+from gateway.language.schemas.json_schema import SchemaShape, Validator, compile_foreign_schema, compile_schema
 from gateway.language.schemas.keywords import subschemas
 from gateway.language.scope import Inputs
 from gateway.wire.headers import HeaderParameter
@@ -29,6 +29,8 @@ from gateway.wire.headers import HeaderParameter
 NO_ARGUMENTS: Final[JsonObject] = {"type": "object", "additionalProperties": False}
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_MAX_NAMED: Final = 3
+"""Parts of a schema that a warning names."""
 
 
 def compile_arguments(
@@ -44,16 +46,16 @@ def compile_arguments(
     `problems` is the view of the tool; `coerce` holds where the tool says nothing of it. A message that brings
     arguments has at most `max_body` bytes.
     """
+    if (relayed := relayed_of(config)) is not None:
+        coerces = coerce if config.coerce is None else config.coerce
+        return _of_other_server(config.input_schema or {}, relayed, problems, coerce=coerces)
     schema, place = _written(config, derived or NO_ARGUMENTS, problems)
     shown, files = compile_file_inputs(schema, problems, place=place, max_body=max_body)
     validator = compile_schema(shown, problems, what="JSON Schema", place=place)
     if place is _in_long_form:
         _check_long_form(schema, problems.at("input_schema"))
     parts = _parts_of(validator.shape)
-    relayed = relayed_of(config)
-    # Another server fills in its own defaults.
-    defaults, unfit_defaults = (parts.defaults, parts.unfit_defaults) if relayed is None else (NO_DEFAULTS, ())
-    for schema_problem in (*parts.problems, *unfit_defaults):
+    for schema_problem in (*parts.problems, *parts.unfit_defaults):
         problems.at(*place(schema_problem.path)).error(schema_problem.message)
     return CompiledArguments(
         schema=validator.schema,
@@ -61,12 +63,38 @@ def compile_arguments(
         inputs=_inputs_of(validator.schema or schema if files is None else schema, has_files=files is not None),
         header_parameters=parts.header_parameters,
         validator=validator,
-        defaults=defaults,
+        defaults=parts.defaults,
         integers=parts.integers,
         confinements=_confinements(config.input or {}, problems.at("input")),
         coerce=coerce if config.coerce is None else config.coerce,
-        validates=relayed is None or relayed.validates,
         files=files,
+    )
+
+
+def _of_other_server(schema: JsonObject, relayed: Relayed, problems: Problems, *, coerce: bool) -> CompiledArguments:
+    """Compile the arguments of another server's tool, whose schema is passed on as it came, whatever is wrong with it.
+
+    That server fills in its defaults itself.
+    """
+    validator, unchecked = compile_foreign_schema(schema if relayed.validates else {})
+    if unchecked:
+        first = ", ".join(str(each) for each in unchecked[:_MAX_NAMED])
+        more = f", and {len(unchecked) - _MAX_NAMED} more" if len(unchecked) > _MAX_NAMED else ""
+        problems.warning(f"calls are not checked here against all of its input schema: {first}{more}")
+    headers, header_problems = header_parameters(schema)
+    # MCP 2026-07-28 server/tools, "x-mcp-header": clients must not offer a tool with a wrong one.
+    for schema_problem in header_problems:
+        problems.at(*_in_long_form(schema_problem.path)).error(schema_problem.message)
+    return CompiledArguments(
+        schema=schema,
+        inputs=_inputs_of(schema, has_files=False),
+        header_parameters=headers,
+        validator=validator,
+        defaults=NO_DEFAULTS,
+        integers=integers_of(validator.schema),
+        confinements={},
+        coerce=coerce,
+        validates=relayed.validates,
     )
 
 

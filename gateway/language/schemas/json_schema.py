@@ -4,6 +4,7 @@ Why jsonschema-rs: validation costs about a microsecond, patterns run in linear 
 formats are asserted. Those asserted are the eight that CONFIG names, in every dialect.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import islice
@@ -12,11 +13,12 @@ from typing import Final
 import jsonschema_rs
 import msgspec
 import orjson
+from jsonschema_rs import ValidationErrorKind as Kind
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe
-from gateway.language.schemas.keywords import rewritten
+from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS, rewritten
 from gateway.language.schemas.rules import (
     DIALECTS,
     PATTERN_OPTIONS,
@@ -35,6 +37,18 @@ _KEPT_ITEMS: Final = 16
 _KEPT_DEPTH: Final = 4
 _FREE_TEXT: Final = ("$comment", "description", "title")
 
+_MAX_ROUNDS: Final = 16
+"""Removing a keyword may show what is wrong with another one."""
+_DRAFT_07: Final = "http://json-schema.org/draft-07/schema"
+_DRAFT: Final = re.compile(r"draft-0[467]/|draft/(?:2019-09|2020-12)/")
+_RESTRICTED_BY: Final = {
+    "properties": ("additionalProperties",),
+    "patternProperties": ("additionalProperties",),
+    "prefixItems": ("items",),
+    "items": ("additionalItems",),
+}
+"""Keywords that apply to more values where the other one is missing."""
+
 
 class SchemaShape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A schema without its free text, checked and compiled; one for all tools that take the same."""
@@ -42,6 +56,8 @@ class SchemaShape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     schema: JsonObject
     engine: jsonschema_rs.Validator
     cost: ValidationCost
+    is_foreign: bool = False
+    """Whether another server validates, too, so that values whose check would cost too much are accepted here."""
 
 
 class Validator:
@@ -63,7 +79,7 @@ class Validator:
         """
         # Before the engine sees the value: it cannot be interrupted, and holds the interpreter's lock.
         if (excess := self._cost.limit_exceeded(instance)) is not None:
-            return [SchemaError(path=(), message=excess)]
+            return [] if self.shape.is_foreign else [SchemaError(path=(), message=excess)]
         if self._engine.is_valid(instance):
             return []
         if self._is_too_large_for_words(instance):
@@ -77,7 +93,9 @@ class Validator:
         return list(self._engine.iter_errors(instance))
 
     def _is_valid_and_no_excess(self, instance: Json) -> bool:
-        return self._cost.limit_exceeded(instance) is None and self._engine.is_valid(instance)
+        if self._cost.limit_exceeded(instance) is not None:
+            return self.shape.is_foreign
+        return self._engine.is_valid(instance)
 
     def _is_too_large_for_words(self, instance: Json) -> bool:
         if _has_more_nodes(instance, than=min(_MAX_NODES, self._cost.worded_nodes)):
@@ -88,6 +106,8 @@ class Validator:
     def _described(self, instance: Json, *, noun: str) -> Iterator[SchemaError]:
         said = set()
         for diagnostic in self._engine.iter_errors(instance):
+            if self.shape.is_foreign and isinstance(diagnostic.kind, Kind.BacktrackLimitExceeded):
+                continue
             for error in describe(diagnostic, self.schema, noun=noun):
                 if str(error) not in said:
                     said.add(str(error))
@@ -140,12 +160,78 @@ def schema_problem_in(schema: JsonObject) -> str | None:
     return None if isinstance(compiled, Validator) else compiled[0].message
 
 
-def _compiled(schema: JsonObject) -> Validator | list[SchemaError]:
+def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaError]]:
+    """Compile a schema of another server as far as the engine takes it; return also what is not checked.
+
+    The validator accepts every value that the schema accepts: what it cannot check is left out, and with it what could
+    refuse more because of that. A member with a default may be missing, even if it is required.
+    """
+    unchecked: dict[str, SchemaError] = {}
+    checked = rewritten(_with_known_dialect(schema), _drop_required_defaults)
+    for _ in range(_MAX_ROUNDS):
+        compiled = _compiled(checked, is_foreign=True)
+        if isinstance(compiled, Validator):
+            return compiled, list(unchecked.values())
+        # By message, as a keyword may be reported again at another path, below `allOf`.
+        unchecked = {**{problem.message: problem for problem in compiled}, **unchecked}
+        if any(problem.path in ((), ("$schema",)) for problem in compiled):
+            break
+        checked = rewritten(checked, _drop_negations)
+        for problem in compiled:
+            _leave_out(checked, problem.path)
+    return Validator({}, _ANYTHING), list(unchecked.values())
+
+
+def _with_known_dialect(schema: JsonObject) -> JsonObject:
+    named = _DRAFT.search(str(schema.get("$schema", "")))
+    # What older drafts have and draft-07 does not, such as a boolean `exclusiveMinimum`, is left out like the rest.
+    found = None if named is None else next((uri for uri in DIALECTS if named[0] in uri), _DRAFT_07)
+    return schema if found is None else {**schema, "$schema": found}
+
+
+def _drop_required_defaults(schema: dict[str, Json]) -> None:
+    required, members = schema.get("required"), schema.get("properties")
+    if isinstance(required, list) and isinstance(members, dict):
+        # Several generators list such a member as required: it is, in what the server works with.
+        schema["required"] = [
+            name
+            for name in required
+            if not (isinstance(name, str) and isinstance(member := members.get(name), dict) and "default" in member)
+        ]
+
+
+def _drop_negations(schema: dict[str, Json]) -> None:
+    """Remove the keywords that refuse more where a schema within them, or beside them, accepts more."""
+    for keyword in ("not", "if", "contains", "unevaluatedItems", "unevaluatedProperties"):
+        schema.pop(keyword, None)
+    if isinstance(schema.get("oneOf"), list) and isinstance(schema.get("allOf", []), list):
+        schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": schema.pop("oneOf")}]
+
+
+def _leave_out(schema: dict[str, Json], path: DocumentPath) -> None:
+    """Remove the keyword that a path leads to, so that the schema accepts more; do nothing if there is none."""
+    keyword, rest = str(path[0]), path[1:]
+    value = schema.get(keyword)
+    if rest and isinstance(value, dict) and keyword in ONE_SCHEMA:
+        return _leave_out(value, rest)
+    if rest and isinstance(value, dict | list) and keyword in (SCHEMA_MAPS | SCHEMA_LISTS):
+        member: Json = value.get(rest[0]) if isinstance(value, dict) else value[int(rest[0])]
+        if len(rest) > 1 and isinstance(member, dict):
+            return _leave_out(member, rest[1:])
+        if isinstance(value, dict) and keyword != "patternProperties":
+            value[str(rest[0])] = True  # without an entry, `additionalProperties` would apply to it
+            return None
+    for each in (keyword, *_RESTRICTED_BY.get(keyword, ())):
+        schema.pop(each, None)
+    return None
+
+
+def _compiled(schema: JsonObject, *, is_foreign: bool = False) -> Validator | list[SchemaError]:
     copy = plain(schema)
     if isinstance(copy, SchemaError):
         return [copy]
     # Cached by its text: compared as Python values, 1, 1.0 and true would be one schema.
-    shape = _shape(orjson.dumps(rewritten(copy, _drop_free_text)))
+    shape = _shape(orjson.dumps(rewritten(copy, _drop_free_text)), is_foreign=is_foreign)
     if isinstance(shape, SchemaShape):
         return Validator(copy, shape)
     problems = check_schema(copy)  # whose words may quote the free text
@@ -160,7 +246,7 @@ def _drop_free_text(schema: dict[str, Json]) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _shape(data: bytes) -> SchemaShape | list[SchemaError]:
+def _shape(data: bytes, *, is_foreign: bool) -> SchemaShape | list[SchemaError]:
     schema: dict[str, Json] = orjson.loads(data)
     cost, dialect = check_schema(schema), dialect_of(schema)
     if not isinstance(cost, ValidationCost):
@@ -168,7 +254,7 @@ def _shape(data: bytes) -> SchemaShape | list[SchemaError]:
     assert dialect is not None  # noqa: S101 - which would be a problem
     try:
         engine = DIALECTS[dialect](
-            guarded(schema, cost),
+            guarded(schema, cost, accepts_longer=is_foreign),
             formats=_FORMATS,
             validate_formats=True,
             pattern_options=PATTERN_OPTIONS,
@@ -176,7 +262,7 @@ def _shape(data: bytes) -> SchemaShape | list[SchemaError]:
         )
     except ValueError as error:  # a rule of the engine that ours do not know
         return [SchemaError(path=(), message=str(error).partition("\n")[0])]
-    return SchemaShape(schema=schema, engine=engine, cost=cost)
+    return SchemaShape(schema=schema, engine=engine, cost=cost, is_foreign=is_foreign)
 
 
 def _anything(_text: str) -> bool:

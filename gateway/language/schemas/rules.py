@@ -146,6 +146,13 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, Node], list[Sch
     while waiting:
         path, current, references = waiting.popleft()
         schema_problems += _pattern_problems(path, current)
+        # Before references: a problem is reported where it is written, not where a reference leads to it.
+        for step, member in subschemas(current):
+            if step[0] not in _NOT_APPLIED:
+                nodes[id(current)].edges.append((_way(step), id(member)))
+            if id(member) not in nodes:
+                nodes[id(member)] = Node(member)
+                waiting.append(((*path, *step), member, references and references.within(member)))
         for keyword in _REFERENCES:
             if references is not None and isinstance(reference := current.get(keyword), str):
                 if (found := references.target(reference)) is None:
@@ -158,12 +165,6 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, Node], list[Sch
                     if id(target) not in nodes:
                         nodes[id(target)] = Node(target)
                         waiting.append(((*path, keyword), target, beyond))
-        for step, member in subschemas(current):
-            if step[0] not in _NOT_APPLIED:
-                nodes[id(current)].edges.append((_way(step), id(member)))
-            if id(member) not in nodes:
-                nodes[id(member)] = Node(member)
-                waiting.append(((*path, *step), member, references and references.within(member)))
     return nodes, schema_problems
 
 

@@ -141,8 +141,11 @@ def validation_cost_of(nodes: dict[int, Node], root: int) -> ValidationCost:
     )
 
 
-def guarded(schema: dict[str, Json], cost: ValidationCost) -> dict[str, Json]:
-    """The schema for the engine, in which each costly pattern applies to short texts alone."""
+def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bool = False) -> dict[str, Json]:
+    """The schema for the engine, in which each costly pattern applies only to short texts.
+
+    Longer texts are refused, unless `accepts_longer`.
+    """
     if not cost.costly:
         return schema
 
@@ -153,7 +156,8 @@ def guarded(schema: dict[str, Json], cost: ValidationCost) -> dict[str, Json]:
             # A `maxLength` beside it would not do: keywords are independent, and the engine would match all the same.
             # Within `allOf`, as the schema may have an `if` of its own.
             short = {"maxLength": MAX_MATCHED_LENGTH}
-            each["allOf"] = [*each.get("allOf", ()), {"if": short, "then": {"pattern": pattern}, "else": short}]
+            otherwise: Json = True if accepts_longer else short
+            each["allOf"] = [*each.get("allOf", ()), {"if": short, "then": {"pattern": pattern}, "else": otherwise}]
 
     copy: dict[str, Json] = rewritten(schema, guard)
     return copy

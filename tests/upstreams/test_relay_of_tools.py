@@ -1,0 +1,91 @@
+"""What upstreams offer is offered, and what they answer is passed on, even where it is odd."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.json_types import Json, JsonObject
+from tests.upstreams.scripted_server import OBJECT, Answers, relayed
+
+
+def with_tools(*schemas: Json, **more: Json) -> Answers:
+    tools = [{"name": f"t{index}", "inputSchema": schema, **more} for index, schema in enumerate(schemas)]
+    return {
+        "tools/list": {"tools": tools},
+        "tools/call": lambda params: {"content": [{"type": "text", "text": str(params["arguments"])}]},
+    }
+
+
+def text(**members: Json) -> JsonObject:
+    return {"type": "object", "properties": {"a": {"type": "string", **members}, "n": {"type": "integer"}}}
+
+
+UNCHECKABLE: list[JsonObject] = [
+    text(pattern=r"^[^\0]*$"),
+    text(pattern="^(?<n>x)\\k<n>$"),
+    text(pattern="^.{1,2000}$"),
+    text(pattern="((("),
+    {
+        **OBJECT,
+        "$defs": {"X": {"pattern": "[^]("}},
+        "properties": {"a": {"$ref": "#/$defs/X"}, "n": {"type": "integer"}},
+    },
+    {**OBJECT, "properties": {"a": {"$ref": "https://example.com/schema.json"}, "n": {"type": "integer"}}},
+    {**OBJECT, "properties": {"a": {"minimum": 1, "exclusiveMinimum": True}, "n": {"type": "integer"}}},
+    {
+        **OBJECT,
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "id": "x",
+        "properties": {"n": {"type": "integer"}},
+    },
+    {**OBJECT, "patternProperties": {"((": {"type": "null"}}, "additionalProperties": False},
+    {**OBJECT, "properties": {"a": "a string", "n": {"type": ["integer"]}}, "additionalProperties": False},
+    {**OBJECT, "$schema": "https://example.com/my-own"},
+]
+
+
+@pytest.mark.parametrize("more", ["", ", validate: false"])
+async def test_a_schema_that_the_engine_does_not_take_is_passed_on_and_its_tool_can_be_called(
+    tmp_path: Path, more: str
+) -> None:
+    async with relayed(tmp_path, with_tools(*UNCHECKABLE, outputSchema=text(pattern="(((")), more) as (
+        _,
+        client,
+        running,
+    ):
+        tools = (await client.request("tools/list"))["tools"]
+        assert [tool["inputSchema"] for tool in tools] == UNCHECKABLE
+        assert [tool["outputSchema"] for tool in tools] == [text(pattern="(((")] * len(tools)
+        answers = [await client.text(tool["name"], a="xx", n=1) for tool in tools]
+        warnings = [each for each in running.status()["warnings"] if "not checked here" in each]
+
+    assert len(warnings) == (0 if more else len(UNCHECKABLE) - 1)  # draft-04 is checked as a whole
+    assert answers == ["{'a': 'xx', 'n': 1}"] * len(UNCHECKABLE)
+
+
+async def test_the_rest_of_such_a_schema_is_checked(tmp_path: Path) -> None:
+    async with relayed(tmp_path, with_tools(*UNCHECKABLE[:8])) as (_, client, _):
+        answers = [await client.call(f"t{index}", a="xx", n="many") for index in range(8)]
+
+    assert all("/n must be an integer" in answer["content"][0]["text"] for answer in answers)
+
+
+@pytest.mark.parametrize("root", [{}, {"properties": []}, {"type": ["object", "null"]}, {"required": "a"}, [], None])
+async def test_the_root_of_a_schema_is_one_that_clients_take(tmp_path: Path, root: Json) -> None:
+    async with relayed(tmp_path, with_tools(root)) as (_, client, _):
+        [tool] = (await client.request("tools/list"))["tools"]
+        assert tool["inputSchema"] == OBJECT
+        assert await client.text("t0") == "{}"
+
+
+async def test_a_required_argument_with_a_default_may_be_missing(tmp_path: Path) -> None:
+    schema = {**text(default="x"), "required": ["a", "n"]}
+    async with relayed(tmp_path, with_tools(schema)) as (_, client, _):
+        assert await client.text("t0", n=1) == "{'n': 1}"
+        assert "/n is required" in (await client.text("t0"))
+
+
+async def test_long_text_that_is_too_costly_to_match_is_the_upstreams_to_check(tmp_path: Path) -> None:
+    async with relayed(tmp_path, with_tools(text(pattern=r"^(?!y)[\s\S]*$"))) as (_, client, _):
+        assert len(await client.text("t0", a="x" * 50_000)) > 50_000
+        assert "/a" in await client.text("t0", a="y")

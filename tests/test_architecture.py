@@ -218,11 +218,11 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 79_200,
+    "lines": 79_000,
     "files": 615,
     "classes": 940,
     "patches of libraries or the standard library": 7,
-    "private attributes of libraries": 40,
+    "private attributes of libraries": 6,
     "assignments to other objects' attributes": 184,
     "files with TYPE_CHECKING": 41,
     "files that import our modules by string": 18,

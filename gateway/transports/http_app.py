@@ -1,6 +1,6 @@
 """The main listener's application: maps paths to endpoints."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 
 import msgspec
@@ -47,10 +47,6 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
         # Checked like all others: aiohttp's own 404 would pass by the guard.
         router.add_route("*", "/{path:.*}", self.door.checked(self._not_found))
         return application
-
-    def direct(self) -> Mapping[str, Handler]:
-        """The handlers of targets that need no router, because they are exactly the MCP endpoint."""
-        return {self.path: self.door.authenticated(self.mcp.handle)}
 
     def _paths(self) -> Iterator[tuple[str, Handler]]:
         yield from self._with_views(self.path, self.mcp.handle)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from socket import socket
-from types import MappingProxyType
 from typing import Final, Self
 
 import msgspec
@@ -35,7 +34,6 @@ from gateway.transports.http.resource_metadata import ResourceMetadata
 from gateway.transports.http.server_card import ServerCards
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_sse import SSE_PATH, HttpSse
-from gateway.transports.listener.direct_connection import Handler
 from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.listener.http_listener import HttpListener, ListenError
 from gateway.transports.listener.server_tls import ServerTls
@@ -187,9 +185,7 @@ class HttpServer:
             prefix=self._proxies.prefix,
             cards=self._cards(),
         )
-        self._main = await self._start(
-            stack, main, app.application(), direct=app.direct(), tls=self._tls, limits=self.limits.connections
-        )
+        self._main = await self._start(stack, main, app.application(), tls=self._tls, limits=self.limits.connections)
         # Only now is the port known where 0 was asked for.
         self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
         # Entered last, so it ends first: calls that it cancels are answered while connections are still open.
@@ -280,7 +276,7 @@ class HttpServer:
         self._admin_url = f"{_scheme(tls)}://{_authority(listener.address)}"
         log.info("listening for operators", url=f"{self._admin_url}/-/status", **_unix_sockets(admin))
 
-    async def _start(  # noqa: PLR0913 - the facts that tell one listener from the other
+    async def _start(
         self,
         stack: AsyncExitStack,
         where: ListenAddress,
@@ -288,7 +284,6 @@ class HttpServer:
         *,
         tls: ServerTls | None,
         limits: ConnectionLimits,
-        direct: Mapping[str, Handler] = MappingProxyType({}),
     ) -> HttpListener:
         listener = HttpListener(
             application,
@@ -296,7 +291,6 @@ class HttpServer:
             inherited=where.sockets,
             tls=tls,
             connection_limits=limits,
-            direct=direct,
         )
         try:
             await listener.start()

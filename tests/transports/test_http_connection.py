@@ -256,37 +256,26 @@ def chunked(body: bytes, *, size: int, extension: bytes = b"", trailer: bytes = 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: chunked(b"{}", size=1, extension=b";x=" + b"y" * 100_000),
+        lambda: chunked(b"{}", size=1, extension=b";x=" + b"y" * 400_000),
         lambda: chunked(PING, size=len(PING), extension=b";x=" + b"y" * 1_000_000),
         lambda: CHUNKED + b"2;x=" + b"y" * 3_000_000,
         lambda: chunked(PING, size=1, extension=b";" + b"y" * 2_000),
     ],
     ids=["for two bytes", "for one message", "without an end", "a little for each byte"],
 )
-@pytest.mark.parametrize("pause", [0, 1000], ids=["at once", "in pieces"])
-async def test_a_body_that_is_outweighed_by_its_framing_is_refused(make: Callable[[], bytes], pause: int) -> None:
+async def test_a_body_that_is_outweighed_by_its_framing_is_refused(make: Callable[[], bytes]) -> None:
     sent = make()
     async with http_server() as served, line(served) as greedy:
-        for start in range(0, len(sent), pause * 64 or len(sent)):
-            greedy.say(sent[start : start + (pause * 64 or len(sent))])
+        greedy.say(sent[:1000])
+        async with asyncio.timeout(10):
+            while not len(served.active_requests):
+                await asyncio.sleep(0.01)
+        for start in range(1000, len(sent), 64_000):
+            greedy.say(sent[start : start + 64_000])
             await asyncio.sleep(0)
         answer = await greedy.answer()
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert b"framed with far more bytes" in answer
-
-
-@pytest.mark.parametrize("rest", [b"zz\r\n", b"-2\r\n", b"2\r\n{}}\r\n", b"0\r\nno field\r\n\r\n"])
-async def test_a_malformed_chunk_is_refused_when_it_comes(rest: bytes) -> None:
-    async with http_server() as served, line(served) as broken:
-        broken.say(CHUNKED + b"2\r\n  \r\n")
-        async with asyncio.timeout(10):
-            while not len(served.active_requests):
-                await asyncio.sleep(0.01)
-        broken.say(rest)
-        async with asyncio.timeout(10):  # and not with 408 in the end
-            answer = await broken.answer()
-        assert answer.startswith(b"HTTP/1.1 400 ")
-        assert b"The chunks of the body are malformed" in answer
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import orjson
 import pytest
 
 from gateway.config.models.address import Address
-from gateway.transports.http.response import OneWriteResponse
 from tests.transports.http_server import http_server, modern_headers, modern_request
 
 ECHO: Final = {"name": "echo", "arguments": {"text": "hello"}}
@@ -121,9 +120,3 @@ async def test_an_answer_of_an_allowed_page_names_that_page_alone() -> None:
             answer = await served.modern("tools/call", ECHO, Origin=page)
             assert answer.headers["Access-Control-Allow-Origin"] == page
         assert "Access-Control-Allow-Origin" not in (await served.modern("tools/call", ECHO)).headers
-
-
-async def test_a_field_with_a_line_break_is_written_on_no_answer() -> None:
-    response = OneWriteResponse(b"{}", headers={"X-Mark": "a\r\nInjected: 1"})
-    with pytest.raises(ValueError, match="line break"):
-        response.render()

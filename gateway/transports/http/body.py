@@ -10,17 +10,12 @@ from gateway.wire.accept import JSON
 
 
 class FramingError(Exception):
-    """The chunks of a body are not read any further."""
-
-    def __init__(self, refusal: HttpError) -> None:
-        super().__init__(refusal.message)
-        self.refusal: Final = refusal
+    """The extensions and trailers of a chunked body are far larger than its content."""
 
 
-FRAMING_TOO_LARGE: Final = HttpError(
+_FRAMING_TOO_LARGE: Final = HttpError(
     status=413, message="The chunks of the body are framed with far more bytes than they hold"
 )
-FRAMING_MALFORMED: Final = HttpError(status=400, message="The chunks of the body are malformed")
 
 
 async def read_body(request: web.Request, *, limit: int, seconds: float) -> bytes | HttpError:
@@ -30,7 +25,7 @@ async def read_body(request: web.Request, *, limit: int, seconds: float) -> byte
     2. no `Content-Encoding` (a few bytes must not unfold into many): 415
     3. `Content-Length` is within the limit: 413
     4. so is what really arrives, counted while it does: 413
-    5. its chunks are well-formed: 400; and their framing is no multiple of what they hold: 413
+    5. the framing of its chunks is not many times their content: 413
     6. it arrives in time: 408
     """  # noqa: D415 - the sentence goes on in the list
     headers = request.headers
@@ -50,8 +45,8 @@ async def read_body(request: web.Request, *, limit: int, seconds: float) -> byte
         return HttpError(
             status=408, message=f"The body did not arrive within {seconds:g} seconds (listen.receive_timeout)"
         )
-    except FramingError as error:
-        return error.refusal
+    except FramingError:
+        return _FRAMING_TOO_LARGE
     return body if len(body) <= limit else _too_large(limit)
 
 

@@ -1,12 +1,9 @@
-"""Whole HTTP responses: replies of the protocol, and refusals before it. A plain reply leaves in one write."""
+"""Builds HTTP responses that are not streams: JSON-RPC replies, and refusals before the protocol is reached."""
 
-import time
 from collections.abc import Mapping
-from email.utils import formatdate
-from functools import lru_cache
 from typing import Final
 
-from aiohttp import HttpVersion11, hdrs, web
+from aiohttp import web
 
 from gateway.errors import ErrorCode, RpcError
 from gateway.protocol import results
@@ -51,60 +48,3 @@ def refuse(
     failure = RpcError(ErrorCode.INVALID_REQUEST, error.message)
     reply = results.error_reply(failure, request_id=request_id, revision=revision, status=error.status)
     return whole_response(reply, headers={**_NO_SNIFFING, **headers, **error.headers})
-
-
-def takes_one_write(raw: web.Request, headers: Mapping[str, str]) -> bool:
-    """Tell whether `OneWriteResponse` does all that an answer to this request needs."""
-    # aiohttp goes on with what came behind an upgrade, which nobody takes up, when it writes the response itself.
-    is_plain = raw.version == HttpVersion11 and raw.keep_alive and hdrs.UPGRADE not in raw.headers
-    return is_plain and "Connection" not in headers
-
-
-class OneWriteResponse(web.StreamResponse):
-    """A JSON answer with status 200 on a connection that stays open, its head and body in one write.
-
-    The head is the same for all answers with the same fields, but for its length and its date, so it is rendered once.
-    `HttpConnection.finish_response` writes it.
-    """
-
-    def __init__(self, body: bytes, *, headers: Mapping[str, str]) -> None:
-        super().__init__()
-        self._content: Final = body
-        self._fields: Final = headers
-
-    @property
-    def keep_alive(self) -> bool:
-        return super().keep_alive is not False  # `force_close` was not called
-
-    def render(self) -> bytes:
-        """Return the response as it goes out.
-
-        Raises:
-            ValueError: a header field holds a line break.
-        """
-        return b"%bContent-Length: %d\r\nDate: %b\r\n\r\n%b" % (
-            _rendered(tuple(self._fields.items())),
-            len(self._content),
-            _date(int(time.time())),
-            self._content,
-        )
-
-
-@lru_cache(maxsize=256)
-def _rendered(fields: tuple[tuple[str, str], ...]) -> bytes:
-    """The status line and these fields.
-
-    Raises:
-        ValueError: one would end before its end (RFC 9110 §5.5).
-    """
-    lines = ["HTTP/1.1 200 OK", f"Content-Type: {JSON}", *(f"{name}: {value}" for name, value in fields)]
-    # aiohttp checks the fields that it writes itself; these it never sees.
-    if any(mark in line for line in lines for mark in "\r\n\0"):
-        raise ValueError("a header field holds a line break")
-    return "".join(f"{line}\r\n" for line in lines).encode()
-
-
-@lru_cache(maxsize=1)
-def _date(second: int) -> bytes:
-    """RFC 9110 §6.6.1: a server with a clock says when it answered."""
-    return formatdate(second, usegmt=True).encode()

@@ -17,10 +17,10 @@ from aiohttp import StreamReader, web
 from gateway.access.identity.identity import network_of
 from gateway.config.models.server import Quota
 from gateway.transports.errors import HttpError
-from gateway.transports.http.body import FRAMING_MALFORMED, FRAMING_TOO_LARGE, FramingError
+from gateway.transports.http.body import FramingError
 from gateway.transports.http.host_and_origin import is_loopback_address
 from gateway.transports.http.quota import ResourceQuota, connection_quota
-from gateway.transports.http.response import SERVER, OneWriteResponse, refuse
+from gateway.transports.http.response import SERVER, refuse
 
 log: Final = structlog.get_logger()
 
@@ -107,9 +107,9 @@ class HttpConnection(web.RequestHandler):
         self._is_idle = True
         """Whether the next byte begins a head: not while a request is served, nor while the rest of its body comes."""
         self._body: StreamReader | None = None
-        """The body in chunks that comes now."""
+        """The chunked body that is being received."""
         self._body_bytes = 0
-        """How many bytes have come for it, framing included."""
+        """Bytes received for it since its request began, framing included."""
         self._is_given_up = False
         """Whether nothing more that comes is looked at."""
 
@@ -131,56 +131,33 @@ class HttpConnection(web.RequestHandler):
             self._has_spoken = True
             if self._deadline is None and data.find(_END_OF_HEAD) < 0:  # most heads come whole
                 self._wait_for_head()
-        waiting = len(self._messages)
         try:
             super().data_received(data)
         except IndexError:  # for the target `http://[]@/`: https://github.com/aio-libs/yarl/issues/1822
             self._turn_away(HttpError(status=_BAD_REQUEST, message=_NO_HEAD))
             return
-        messages = len(self._messages) - waiting
-        if messages or self._body is not None:
-            self._count_framing(data, messages=messages)
+        if self._body is not None:
+            self._count_framing(self._body, len(data))
 
-    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - aiohttp's signature
-        """Go on reading where it was paused; aiohttp asks for it after every body, and would parse again each time."""
-        if self._reading_paused:
-            super().resume_reading(resume_parser)
-
-    def _count_framing(self, data: bytes, *, messages: int) -> None:
-        """Give a body up whose framing outweighs it; `data` is what came, with which so many heads were complete."""
-        if messages:
-            head, content = self._messages[-1]
-            is_chunked: bool | None = getattr(head, "chunked", None)
-            if not is_chunked:
-                # What could not be parsed is queued as well, as an error that has no such attribute. Within a body the
-                # handler that reads it is to hear of it: the rest will not come.
-                if is_chunked is None and self._body is not None and not self._body.is_eof():
-                    self._give_up_body(self._body, FRAMING_MALFORMED)
-                self._body = None
-                return
-            self._body = content
-            # Of several messages nobody knows here where the last one's head ends: what came with it goes free.
-            self._body_bytes = len(data) - data.find(_END_OF_HEAD) - len(_END_OF_HEAD) if messages == 1 else 0
-        else:
-            self._body_bytes += len(data)
-        body = self._body
-        if body is None or self._reading_paused:  # the parser keeps what a full buffer does not take
-            return
+    def _count_framing(self, body: StreamReader, received: int) -> None:
+        """Refuse a chunked body whose extensions and trailers outweigh its content."""
+        self._body_bytes += received
         if self._body_bytes - body.total_bytes > _FRAMING_BYTES + _FRAMING_PER_BYTE * body.total_bytes:
-            self._give_up_body(body, FRAMING_TOO_LARGE)
+            self._give_up_body(body)
         elif not body.is_eof():
             return
         self._body = None
 
-    def _give_up_body(self, body: StreamReader, refusal: HttpError) -> None:
-        body.set_exception(FramingError(refusal))
+    def _give_up_body(self, body: StreamReader) -> None:
+        body.set_exception(FramingError())
         self._is_given_up = True
         self.close()  # after the answer
 
-    def request_begun(self) -> None:
-        """Note that a whole head was read, or something that cannot be one."""
+    def request_begun(self, *, chunked_body: StreamReader | None) -> None:
+        """Note that a whole head was read, or something that cannot be one; bytes of the body are counted from here."""
         self._stop_waiting()
         self._has_spoken = self._is_idle = False
+        self._body, self._body_bytes = chunked_body, 0
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_waiting()
@@ -213,28 +190,13 @@ class HttpConnection(web.RequestHandler):
         """Send an answer; those that the router gives by itself are to look like ours."""
         if self._is_given_up:
             resp.force_close()
-        if isinstance(resp, OneWriteResponse):
-            is_gone = await self._write_at_once(resp.render())
-        else:
-            if isinstance(resp, web.HTTPException):
-                resp.headers.update(SERVER)
-            resp, is_gone = await super().finish_response(request, resp, start_time)
+        if isinstance(resp, web.HTTPException):
+            resp.headers.update(SERVER)
+        resp, is_gone = await super().finish_response(request, resp, start_time)
         request.content.on_eof(self._rest)
         if self._is_given_up:
             await asyncio.sleep(self._linger_seconds)  # what comes is dropped; cut short by whoever hangs up
         return resp, is_gone
-
-    async def _write_at_once(self, response: bytes) -> bool:
-        """Write a whole response, wait until its reader takes it, and tell whether that is gone."""
-        if self.transport is None or self.transport.is_closing():
-            return True
-        self.transport.write(response)
-        if self._paused:
-            try:
-                await self._drain_helper()
-            except ConnectionError:
-                return True
-        return False
 
     def _rest(self) -> None:
         self._is_idle = True

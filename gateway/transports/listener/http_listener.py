@@ -4,8 +4,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Awaitable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, Final
 
 import structlog
@@ -13,7 +12,6 @@ from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage
 
 from gateway.config.models.address import Address
-from gateway.transports.listener.direct_connection import DirectConnection, Handler
 from gateway.transports.listener.http_connection import IDLE, ConnectionLimits, HttpConnection
 from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.listener.tls_acceptor import TlsAcceptor
@@ -33,7 +31,7 @@ class ListenError(Exception):
 class HttpListener:
     """One address, or the sockets that another process opened for us."""
 
-    def __init__(  # noqa: PLR0913 - all that a listener is opened with
+    def __init__(
         self,
         application: web.Application,
         *,
@@ -41,7 +39,6 @@ class HttpListener:
         inherited: Sequence[socket.socket] = (),
         tls: ServerTls | None = None,
         connection_limits: ConnectionLimits | None = None,
-        direct: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
         """Do nothing yet.
 
@@ -51,7 +48,6 @@ class HttpListener:
             inherited: sockets to listen on instead; known by `address`, and closed at the end.
             tls: the certificate, if there is one.
             connection_limits: how many connections are taken, and how long they may be silent.
-            direct: handlers of request targets that the application's router need not be asked for.
         """
         IDLE.setLevel(logging.CRITICAL)
         self._runner: Final = web.AppRunner(
@@ -64,7 +60,6 @@ class HttpListener:
         """Where it listens; once it does, with the port that it got."""
         self._inherited: Final = tuple(inherited)
         self._tls: Final = tls
-        self._direct: Final = direct
         self._servers: Final[list[asyncio.Server]] = []
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
 
@@ -78,7 +73,6 @@ class HttpListener:
         server = self._runner.server
         assert server is not None  # noqa: S101 - there is one after `setup`
         _tell_of_heads(server)
-        server.request_handler = self._handler(server.request_handler)
         try:
             for place in self._inherited or (None,):
                 self._servers.append(await self._serve(server, place))
@@ -108,20 +102,11 @@ class HttpListener:
         except TimeoutError:
             log.warning("connections did not close")
 
-    def _handler(self, routed: Handler) -> Handler:
-        """Make a handler that asks the router for none of the targets that need no router."""
-        direct = self._direct
-
-        def handle(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-            return direct.get(request.raw_path, routed)(request)
-
-        return handle
-
     async def _serve(self, server: web.Server, inherited: socket.socket | None) -> asyncio.Server:
         loop = asyncio.get_running_loop()
 
         def connection(caller: str | None = None) -> HttpConnection:
-            return DirectConnection(server, self._connection_limits, direct=self._direct, counted_for=caller)
+            return HttpConnection(server, self._connection_limits, counted_for=caller)
 
         def protocol() -> asyncio.Protocol:
             if self._tls is None:
@@ -143,7 +128,7 @@ def _tell_of_heads(server: web.Server) -> None:
         message: RawRequestMessage, body: StreamReader, protocol: web.RequestHandler, *rest: Any
     ) -> web.BaseRequest:
         if isinstance(protocol, HttpConnection):
-            protocol.request_begun()
+            protocol.request_begun(chunked_body=body if message.chunked else None)
         if message.url.absolute:
             # aiohttp decodes the host, and not all can be; `request_smuggling.host_of` reads it in `raw_path`.
             message = message._replace(url=message.url.relative())

@@ -22,7 +22,7 @@ from gateway.protocol import results
 from gateway.protocol.exchange import Reply
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.http.request_limits import StreamTimeouts
-from gateway.transports.http.response import OneWriteResponse, response_fields, takes_one_write, whole_response
+from gateway.transports.http.response import response_fields, whole_response
 from gateway.transports.sse.event_stream import EventStream, encode_event, write_in_parts, write_within
 from gateway.transports.write_quota import EXEMPT_BYTES
 from gateway.wire import jsonrpc
@@ -190,9 +190,6 @@ class DeferredResponse:
         if reply.missing_scopes:  # RFC 6750 §3.1: tell the client how to get them
             headers = {**headers, **insufficient_scope(reply.missing_scopes).headers(self._request.challenge)}
         if reply.body is None or len(reply.body) <= EXEMPT_BYTES:
-            is_plain = reply.status == 200 and reply.retry_after is None
-            if reply.body and is_plain and takes_one_write(self._request.raw, headers):
-                return OneWriteResponse(reply.body, headers=headers)
             return whole_response(reply, headers=headers)
         return await self._write_large(reply, reply.body, headers)
 

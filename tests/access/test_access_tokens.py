@@ -50,10 +50,20 @@ class Desk:
 
 @asynccontextmanager
 async def desk_of(
-    issuer: AuthorizationServer, *, required: tuple[str, ...] = (), keys_url: str | None = None
+    issuer: AuthorizationServer,
+    *,
+    required: tuple[str, ...] = (),
+    keys_url: str | None = None,
+    audience: str = US,
+    takes_client_id: bool = False,
 ) -> AsyncIterator[Desk]:
     clock = Clock()
-    rules = TokenRules(issuer=issuer.issuer, audiences=frozenset({normal_audience(US)}), required_scopes=required)
+    rules = TokenRules(
+        issuer=issuer.issuer,
+        audiences=frozenset({normal_audience(audience)}),
+        required_scopes=required,
+        takes_client_id=takes_client_id,
+    )
     async with HttpClients() as clients:
         keys = JwksCache(issuer=issuer.issuer, keys_url=keys_url, fetch=partial(fetch_json, clients), clock=clock)
         try:
@@ -144,12 +154,38 @@ async def test_no_other_token_lets_in(desk: Desk, claims: dict[str, Any]) -> Non
         ({"scope": "a", "scp": "b"}, {"a"}),
         ({"scope": None}, set()),
         ({"scope": 7}, set()),
+        ({"scope": "a", "permissions": ["b"]}, {"a", "b"}),
+        ({"scope": None, "permissions": ["a", 1]}, {"a"}),
     ],
 )
 async def test_scopes_are_read_as_issuers_write_them(desk: Desk, claims: dict[str, Any], scopes: set[str]) -> None:
     identity = await desk.tokens.identify(desk.issuer.token(US, **claims))
     assert isinstance(identity, Identity)
     assert identity.scopes == frozenset(scopes)
+
+
+@pytest.mark.parametrize(
+    ("claims", "status"),
+    [
+        ({"token_use": "access", "client_id": "cognito-client"}, 200),
+        ({"client_id": "another-client"}, 401),
+        ({"client_id": None}, 401),
+        ({"aud": "https://other.example.com", "client_id": "cognito-client"}, 401),
+        ({"aud": [], "client_id": "cognito-client"}, 401),
+        ({"aud": "cognito-client", "token_use": "id"}, 401),
+    ],
+)
+async def test_the_client_id_replaces_a_missing_audience_where_the_file_says_so(
+    claims: dict[str, Any], status: int
+) -> None:
+    async with (
+        authorization_server() as issuer,
+        desk_of(issuer, audience="cognito-client", takes_client_id=True) as desk,
+        desk_of(issuer, audience="cognito-client") as strict,
+    ):
+        token = issuer.token("", **{"aud": None, **claims})
+        assert await desk.status(token) == status
+        assert await strict.status(token) == 401
 
 
 async def test_a_token_without_a_scope_that_all_need_is_asked_for_more() -> None:

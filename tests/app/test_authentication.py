@@ -46,7 +46,7 @@ class Served:
     def __init__(self, config: Path, gateway: Gateway, client: aiohttp.ClientSession) -> None:
         self._config: Final = config
         self._gateway: Final = gateway
-        self._client: Final = client
+        self.client: Final = client
 
     async def status(self, key: str | None, session_id: str | None = None) -> int:
         """What somebody with a key is answered with: to `initialize`, or to a ping in a session."""
@@ -61,7 +61,7 @@ class Served:
     async def hears(self, key: str, session_id: str) -> str:
         """The method of the first message that a session's own stream brings."""
         fields = {"Accept": "text/event-stream", "Mcp-Session-Id": session_id, **_bearer(key)}
-        async with self._client.get(self.url("/mcp"), headers=fields) as response:
+        async with self.client.get(self.url("/mcp"), headers=fields) as response:
             async for line in response.content:
                 if line.startswith(b"data: {"):
                     return str(orjson.loads(line[6:])["method"])
@@ -70,7 +70,7 @@ class Served:
     async def reload(self, text: str) -> list[str]:
         """Save the file, and say what keeps it from being served."""
         self._config.write_text(text)
-        async with self._client.post(self.url("/-/reload"), headers=_bearer(OPERATOR)) as response:
+        async with self.client.post(self.url("/-/reload"), headers=_bearer(OPERATOR)) as response:
             assert response.status in {200, 422}, await response.text()
             problems: list[str] = (await response.json())["problems"]
             return problems
@@ -78,11 +78,11 @@ class Served:
     async def _post(self, key: str | None, session_id: str | None) -> tuple[int, Mapping[str, str]]:
         message: Any = initialize_request() if session_id is None else legacy_request("ping")
         fields = {"Accept": BOTH, **_bearer(key), **({} if session_id is None else {"Mcp-Session-Id": session_id})}
-        async with self._client.post(self.url("/mcp"), json=message, headers=fields) as response:
+        async with self.client.post(self.url("/mcp"), json=message, headers=fields) as response:
             await response.read()
         if session_id is None and response.status == 200:
             done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-            await self._client.post(
+            await self.client.post(
                 self.url("/mcp"), json=done, headers={**fields, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
             )
         return response.status, response.headers
@@ -192,6 +192,27 @@ async def test_tokens_are_meant_for_the_public_url_where_there_is_one(tmp_path: 
         assert await served.status(issuer.token(served.url("/mcp"))) == 401
 
 
+async def test_tokens_of_several_issuers_and_for_several_audiences_are_accepted(tmp_path: Path) -> None:
+    async with authorization_server() as one, authorization_server() as two, authorization_server() as other:
+        both = f"['{one.issuer}', '{two.issuer}']"
+        text = f"auth: {{oauth: {{issuer: {both}, audience: ['https://a.example.com', b]}}, {{operator}}}}\n{TOOL}"
+        text = text.replace("{operator}", f"api_keys: {{operator: {{secret: {OPERATOR}, scopes: ['gateway:admin']}}}}")
+        async with serving(tmp_path, text) as served:
+            for issuer, audience in ((one, "https://a.example.com/"), (two, "b"), (one, "b"), (two, ["x", "b"])):
+                assert await served.status(issuer.token(audience)) == 200
+            session = await served.initialize(two.token("b"))
+            assert await served.status(one.token("b"), session) == 404
+            assert await served.status(two.token("c")) == 401
+            assert await served.status(other.token("b")) == 401
+            assert await served.status(two.token("b", iss=one.issuer)) == 401
+            assert await served.status(two.token("b", iss=["x"])) == 401
+            async with served.client.get(served.url("/.well-known/oauth-protected-resource/mcp")) as response:
+                assert (await response.json())["authorization_servers"] == [one.issuer, two.issuer]
+            assert await served.reload(text.replace(both, one.issuer)) == []
+            assert await served.status(two.token("b")) == 401
+            assert await served.status(one.token("b")) == 200
+
+
 def test_an_address_that_a_start_would_refuse_is_a_warning_at_its_key(tmp_path: Path) -> None:
     text = f"listen: {{http: ':8000', admin: '[::]:9000'}}\n{TOOL}"
     warnings = problems_of(tmp_path, text)
@@ -219,6 +240,12 @@ async def test_a_start_that_is_refused_says_where_it_was_written(tmp_path: Path)
     [
         (f"{{api_keys: {{a: {SAME}, b: {SAME}}}}}", "error: auth.api_keys.b: has the same key as `a`"),
         ("{api_keys: {a: {secret: short}}}", "warning: auth.api_keys.a.secret: a key of less than 16 characters"),
+        ("{oauth: {issuer: []}}", "error: auth.oauth.issuer: needs 1 item or more"),
+        ("{oauth: {issuer: 'http://idp.example.com'}}", "error: auth.oauth.issuer: must begin with https://"),
+        (
+            "{oauth: {issuer: 'https://idp.example.com', audience_claim: client_id}}",
+            "error: auth.oauth: `audience_claim` goes with `audience`",
+        ),
         (
             "{oauth: {issuer: 'https://idp.example.com', scopes_supported: [offline_access]}}",
             "warning: auth.oauth.scopes_supported: `offline_access` is between clients and the issuer",

@@ -43,12 +43,15 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
     views: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Further values of `aud`, each meant for the view of that name alone."""
     required_scopes: Sequence[str] = ()
+    takes_client_id: bool = False
+    """Whether `client_id` stands in for a missing `aud`."""
 
     @property
     def fingerprint(self) -> str:
         """A digest that differs between rules that accept different tokens."""
         # Without scopes and views: `accepts` compares these with what the identity holds.
-        return hashlib.sha256("\n".join([self.issuer, *sorted(self.audiences)]).encode()).hexdigest()[:16]
+        facts = [self.issuer, *sorted(self.audiences), *(["client_id"] if self.takes_client_id else [])]
+        return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
     def accepts(self, identity: Identity) -> bool:
         """Whether these rules still accept an identity that they, or earlier rules, accepted."""
@@ -119,6 +122,9 @@ class AccessTokens:
             except WrongKeyError as error:
                 wrong = error
                 continue
+            # Cognito: an ID token has an `aud`, which is the client, and no `typ`.
+            if claims.get("token_use", "access") != "access":
+                raise TokenError("The token is not an access token")
             if self._views_of(claims) == frozenset():
                 raise TokenError("The token is meant for another server")
             return claims
@@ -126,7 +132,8 @@ class AccessTokens:
 
     def _views_of(self, claims: JsonObject) -> frozenset[str] | None:
         """The views that a token is meant for; None is all and the whole, and no view is another server."""
-        audiences = frozenset(map(normal_audience, _strings(claims["aud"])))
+        audience = claims.get("aud", claims.get("client_id") if self.rules.takes_client_id else None)
+        audiences = frozenset(map(normal_audience, _strings(audience)))
         if not self.rules.audiences.isdisjoint(audiences):
             return None
         return frozenset(self.rules.views[each] for each in audiences if each in self.rules.views)
@@ -150,9 +157,12 @@ def normal_audience(text: str) -> str:
 
 
 def _scopes(claims: JsonObject) -> frozenset[str]:
-    """The scopes of a token (RFC 9068 §2.2.3). Some issuers write `scp` instead of `scope`, and some a list."""
+    """The scopes of a token (RFC 9068 §2.2.3). Some issuers write `scp` instead of `scope`, and some a list.
+
+    Auth0 adds `permissions` where the operator of the API has asked for it.
+    """
     claim = claims["scope"] if "scope" in claims else claims.get("scp")
-    return frozenset(claim.split() if isinstance(claim, str) else _strings(claim))
+    return frozenset(" ".join([*_strings(claim), *_strings(claims.get("permissions"))]).split())
 
 
 def _strings(claim: Json) -> list[str]:

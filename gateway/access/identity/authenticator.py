@@ -5,7 +5,7 @@ cannot be reached from elsewhere (see `reload.exposure`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from gateway.access.identity.access_tokens import AccessTokens, TokenRules, normal_audience
@@ -14,7 +14,7 @@ from gateway.access.identity.auth_error import AuthError, invalid_token, missing
 from gateway.access.identity.credentials import Credential, read_credential
 from gateway.access.identity.identity import ANONYMOUS, Identity
 from gateway.access.identity.issuer import Fetch
-from gateway.access.identity.jose import is_installed
+from gateway.access.identity.jose import is_installed, read_issuer
 from gateway.access.identity.jwks import JwksCache
 from gateway.background_tasks import BackgroundTasks
 from gateway.config.diagnostics.problems import Problems
@@ -30,7 +30,7 @@ _OFFLINE_ACCESS: Final = "offline_access"
 
 
 class Authenticator:
-    """Holds the API keys and the issuer of the section `auth`. Its methods raise nothing but CancelledError."""
+    """Holds the API keys and the issuers of the section `auth`. Its methods raise nothing but CancelledError."""
 
     def __init__(self, fetch: Fetch, *, on_denied: OnDenied | None = None) -> None:
         """Require nothing until `configure` is called; `fetch` gets the documents that issuers publish."""
@@ -38,9 +38,10 @@ class Authenticator:
         self._fetch: Final = fetch
         self._auth: Auth | None = None
         self._keys = ApiKeys({})
-        self._tokens: AccessTokens | None = None
-        self._signing_keys: JwksCache | None = None
-        self._signing_keys_of: tuple[str, str | None] | None = None
+        self._tokens: Mapping[str, AccessTokens] = {}
+        """By issuer."""
+        self._signing_keys: Final[dict[tuple[str, str | None], JwksCache]] = {}
+        """By issuer and `jwks_url`."""
         self._own_names: frozenset[str] = frozenset()
         self._views: tuple[str, ...] = ()
         # With a zero, so that the metric is there before the first denial.
@@ -67,7 +68,7 @@ class Authenticator:
         self._auth = auth
         self._views = tuple(views)
         self._keys = ApiKeys({} if auth is None else auth.api_keys)
-        self._configure_issuer(None if auth is None else auth.oauth)
+        self._configure_issuers()
 
     def set_audiences(self, names: Iterable[str]) -> None:
         """Accept tokens whose audience is one of these URLs, where the file names no audience.
@@ -75,7 +76,7 @@ class Authenticator:
         A URL with the name of a view behind it is an audience too, for that view alone.
         """
         self._own_names = frozenset(map(normal_audience, names))
-        self._configure_issuer(self.oauth)
+        self._configure_issuers()
 
     async def identify(self, *, authorization: Sequence[str], api_key: Sequence[str]) -> Identity | AuthError:
         """Return the identity of a request's sender, by the values of its two header fields.
@@ -99,9 +100,12 @@ class Authenticator:
         holder = self._keys.find(credential.secret)
         if holder is not None:
             return holder
-        if self._tokens is None or not credential.is_bearer:
+        if not self._tokens or not credential.is_bearer:
             return invalid_token("The key is not known here")
-        return await self._tokens.identify(credential.secret)
+        tokens = next(iter(self._tokens.values()))
+        if len(self._tokens) > 1:
+            tokens = self._tokens.get(read_issuer(credential.secret) or "", tokens)
+        return await tokens.identify(credential.secret)
 
     def record_denial(self, auth_error: AuthError, *, address: str, path: str) -> None:
         """Report a denied request, for the audit log."""
@@ -115,54 +119,50 @@ class Authenticator:
             return identity if identity == ANONYMOUS else None
         if identity.realm == REALM:
             return self._keys.revalidate(identity)
-        is_accepted = self._tokens is not None and self._tokens.rules.accepts(identity)
-        return identity if is_accepted else None
+        tokens = self._tokens.get(identity.realm)
+        return identity if tokens is not None and tokens.rules.accepts(identity) else None
 
     def status(self) -> JsonObject | None:
         """Return the part of `/-/status` about authentication; None without a section `auth`."""
         if self._auth is None:
             return None
-        keys = self._signing_keys
+        issuers, keys = self._auth.issuers, self._signing_keys.values()
         return {
             "api_keys": list(self._auth.api_keys),
-            "issuer": None if self.oauth is None else self.oauth.issuer,
-            "signing_keys": 0 if keys is None else len(keys),
-            "signing_keys_error": None if keys is None else keys.error,
+            "issuer": ", ".join(issuers) or None,
+            "signing_keys": sum(map(len, keys)),
+            "signing_keys_error": "; ".join(each.error for each in keys if each.error) or None,
         }
 
     async def close(self) -> None:
-        if self._signing_keys is not None:
-            await self._signing_keys.close()
+        for keys in self._signing_keys.values():
+            await keys.close()
         await self._closing.cancel()
 
-    def _configure_issuer(self, oauth: OAuth | None) -> None:
-        source = None if oauth is None else (oauth.issuer, oauth.jwks_url)
-        if source != self._signing_keys_of:
-            self._drop_issuer()
-            self._signing_keys_of = source
-            if oauth is not None:
-                self._signing_keys = JwksCache(issuer=oauth.issuer, keys_url=oauth.jwks_url, fetch=self._fetch)
+    def _configure_issuers(self) -> None:
+        oauth = self.oauth
+        sources = {} if oauth is None else {issuer: (issuer, oauth.jwks_url) for issuer in oauth.issuer}
+        for gone in self._signing_keys.keys() - sources.values():
+            # A reload does not wait for the fetch from an issuer that it has just replaced.
+            self._closing.begin(self._signing_keys.pop(gone).close(), name="issuer left")
+        self._tokens = {} if oauth is None else {each: self._tokens_of(oauth, each, sources[each]) for each in sources}
+
+    def _tokens_of(self, oauth: OAuth, issuer: str, source: tuple[str, str | None]) -> AccessTokens:
+        if source not in self._signing_keys:
+            self._signing_keys[source] = JwksCache(issuer=issuer, keys_url=oauth.jwks_url, fetch=self._fetch)
+        keys = self._signing_keys[source]
         # The names are known once listeners are open: before that nobody can show a token.
-        if self._signing_keys is not None and self._own_names:
-            self._signing_keys.refresh_soon()
-        if oauth is None or self._signing_keys is None:
-            self._tokens = None
-            return
-        audiences = self._own_names if oauth.audience is None else frozenset([normal_audience(oauth.audience)])
-        own = self._own_names if oauth.audience is None else ()
+        if self._own_names:
+            keys.refresh_soon()
+        own = self._own_names if oauth.audience is None else frozenset()
         rules = TokenRules(
-            issuer=oauth.issuer,
-            audiences=audiences,
+            issuer=issuer,
+            audiences=own if oauth.audience is None else frozenset(map(normal_audience, oauth.audience)),
             views={normal_audience(f"{url}/{view}"): view for url in own for view in self._views},
             required_scopes=oauth.required_scopes,
+            takes_client_id=oauth.audience_claim == "client_id",
         )
-        self._tokens = AccessTokens(rules, self._signing_keys)
-
-    def _drop_issuer(self) -> None:
-        if self._signing_keys is not None:
-            # A reload does not wait for the fetch from an issuer that it has just replaced.
-            self._closing.begin(self._signing_keys.close(), name="issuer left")
-        self._signing_keys = None
+        return AccessTokens(rules, keys)
 
 
 def access_token_of(identity: Identity, authorization: Sequence[str]) -> Credential | None:

@@ -41,7 +41,7 @@ _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/j
 """Accepted values of `typ`, in lower case: RFC 9068 §2.1, and the values that issuers used before it."""
 _END_OF_TIME: Final = 253_402_300_800
 """The year 10000, in which a NumericDate (RFC 7519 §2) is no longer a date that Python can represent."""
-_CLAIMS: Final = ("iss", "sub", "exp", "aud")
+_CLAIMS: Final = ("iss", "sub", "exp")
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 """Curves by OpenSSL's names, each with its algorithm (RFC 7518 §3.4)."""
 
@@ -91,8 +91,19 @@ def read_header(token: str) -> tuple[str, str | None]:
     return algorithm, kid
 
 
+def read_issuer(token: str) -> str | None:
+    """Return `iss` of a token that is not verified yet, to choose the keys that may verify it."""
+    import jwt  # noqa: PLC0415 - of the extra
+
+    try:
+        issuer = jwt.decode(token, options={"verify_signature": False}).get("iss")
+    except (jwt.PyJWTError, RecursionError):
+        return None
+    return issuer if isinstance(issuer, str) else None
+
+
 def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer: str) -> JsonObject:
-    """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf` and `iat`, and with `sub` and `aud`.
+    """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf` and `iat`, and with `sub`.
 
     Raises:
         WrongKeyError: another key may have signed it.
@@ -107,7 +118,7 @@ def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer:
             algorithms=[algorithm],
             issuer=issuer,
             leeway=_LEEWAY_SECONDS,
-            # `AccessTokens` compares audiences itself: PyJWT does not know that two spellings of a URL are the same.
+            # `AccessTokens` checks the audience: PyJWT does not know that two spellings of a URL are the same.
             options={"require": list(_CLAIMS), "verify_aud": False},
         )
     except jwt.InvalidSignatureError:

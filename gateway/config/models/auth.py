@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.address import host_of, is_loopback_name
-from gateway.config.models.base import DISTINCT, ONE_OR_MANY, Flag, Model, NotEmpty, matching
+from gateway.config.models.base import DISTINCT, ONE_OR_MANY, SOME_DISTINCT, Flag, Model, NotEmpty, matching, misplaced
 
 MAX_KEY_LENGTH: Final = 4096
 """Characters. It travels in a header field, of which no server takes much more."""
@@ -81,16 +81,24 @@ class ApiKey(Model):
 class OAuth(Model):
     """Access tokens of an authorization server."""
 
-    issuer: IssuerUrl
-    """The authorization server, spelled as in its tokens."""
-    audience: NotEmpty | None = None
-    """Whom tokens must be meant for. Default: `public_url` and `path`."""
+    issuer: Annotated[list[IssuerUrl], SOME_DISTINCT, ONE_OR_MANY]
+    """The authorization server, spelled as in its tokens, or a list of several."""
+    audience: Annotated[list[NotEmpty], SOME_DISTINCT, ONE_OR_MANY] | None = None
+    """Accepted audiences of tokens: one, or a list. Default: `public_url` and `path`."""
+    audience_claim: Literal["aud", "client_id"] = "aud"
+    """`client_id`: accept a token without `aud` if its `client_id` is listed in `audience`, as for Amazon Cognito."""
     jwks_url: TrustedUrl | None = None
     """Where its keys are; otherwise discovered."""
     required_scopes: Annotated[list[ScopeToken], DISTINCT] = []
     """Scopes that every token must have."""
     scopes_supported: Annotated[list[ScopeToken], DISTINCT] = []
     """Scopes that are advertised to clients."""
+
+    @model_validator(mode="after")
+    def _names_clients(self) -> Self:
+        if self.audience_claim != "aud" and self.audience is None:
+            raise misplaced("audience_claim", goes_with="audience")
+        return self
 
 
 class Match(Model):
@@ -132,6 +140,11 @@ class Auth(Model):
     """Access tokens."""
     rules: list[Rule] = []
     """Scopes that many definitions need at once."""
+
+    @property
+    def issuers(self) -> list[str]:
+        """The issuers whose tokens are accepted."""
+        return [] if self.oauth is None else self.oauth.issuer
 
     @model_validator(mode="after")
     def _lets_somebody_in(self) -> Self:

@@ -83,7 +83,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
         document: dict[str, Json] = {
             # RFC 9728 §3.3: it must be identical to the URL that the client has, so a path `/` adds nothing to it.
             "resource": f"{request.client_endpoint.base_url}{where}".rstrip("/"),
-            "authorization_servers": [oauth.issuer],
+            "authorization_servers": oauth.issuer,
             # MCP 2025-11-25 basic/authorization: access tokens must not stand in the query.
             "bearer_methods_supported": ["header"],
         }

@@ -81,6 +81,8 @@ class TokenServer:
     """Token requests wait for it."""
     gateway: str = "https://tools.example.com/mcp"
     """Whom tokens of callers are meant for."""
+    audiences: list[str] = field(default_factory=list)
+    """The only accepted values of `aud` in assertions; empty for the issuer and the token endpoint."""
     used: set[str] = field(default_factory=set)
     """The `jti` of assertions."""
 
@@ -140,7 +142,7 @@ class _Assertion(JWTBearerClientAssertion):  # type: ignore[misc]
         self._server = server
 
     def get_audiences(self) -> list[str]:
-        return [self._server.url, self._server.issuer.issuer]
+        return self._server.audiences or [self._server.url, self._server.issuer.issuer]
 
     def validate_jti(self, claims: Any, jti: str) -> bool:
         fresh = jti not in self._server.used

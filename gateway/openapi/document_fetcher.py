@@ -82,9 +82,9 @@ def compile_fetcher(
     authorization = None
     # Token exchange needs a caller's token, and nobody calls here.
     if connection is not None and connection.auth is not None and connection.auth.token_exchange is None:
-        has_oauth = document.auth is not None and document.auth.oauth is not None
+        issuers = [] if document.auth is None else document.auth.issuers
         authorization = compile_connection(
-            connection, services=services, redactor=Redactor(), has_oauth=has_oauth, problems=problems
+            connection, services=services, redactor=Redactor(), issuers=issuers, problems=problems
         )
     return DocumentFetcher(
         sender=Sender(

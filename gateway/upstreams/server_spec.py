@@ -102,7 +102,7 @@ def _over_http(
             sender=Sender(clients=services.http, policy=policy, proxy=proxy, identity=identity, max_redirects=0),
             services=services,
             redactor=redactor,
-            has_oauth=document.auth is not None and document.auth.oauth is not None,
+            issuers=[] if document.auth is None else document.auth.issuers,
             # The connection's own `auth` is checked at its own place: each upstream would report it again.
             problems=problems.at("auth") if config.auth is not None else Problems(),
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+import jwt
 import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -355,9 +356,21 @@ class Served:
 
 @asynccontextmanager
 async def exchanging(
-    folder: Path, server: TokenServer, service: Service, *, log_level: str = "error", **changes: Any
+    folder: Path,
+    server: TokenServer,
+    service: Service,
+    *,
+    log_level: str = "error",
+    where: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Served]:
-    auth = {"token_exchange": {**own(server)["client_credentials"], "audience": "the-api", "scopes": ["read"]}}
+    auth = {
+        "token_exchange": {
+            **own(server, **(where or {}))["client_credentials"],
+            "audience": "the-api",
+            "scopes": ["read"],
+        }
+    }
     more = CALLERS.format(issuer=server.issuer.issuer, audience=server.gateway, key=API_KEY)
     config = folder / "config.yaml"
     config.write_text(file_with(service, auth, more=more, **changes))
@@ -505,3 +518,138 @@ async def test_two_clients_of_one_issuer_do_not_share_tokens(
         ]
     assert subjects == ["gateway", "second", "gateway", "gateway"]
     assert len(server.forms) == 2
+
+
+@pytest.mark.parametrize(
+    ("methods", "advertised", "keys", "sent"),
+    [
+        ("post", ["client_secret_basic", "client_secret_post"], {}, ["basic", "post"]),
+        ("post", None, {}, ["basic", "post"]),
+        ("post", ["private_key_jwt"], {}, ["basic", "post"]),
+        ("post", ["client_secret_post"], {}, ["post"]),
+        ("post", ["client_secret_basic"], {"client_auth": "post"}, ["post"]),
+        ("basic", ["client_secret_post"], {"client_auth": "basic"}, ["basic"]),
+        ("basic", ["client_secret_basic", "client_secret_post"], {}, ["basic"]),
+    ],
+)
+async def test_the_secret_is_sent_the_other_way_where_the_server_refuses_the_client(
+    tmp_path: Path,
+    server: TokenServer,
+    service: Service,
+    methods: str,
+    advertised: list[str] | None,
+    keys: dict[str, str],
+    sent: list[str],
+) -> None:
+    server.issuer.metadata["token_endpoint_auth_methods_supported"] = advertised
+    server.clients["gateway"].methods = [f"client_secret_{methods}"]
+    async with product(tmp_path, file_with(service, own(server, **keys))) as client:
+        assert (await whoami(client))["sub"] == "gateway"
+    assert ["post" if "client_secret" in form else "basic" for form in server.forms] == sent
+
+
+async def test_a_server_that_refuses_both_ways_is_asked_twice(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    server.clients["gateway"].secret = "another-secret-0123"
+    async with product(tmp_path, file_with(service, own(server, issuer=None, token_url=server.url))) as client:
+        assert "401 invalid_client" in await failure(client)
+    assert len(server.forms) == 2
+
+
+@pytest.mark.parametrize(("taken", "tries"), [("issuer", 1), ("token endpoint", 2)])
+async def test_an_assertion_is_meant_for_the_issuer_and_only_then_for_its_token_endpoint(
+    tmp_path: Path, server: TokenServer, service: Service, taken: str, tries: int
+) -> None:
+    key = Key.make()
+    server.clients["gateway"] = RegisteredClient(key=key, methods=["client_assertion_jwt"])
+    server.audiences = [server.issuer.issuer if taken == "issuer" else server.url]
+    async with product(tmp_path, file_with(service, own(server, client_secret=None, private_key=pem(key)))) as client:
+        assert (await whoami(client))["sub"] == "gateway"
+    claims = [jwt.decode(form["client_assertion"], options={"verify_signature": False}) for form in server.forms]
+    assert [claim["aud"] for claim in claims] == [server.issuer.issuer, server.url][:tries]
+
+
+TOKEN_TEXT: Final = "token-0123456789"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        web.json_response({"access_token": TOKEN_TEXT, "token_type": None}),
+        web.json_response({"access_token": TOKEN_TEXT, "token_type": "BEARER "}),
+        web.json_response({"access_token": TOKEN_TEXT, "token_type": "BearerToken"}),
+        web.json_response({"access_token": TOKEN_TEXT, "issued_token_type": None, "expires_in": "soon"}),
+        web.Response(text=f'{{"access_token": "{TOKEN_TEXT}", "expires_in": {"9" * 5000}}}'),
+        web.Response(text=f'\ufeff{{"access_token": "{TOKEN_TEXT}"}}', content_type="text/html"),
+        web.Response(
+            text=f"access_token={TOKEN_TEXT}&scope=repo&token_type=bearer&expires_in=60",
+            content_type="application/x-www-form-urlencoded",
+        ),
+    ],
+    ids=["null-type", "odd-case", "apigee", "text-lifetime", "long-number", "byte-order-mark", "form"],
+)
+async def test_tokens_are_read_as_servers_write_them(
+    tmp_path: Path, server: TokenServer, service: Service, answer: web.Response
+) -> None:
+    server.answer = answer
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        await client.call("echo")
+        await client.call("echo")
+    assert service.seen == [f"Bearer {TOKEN_TEXT}"] * 2
+    assert len(server.forms) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        web.json_response({"error": "bad_verification_code", "error_description": "The code is wrong."}),
+        web.Response(text="error=bad_verification_code&error_description=The+code+is+wrong."),
+    ],
+    ids=["json", "form"],
+)
+async def test_an_error_under_200_is_shown(
+    tmp_path: Path, server: TokenServer, service: Service, answer: web.Response
+) -> None:
+    server.answer = answer
+    async with product(tmp_path, file_with(service, own(server))) as client:
+        assert "answered 200 bad_verification_code: The code is wrong." in await failure(client)
+    assert not service.seen
+
+
+@pytest.mark.parametrize("named", ["issuer of the callers", "token_url"])
+async def test_a_service_does_not_choose_who_gets_the_tokens_of_callers(
+    tmp_path: Path, server: TokenServer, service: Service, named: str
+) -> None:
+    async with token_server() as thief:
+        service.metadata = {"resource": service.url, "authorization_servers": [thief.issuer.issuer]}
+        where = {"issuer": None, "token_url": server.url if named == "token_url" else None}
+        async with exchanging(tmp_path, server, service, where=where) as served:
+            alice = server.caller_token("alice")
+            assert (await served.call(alice))["structuredContent"]["sub"] == "alice"
+        assert not thief.forms
+    assert [form["subject_token"] for form in server.forms] == [alice]
+
+
+async def test_of_several_issuers_the_exchange_names_one(tmp_path: Path, server: TokenServer, service: Service) -> None:
+    auth = {"token_exchange": own(server, issuer=None)["client_credentials"]}
+    several = "auth: {oauth: {issuer: ['https://a.example.com', 'https://b.example.com']}}"
+    with pytest.raises(ConfigError, match=r"token_exchange: needs `issuer`, because `auth\.oauth` has more than one"):
+        async with product(tmp_path, file_with(service, auth, more=several)):
+            pass
+
+
+async def test_a_service_that_names_another_authorization_server_later_gets_no_secret_sent_there(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    service.metadata = {"resource": service.url, "authorization_servers": [server.issuer.issuer]}
+    async with token_server() as other, product(tmp_path, file_with(service, own(server, issuer=None))) as client:
+        assert (await whoami(client))["sub"] == "gateway"
+        service.revoked.update(server.tokens)
+        service.metadata = {"resource": service.url, "authorization_servers": [other.issuer.issuer]}
+        server.answer = web.Response(status=500)
+        assert "answered 500" in await failure(client)  # which forgets the metadata
+        text = await failure(client)
+        assert f"now names the authorization server {other.issuer.issuer}" in text
+        assert "set `issuer`" in text
+        assert not other.forms

@@ -186,7 +186,7 @@ def _compile_connections(
 ) -> Mapping[str, Authorization]:
     """Check every connection, also one that no definition uses yet; return how those sign in that do."""
     auth = loaded.document.auth
-    has_oauth = loaded.is_hidden("auth") or (auth is not None and auth.oauth is not None)
+    issuers = None if loaded.is_hidden("auth") else [] if auth is None else auth.issuers
 
     def compiled(name: str, connection: Connection) -> Authorization | None:
         def work(_: FileDependencies) -> Authorization | None:
@@ -194,12 +194,12 @@ def _compile_connections(
                 connection,
                 services=services,
                 redactor=loaded.redactor,
-                has_oauth=has_oauth,
+                issuers=issuers,
                 problems=problems.at(name),
             )
             return authorization
 
-        return steps.take(("connections", name), work, objects=(connection,), values=(has_oauth,))
+        return steps.take(("connections", name), work, objects=(connection,), values=(issuers,))
 
     found = {name: compiled(name, connection) for name, connection in loaded.document.connections.items()}
     return {name: authorization for name, authorization in found.items() if authorization is not None}

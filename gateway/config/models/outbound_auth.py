@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
@@ -44,13 +44,17 @@ class ClientCredentials(Model):
 
     issuer: IssuerUrl | None = None
     """The authorization server, whose token endpoint its metadata names (RFC 8414, OpenID Connect Discovery). Without
-    `issuer` and `token_url` the service that is called says which it is (RFC 9728)."""
+    `issuer` and `token_url` the service that is called says which it is (RFC 9728); `token_exchange` uses the issuer of
+    `auth.oauth`."""
     token_url: TrustedUrl | None = None
     """The token endpoint, in place of `issuer`."""
     client_id: Annotated[NotEmpty, _NoControls]
     """The name under which the authorization server knows the gateway."""
     client_secret: Annotated[NotEmpty, _NoControls] | None = None
     """The gateway's secret there."""
+    client_auth: Literal["basic", "post"] | None = None
+    """Send the secret as HTTP Basic or in the form. By default as the metadata of the server says; if it refuses the
+    client, the other way is tried once."""
     private_key: NotEmpty | None = None
     """A private key in place of the secret (private_key_jwt, RFC 7523): PEM, or the path of a PEM file."""
     key_id: NotEmpty | None = None
@@ -69,6 +73,8 @@ class ClientCredentials(Model):
         exactly_one(self, of=("client_secret", "private_key"), what="a credential of the client")
         if self.key_id is not None and self.private_key is None:
             raise misplaced("key_id", goes_with="private_key")
+        if self.client_auth is not None and self.client_secret is None:
+            raise misplaced("client_auth", goes_with="client_secret")
         return self
 
 

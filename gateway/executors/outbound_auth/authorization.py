@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -112,7 +113,16 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return token, token.seconds
 
     async def _find_server(self) -> tuple[ServerMetadata, float]:
-        return await self.client.find_server(), _METADATA_SECONDS
+        server = await self.client.find_server()
+        known = self.outbound.issuers.setdefault(self.key, server.issuer)
+        # MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that gave them. The
+        # file may leave it to the service to name the issuer, but then the service cannot change its mind.
+        if known != server.issuer:
+            raise ExecutionError(
+                f"The gateway cannot sign in: {self.client.service_url} now names the authorization server "
+                f"{server.issuer}, before it was {known}. If this is right, set `issuer` to the new one"
+            )
+        return server, _METADATA_SECONDS
 
 
 def _bearer(token: AccessToken) -> str:
@@ -120,9 +130,9 @@ def _bearer(token: AccessToken) -> str:
 
 
 def compile_connection(
-    connection: Connection, *, services: Services, redactor: Redactor, has_oauth: bool, problems: Problems
+    connection: Connection, *, services: Services, redactor: Redactor, issuers: Sequence[str] | None, problems: Problems
 ) -> Authorization | None:
-    """Check a connection, and compile its `auth`; `problems` is at its place, `has_oauth`: see there."""
+    """Check a connection, and compile its `auth`; `problems` is at its place, `issuers`: see there."""
     sender = compile_sender(connection, problems, services=services)
     if connection.auth is None:
         return None
@@ -133,7 +143,7 @@ def compile_connection(
         sender=sender,
         services=services,
         redactor=redactor,
-        has_oauth=has_oauth,
+        issuers=issuers,
         problems=problems.at("auth"),
     )
 
@@ -145,7 +155,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     sender: Sender,
     services: Services,
     redactor: Redactor,
-    has_oauth: bool,
+    issuers: Sequence[str] | None,
     problems: Problems,
 ) -> Authorization | None:
     """Compile what is written at `problems`; None where there is a problem, which is reported there.
@@ -156,7 +166,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
         sender: the way to that service, whose guard, proxy and trust hold for the authorization server as well.
         services: keep the tokens.
         redactor: masks the secrets of the file in what the authorization server says.
-        has_oauth: whether callers may bring access tokens: `auth.oauth` of the file.
+        issuers: those of `auth.oauth`, whose tokens callers bring; None if the section cannot be read.
         problems: where the key stands.
     """
     if auth.bearer is not None:
@@ -166,10 +176,16 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     config = auth.token_exchange or auth.client_credentials
     kind = "client_credentials" if auth.token_exchange is None else "token_exchange"
     assert config is not None  # noqa: S101 - the model has one of the four
-    if auth.token_exchange is not None and not has_oauth:
+    is_exchange, is_named = auth.token_exchange is not None, config.issuer is not None or config.token_url is not None
+    if is_exchange and issuers is not None and not issuers:
         problems.at(kind).error("needs `auth.oauth`: without it no caller has an access token that could be exchanged")
+    elif is_exchange and issuers and not is_named:
+        # Not the one that the service names: it could name one of its own, which would get every caller's token.
+        if len(issuers) > 1:
+            problems.at(kind).error("needs `issuer`, because `auth.oauth` has more than one")
+        config, is_named = config.model_copy(update={"issuer": issuers[0]}), True
     authentication = _compile_authentication(config, problems.at(kind))
-    if authentication is None:
+    if authentication is None or (is_exchange and not is_named):
         return None
     # The connection's client certificate is for the service alone, and no redirect leads secrets elsewhere.
     trust = sender.identity.elsewhere
@@ -209,7 +225,7 @@ def _basic(basic: BasicAuth) -> str:
 
 def _compile_authentication(config: ClientCredentials, problems: Problems) -> ClientAuthentication | None:
     if config.private_key is None:
-        return ClientSecret(client_id=config.client_id, secret=config.client_secret or "")
+        return ClientSecret(client_id=config.client_id, secret=config.client_secret or "", method=config.client_auth)
     problems, pem = problems.at("private_key"), config.private_key
     if not is_installed():
         problems.error("needs packages that are not installed: pip install 'mcp-gateway-daemon[auth]'")

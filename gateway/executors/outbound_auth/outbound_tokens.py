@@ -92,6 +92,8 @@ class OutboundTokens:
     def __init__(self) -> None:
         self.tokens: Final[SharedFetches[AccessToken]] = SharedFetches()
         self.servers: Final[SharedFetches[ServerMetadata]] = SharedFetches()
+        self.issuers: Final[dict[bytes, str | None]] = {}
+        """The issuer that each client signs in at."""
         self.secrets: Final = ObtainedSecrets()
         """The tokens, for the redactor."""
 

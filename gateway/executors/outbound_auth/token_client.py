@@ -5,15 +5,15 @@ Every answer is bounded in time and size, and what it says of an error is shown 
 
 import asyncio
 import base64
+import json
 import re
 import secrets
 import time
-from collections.abc import Mapping
-from typing import Final
-from urllib.parse import quote_plus, urlencode
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+from urllib.parse import parse_qsl, quote_plus, urlencode
 
 import msgspec
-import orjson
 
 from gateway.access.identity.jose import PrivateKey, sign
 from gateway.config.models.outbound_auth import MAX_TOKEN_LENGTH, ClientCredentials, TokenExchange
@@ -41,6 +41,9 @@ _LIFETIME: Final = 300.0
 _LONGEST_LIFETIME: Final = 86_400.0
 _MARGIN_SECONDS: Final = 30.0
 """How long before its end a token is fetched anew; of a short-lived one a tenth of its life."""
+_MEMBERS: Final = ("access_token", "error")
+_BEARER: Final = ("bearer", "bearertoken")
+"""Values of `token_type`, in lower case: that of RFC 6750 §6.1.1 and Apigee's."""
 _MAX_REASON: Final = 400
 """Characters of what is said about a failure."""
 
@@ -90,11 +93,24 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
     async def obtain(self, server: ServerMetadata, *, subject: str | None) -> AccessToken:
         """Ask for a token, in exchange for a caller's where the file says so.
 
+        A server that refuses the client is asked once more if there is another way to authenticate.
+
         Raises:
             ExecutionError: there is none; the text says why, without secrets.
         """
-        proof, authorization = self.authentication.prove(server)
-        form = {**self._form(server, subject), **proof}
+        proofs = self.authentication.proofs(server)
+        sent = [subject, *(each for form, value in proofs for each in (form.get("client_assertion"), value))]
+        try:
+            for proof in proofs:
+                response = await self._send(server, self._form(server, subject), proof)
+                if not _refuses_client(response):
+                    break
+            return _read(response, host=url_of(server.token_url).raw_host or "")
+        except ExecutionError as error:
+            raise self._failure(str(error), secrets=Redactor(filter(None, sent))) from error
+
+    async def _send(self, server: ServerMetadata, form: Mapping[str, str], proof: "Proof") -> Response:
+        fields, authorization = proof
         headers = [Header(name="Content-Type", value="application/x-www-form-urlencoded", is_bound=True)]
         headers.append(Header(name="Accept", value="application/json", is_bound=True))
         if authorization is not None:
@@ -103,15 +119,10 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
             method="POST",
             url=url_of(server.token_url),
             headers=tuple(headers),
-            body=urlencode(form).encode(),
+            body=urlencode({**form, **fields}).encode(),
             has_secret_body=True,
         )
-        sent = filter(None, [subject, proof.get("client_assertion"), authorization])
-        try:
-            deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
-            return _read(await self.sender.send(request, deadline=deadline), host=request.url.raw_host or "")
-        except ExecutionError as error:
-            raise self._failure(str(error), secrets=Redactor(sent)) from error
+        return await self.sender.send(request, deadline=asyncio.get_running_loop().time() + REQUEST_SECONDS)
 
     def _form(self, server: ServerMetadata, subject: str | None) -> Mapping[str, str]:
         config = self.config
@@ -142,29 +153,44 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
 def _read(response: Response, *, host: str) -> AccessToken:
     """Read the answer of a token endpoint (RFC 6749 §5, RFC 8693 §2.2).
 
-    1. it is a JSON object with status 200; otherwise its `error` and `error_description` are the reason
+    1. its status is 200 and it has a token; otherwise its `error` and `error_description` are the reason
     2. the token can stand in a header field
     3. it is a bearer token, and no refresh or ID token
     """
-    try:
-        answer = orjson.loads(response.body)
-    except orjson.JSONDecodeError:
-        answer = None
-    if response.status != 200 or not isinstance(answer, dict):
+    answer = _content(response)
+    # GitHub answers 200 with an `error`.
+    if response.status != 200 or not answer or ("error" in answer and "access_token" not in answer):
         raise ExecutionError(f"{host} answered {response.status}{_reason(answer)}")
-    token, kind = answer.get("access_token"), answer.get("token_type", "Bearer")
+    token, kind = answer.get("access_token"), answer.get("token_type") or "bearer"
     if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH or not _SENDABLE.fullmatch(token):
         raise ExecutionError(f"{host} answered 200 without an access token that can be used")
-    is_bearer = isinstance(kind, str) and kind.lower() == "bearer"
-    if not is_bearer or answer.get("issued_token_type", _ACCESS_TOKEN) not in (_ACCESS_TOKEN, _JWT):
+    is_bearer = isinstance(kind, str) and kind.strip().lower() in _BEARER
+    if not is_bearer or answer.get("issued_token_type") not in (None, _ACCESS_TOKEN, _JWT):
         raise ExecutionError(f"{host} answered with a token of a kind that cannot be used: only bearer tokens can")
     return AccessToken(value=token, seconds=_seconds_to_keep(answer.get("expires_in")))
 
 
-def _reason(answer: Json) -> str:
+def _content(response: Response) -> Mapping[str, Json]:
+    """Return the members of an answer: JSON, or a form such as GitHub's. Empty if it is neither."""
+    text = response.body.decode("utf-8-sig", "replace")
+    try:
+        # As floats, numbers can have any number of digits.
+        content = json.loads(text, parse_int=float)
+    except (ValueError, RecursionError):
+        content = dict(parse_qsl(text))
+    return content if isinstance(content, dict) and not content.keys().isdisjoint(_MEMBERS) else {}
+
+
+def _refuses_client(response: Response) -> bool:
+    """Return whether another way to authenticate may help.
+
+    Some servers answer `invalid_request` where the client's id is not in the form, or `unauthorized_client`.
+    """
+    return response.status == 401 or _content(response).get("error") in ("invalid_client", "invalid_request")
+
+
+def _reason(answer: Mapping[str, Json]) -> str:
     """Say what the server said; more than is shown, because secrets are masked before it is cut."""
-    if not isinstance(answer, Mapping):
-        return ""
     said = [answer.get(name) for name in ("error", "error_description")]
     return "".join(
         f"{before}{each[: 16 * _MAX_REASON]}"
@@ -189,14 +215,21 @@ class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     secret: str
 
-    def prove(self, server: ServerMetadata) -> Proof:
-        """Use HTTP Basic, which every server supports (RFC 6749 §2.3.1), unless this one says that it does not."""
-        methods = server.auth_methods
-        if "client_secret_post" in methods and "client_secret_basic" not in methods:
-            return {"client_id": self.client_id, "client_secret": self.secret}, None
+    method: Literal["basic", "post"] | None
+    """The way that the file names."""
+
+    def proofs(self, server: ServerMetadata) -> Sequence[Proof]:
+        """Return HTTP Basic, then the form (RFC 6749 §2.3.1), or the only one that the file or the server names."""
         # RFC 6749 §2.3.1: both are form-encoded (appendix B) before they become a user name and a password.
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
-        return {}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"
+        ways: dict[str, Proof] = {
+            "client_secret_basic": ({}, f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"),
+            "client_secret_post": ({"client_id": self.client_id, "client_secret": self.secret}, None),
+        }
+        if self.method is not None:
+            return [ways[f"client_secret_{self.method}"]]
+        # A server that names both may still have settled on one of them for this client.
+        return [ways[name] for name in ways if name in server.auth_methods] or [*ways.values()]
 
 
 class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,12 +237,19 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
     key: PrivateKey
     key_id: str | None
 
-    def prove(self, server: ServerMetadata) -> Proof:
+    def proofs(self, server: ServerMetadata) -> Sequence[Proof]:
+        """Return an assertion for the issuer, then one for its token endpoint, which older servers expect."""
+        # RFC 7523 §3: a single string, which more servers take than a list. The issuer first: an assertion for it is
+        # of no use to another server (MCP extension oauth-client-credentials).
+        audiences = dict.fromkeys([server.issuer or server.token_url, server.token_url])
+        return [self._proof(server, audience) for audience in audiences]
+
+    def _proof(self, server: ServerMetadata, audience: str) -> Proof:
         now = int(time.time())
         claims = {
             "iss": self.client_id,
             "sub": self.client_id,
-            "aud": server.token_url,  # RFC 7523 §3: a single string, which more servers take than a list
+            "aud": audience,
             # RFC 7523 §3: a server may refuse an id that it has seen.
             "jti": secrets.token_urlsafe(24),
             "iat": now,

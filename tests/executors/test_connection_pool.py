@@ -92,7 +92,7 @@ async def test_a_field_that_breaks_its_line_is_never_sent(value: str) -> None:
         assert await reader.read() == b""
 
     async with serving(serve) as url, pool_of() as pool:
-        with pytest.raises(ValueError, match="line break"):
+        with pytest.raises(ValueError, match="control character"):
             async with pool.exchange("GET", url, headers=[("X-A", value)]):
                 pass
 

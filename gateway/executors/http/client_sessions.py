@@ -3,21 +3,17 @@
 Lean on purpose: no cookie jar (two callers must not share cookies), no total timer (calls have deadlines), no proxy and
 no credentials from the environment.
 
-Threat answered here: a server may send any number of interim responses (1xx) before its answer, and aiohttp takes them
-all: parsed in bulk, they hold the event loop for seconds, and a hundred megabytes. Everything else that is sent is
-bounded by aiohttp (lines, headers, chunks) or by the sender (body, time).
+What a server sends is bounded by aiohttp (lines, headers, chunks) or by the sender (body, time).
 """
 
 import asyncio
 import socket
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.http import HttpProcessingError, RawResponseMessage
-from aiohttp.streams import StreamReader
+from aiohttp.connector import Connection
+from aiohttp.http import HttpProcessingError
 
 from gateway.executors.http.address_guard import AddressGuard
 from gateway.executors.http.clients import ClientProfile
@@ -28,7 +24,7 @@ from gateway.executors.threads import DaemonThreadPool
 
 def open_pool(profile: ClientProfile, lookups: DaemonThreadPool) -> Pool:
     """Open the pool of a profile, without connections; names are looked up in the threads `lookups`."""
-    return Pool(_open(profile, lookups), proxy=profile.proxy)
+    return Pool(_open(profile, lookups))
 
 
 def open_shared_session(lookups: DaemonThreadPool) -> aiohttp.ClientSession:
@@ -39,7 +35,7 @@ def open_shared_session(lookups: DaemonThreadPool) -> aiohttp.ClientSession:
 def _open(
     profile: ClientProfile, lookups: DaemonThreadPool, *observed_by: aiohttp.TraceConfig
 ) -> aiohttp.ClientSession:
-    connector = BoundedConnector(
+    connector = aiohttp.TCPConnector(
         # Calls are limited by `concurrency`; in a second queue here they would wait unseen.
         limit=0,
         resolver=DaemonResolver(lookups),
@@ -53,38 +49,32 @@ def _open(
         proxy=profile.proxy,
         timeout=aiohttp.ClientTimeout(total=None),
         trace_configs=list(observed_by),
+        response_class=_BoundedResponse,
     )
 
 
 MAX_INTERIM: Final = 20
-"""Before one connection's next answer. RFC 8297 expects a few."""
+"""Interim responses (1xx) before an answer. RFC 8297 expects a few; aiohttp would read them without end."""
 
 
-class BoundedConnector(aiohttp.TCPConnector):
-    """A `TCPConnector` that hangs up on a server with too many interim responses.
+class _BoundedResponse(aiohttp.ClientResponse):
+    """An answer that fails after too many interim responses."""
 
-    Why aiohttp's private `_factory`: it is the one place that says what reads a connection. A test fails if it is
-    ignored.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        handler: type[ResponseHandler] = _BoundedHandler
-        # After `super().__init__`, which sets its own.
-        self._factory = partial(handler, loop=self._loop)
-
-
-class _BoundedHandler(ResponseHandler):
-    _interim = 0
-
-    def feed_data(self, data: tuple[RawResponseMessage, StreamReader], size: int = 0) -> None:
-        self._interim = self._interim + 1 if 100 <= data[0].code < 200 else 0
-        if self._interim <= MAX_INTERIM:
-            super().feed_data(data, size)
-        elif self.transport is not None and not self.transport.is_closing():
-            # First the reason: after `abort` alone it would be a server that hung up.
-            self.set_exception(HttpProcessingError(message="too many interim responses"))
-            self.transport.abort()
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        if protocol is None:
+            raise aiohttp.ServerDisconnectedError
+        for _ in range(MAX_INTERIM + 1):
+            try:
+                head, body = await protocol.read()
+            except HttpProcessingError as error:
+                raise aiohttp.ClientResponseError(self.request_info, (), message=error.message) from error
+            # RFC 9110 §15.2.2: after 101 the connection speaks another protocol: no other answer follows.
+            if head.code >= 200 or head.code == 101:
+                protocol.feed_data((head, body))  # read again by aiohttp
+                return await super().start(connection)
+        connection.close()
+        raise aiohttp.ClientResponseError(self.request_info, (), message="too many interim responses")
 
 
 _LOOKUP_TIMEOUT: Final = 60.0

@@ -96,18 +96,8 @@ async def streamed(
     """
     data = _PiecesPayload(body)
     try:
-        async with (
-            pool as session,
-            session.request(
-                method,
-                url,
-                headers=headers,
-                skip_auto_headers=("Content-Type",),  # a body brings its type
-                data=data,
-                allow_redirects=False,
-            ) as answer,
-        ):
-            yield Answer(answer.status, answer.reason or "", answer.headers, answer.content)
+        async with pool.exchange(method, url, headers=headers, body=data) as answer:
+            yield answer
     except aiohttp.ClientError as error:
         # aiohttp reports a body that cannot be written as a connection that failed.
         if data.error is not None:

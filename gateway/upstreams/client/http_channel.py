@@ -6,6 +6,7 @@ another origin (only redirects within the origin are followed), and answers with
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import aiohttp
@@ -17,7 +18,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.http.address_guard import AddressPolicy, AddressRefusedError
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.clients import ClientProfile, HttpClients
-from gateway.executors.http.connection_pool import Answer, BodyTooLargeError, Exchange
+from gateway.executors.http.connection_pool import Answer, BodyTooLargeError
 from gateway.executors.http.sender import explained
 from gateway.executors.http.tls import ClientTrust
 from gateway.executors.http.url import origin_of, parse_url
@@ -90,7 +91,9 @@ class HttpChannel:
             exchange.token = outgoing.token
         return exchange
 
-    def begin(self, method: str, url: URL, *, fields: Mapping[str, str], body: bytes | None) -> Exchange:
+    def begin(
+        self, method: str, url: URL, *, fields: Mapping[str, str], body: bytes | None
+    ) -> AbstractAsyncContextManager[Answer]:
         """Begin an exchange with one place: this channel's, or within its origin."""
         return self.endpoint.clients.pool(self._profile).exchange(method, url, headers=fields.items(), body=body)
 
@@ -136,7 +139,7 @@ class ChannelExchange:
         """The caller's, for ways to sign in that exchange it."""
         self.is_anonymous = False
         """Whether it goes out without credentials where only callers have any, and there is no token."""
-        self._hop: Exchange | None = None
+        self._hop: AbstractAsyncContextManager[Answer] | None = None
 
     async def __aenter__(self) -> Answer:
         authorization = self._channel.endpoint.authorization
@@ -191,7 +194,7 @@ class ChannelExchange:
     async def _leave(self) -> None:
         hop, self._hop = self._hop, None
         if hop is not None:
-            await hop.__aexit__()
+            await hop.__aexit__(None, None, None)
 
     def _explain(self, error: BaseException) -> None:
         host = self._url.raw_host or ""

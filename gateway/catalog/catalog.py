@@ -193,14 +193,23 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True
         return frozenset({current, *(old for old, new in aliases.items() if new == current)})
 
     def resource(self, uri: str) -> tuple[Resource | ResourceTemplate, Mapping[str, str]] | None:
-        """Find the resource for `uri`, and the variables in it: an exact URI first, then templates in file order."""
+        """Find the resource for `uri`, and the variables in it: an exact URI first, then templates in file order.
+
+        Of those of other servers, the one that fits most closely.
+        """
         uri = self.aliases.get("resources", {}).get(uri, uri)
         if (resource := self.resources.get(uri)) is not None:
             return resource, {}
+        found: tuple[ResourceTemplate, Mapping[str, str]] | None = None
+        closest = (False, -1)
         for template in self.resource_templates:
-            if (variables := template.matcher.match(uri)) is not None:
+            if (variables := template.matcher.match(uri)) is None:
+                continue
+            if template.rank is None:
                 return template, variables
-        return None
+            if (rank := template.rank(uri)) > closest:
+                found, closest = (template, variables), rank
+        return found
 
 
 PutSearch = Callable[[Catalog], Catalog]

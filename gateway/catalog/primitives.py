@@ -3,7 +3,7 @@
 Every `definition` is the wire form of 2026-07-28; `gateway.wire.downgrade` takes away what older revisions lack.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import ClassVar, Final, Protocol
 
@@ -162,6 +162,9 @@ class ResourceTemplate(Primitive, frozen=True, kw_only=True):
     kind = "resources"
     uri_template: str
     matcher: UriMatcher
+    rank: Callable[[str], tuple[bool, int]] | None = None
+    """Tells how closely a template of another server fits a URI that it matches: of several, the greatest is read.
+    None for a template of the files: the first that matches is read."""
     executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None

@@ -22,6 +22,7 @@ from gateway.config.models.upstreams import (
     ToolSelection,
     Upstream,
 )
+from gateway.executors.content import ABSOLUTE
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
@@ -139,7 +140,12 @@ def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple
         (member, _identified(entry, "resources", wires, by=member))
         for member, wires in (("uri", lists.resources), ("uriTemplate", lists.templates))
     ]
-    chosen = [(member, wire) for member, wires in members for wire in _fitting(selection, wires, by=member)]
+    chosen = [
+        (member, wire)
+        for member, wires in members
+        for wire in _fitting(selection, wires, by=member)
+        if member != "uri" or _is_absolute(wire["uri"], entry)
+    ]
     _warn_of_strangers(entry, "resources", selection, [wire[member] for member, wires in members for wire in wires])
     for member, wire in chosen:
         remote, uri = wire[member], entry.relay.uris.ours(wire[member])
@@ -248,6 +254,14 @@ def _warn_of_strangers(
         if name not in names:
             what = f"the upstream has no `{name}` among its {kind}"
             entry.warnings.append(((kind, "override", name), what))
+
+
+def _is_absolute(uri: str, entry: UpstreamEntry) -> bool:
+    # Several clients refuse the whole list of resources for one URI without a scheme.
+    if ABSOLUTE.match(uri):
+        return True
+    entry.warnings.append(((), f"the resource `{uri}` is not offered: its URI has no scheme, such as `file:`"))
+    return False
 
 
 def _is_too_long(name: str, entry: UpstreamEntry, kind: str) -> bool:

@@ -10,11 +10,11 @@ from datetime import timedelta
 from typing import Final, Protocol
 
 import msgspec
-import uritemplate
 
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome, Relayed
 from gateway.json_types import ABSENT, Json, JsonObject
+from gateway.language.uris.loose_matcher import URI
 from gateway.upstreams.bridge import Send, bridged
 from gateway.upstreams.client.caller import Caller
 from gateway.upstreams.failures import UpstreamError
@@ -160,9 +160,8 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does=f"reads `{self.template}` of the upstream {self.relay.upstream}")
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        uri: str = self.template
-        if self.is_template:
-            uri = uritemplate.expand(self.template, dict(invocation.arguments))
+        # Not what the template expands to: only the upstream knows which of several spellings it takes.
+        uri = self.relay.uris.theirs(invocation.arguments[URI]) if self.is_template else self.template
         try:
             result = await self.relay.request("resources/read", {"uri": uri}, invocation, is_repeatable=True)
         except RpcError as error:

@@ -277,7 +277,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     "text": Backend(compile=_text, sees_caller=_never, is_of_operator=True),
     "blob": Backend(compile=_blob, sees_caller=_never, is_of_operator=True),
     "file": Backend(compile=_file, sees_caller=_never, is_of_operator=True),
-    "upstream": Backend(compile=_upstream),
+    "upstream": Backend(compile=_upstream, output=OutputTraits(keeps_documents=True)),
 }
 """The backends by the key that names each in the file. It is a field of `Tool`, of `Resource`, or of both, marked
 `BACKEND`. `files` is no backend of one resource, but many resources: see `compile.resources`."""

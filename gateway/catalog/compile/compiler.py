@@ -268,8 +268,9 @@ def _untaken(
 def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Problems) -> None:
     index = TemplateIndex()
     for template in templates:
-        if (number := index.first(template.uri_template)) is not None:
-            first = templates[number]
+        number = index.first(template.uri_template)
+        # Among those of other servers none goes first.
+        if number is not None and (first := templates[number]).rank is None:
             what = f"`{template.uri_template}` overlaps with `{first.uri_template}` of `resources.{first.name}`"
             problems.at(template.name, "uri").warning(f"{what}, which goes first")
         index.add(template.uri_template)

@@ -61,7 +61,11 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
         messages=_MaskedMessages(
             messages,
             # What the file says is the operator's own; a function or an upstream may repeat what anybody wrote.
-            sanitizer=Sanitizer(redactor=context.redactor, keeps_controls=config.backend == "messages"),
+            sanitizer=Sanitizer(
+                redactor=context.redactor,
+                keeps_controls=config.backend == "messages",
+                keeps_documents=config.backend == "upstream",
+            ),
             threads=context.services.worker_threads,
         ),
         completers=completers,

@@ -4,8 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.backends import (
@@ -19,7 +21,7 @@ from gateway.catalog.compile.backends import (
 from gateway.catalog.compile.common_fields import CommonFields, common_fields
 from gateway.catalog.compile.completion import FixedValues, compile_completer
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
-from gateway.catalog.compile.relayed import relayed_of
+from gateway.catalog.compile.relayed import Relayed, relayed_of
 from gateway.catalog.compile.version import file_version, resource_version
 from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
 from gateway.config.diagnostics.near_misses import did_you_mean
@@ -40,7 +42,8 @@ from gateway.executors.output.contents import ContentsShaper
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.launcher import compile_launcher
 from gateway.language.scope import Inputs, Scope
-from gateway.language.uris.grammar import Expression, Part, UriTemplateError, parse_uri_template
+from gateway.language.uris.grammar import RESERVED, Expression, Part, UriTemplateError, parse_uri_template
+from gateway.language.uris.loose_matcher import URI, compile_loose_matcher
 from gateway.language.uris.matcher import compile_matcher
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
@@ -59,6 +62,8 @@ def compile_resource(
     """Compile one definition; into none where its URI or its function cannot be had, which is then reported."""
     if config.files is not None:
         return _compile_files(name, config, problems=problems, context=context)
+    if (relayed := relayed_of(config)) is not None:
+        return (_compile_relayed(name, config, relayed, problems=problems, context=context),)
     source = config.uri or ""
     matcher = compile_matcher(source, Scope(inputs=Inputs(), problems=problems.at("uri")))
     if not problems.at("uri").has_no_errors:
@@ -71,10 +76,7 @@ def compile_resource(
         return ()
     max_size = config.max_size or MAX_SIZE
     executor = compile_backend(config, signature=signature, scope=scope, context=context, max_size=max_size)
-    completers = {
-        **_compile_completers(config, scope=scope, context=context),
-        **(relayed.completers if (relayed := relayed_of(config)) is not None else {}),
-    }
+    completers = _compile_completers(config, scope=scope, context=context)
     warn_of_unused(scope, config)
     common = resource_fields(name, config, context=context)
     version = resource_version(config, signature, problems=problems, context=context)
@@ -97,6 +99,35 @@ def compile_resource(
     return (template,)
 
 
+def _compile_relayed(
+    name: str, config: models.Resource, relayed: Relayed, *, problems: Problems, context: CompileContext
+) -> Resource | ResourceTemplate:
+    """Compile a resource or template of another server, whose URI is what it says, whatever URIs look like."""
+    uri = config.uri or ""
+    scope = Scope(inputs=Inputs(schemas={URI: _TEXT}), problems=problems)
+    executor = compile_backend(config, signature=None, scope=scope, context=context, max_size=MAX_SIZE)
+    common = resource_fields(name, config, context=context)
+    version = resource_version(config, None, problems=problems, context=context)
+    if "uriTemplate" not in relayed.definition:
+        definition = wire_definitions.resource_definition(name, config, uri=uri, description=config.description)
+        resource = Resource(uri=uri, executor=executor, version=version, definition=definition, **common)
+        # Clients whose type of URIs encodes what a URI cannot hold, such as a space, ask for that.
+        encoded = quote(uri, safe=RESERVED + "%")
+        return resource if encoded == uri else replace(resource, aliases=(*resource.aliases, encoded))
+    matcher = compile_loose_matcher(uri)
+    definition = wire_definitions.template_definition(name, config, uri_template=uri, description=config.description)
+    return ResourceTemplate(
+        uri_template=uri,
+        matcher=matcher,
+        rank=matcher.rank,
+        executor=executor,
+        version=version,
+        completers=relayed.completers,
+        definition=definition,
+        **common,
+    )
+
+
 class ResourceFields(CommonFields):
     """Fields that resources and templates share."""
 
@@ -112,16 +143,20 @@ def resource_fields(name: str, config: models.Resource, *, context: CompileConte
         contents=ContentsShaper(
             mime_type=config.mime_type,
             max_size=config.max_size or MAX_SIZE,
-            sanitizer=Sanitizer(redactor=context.redactor, keeps_controls=_is_of_operator(config)),
+            sanitizer=Sanitizer(redactor=context.redactor, keeps_controls=_is_document(config)),
         ),
         cache_ttl=cache_of(config),
         is_shared=_is_shared(config) and not has_answer_per_caller(config, context=context),
     )
 
 
-def _is_of_operator(config: models.Resource) -> bool:
-    """Say whether the operator wrote the contents: these are passed on as they are, and output is sanitized."""
-    return config.files is not None or BACKENDS[config.backend].is_of_operator
+def _is_document(config: models.Resource) -> bool:
+    """Say whether the contents are a document, of the operator or of another server, and are passed on as they are.
+
+    What programs and services answer is sanitized.
+    """
+    backend = config.backend
+    return config.files is not None or backend == "upstream" or BACKENDS[backend].is_of_operator
 
 
 def _is_shared(config: models.Resource) -> bool:

@@ -46,7 +46,7 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
         select=_compile_select(config.select, scope.at("select")) if config.select is not None else None,
         template=compile_text(template, scope.at("template").naming(*names)) if template is not None else None,
         schema=_compile_schema(config, scope, mismatches),
-        sanitizer=Sanitizer(redactor=redactor, keeps_controls=config.raw),
+        sanitizer=Sanitizer(redactor=redactor, keeps_controls=config.raw, keeps_documents=traits.keeps_documents),
         room=SizeLimit(
             max_size=DEFAULT_MAX_SIZE if config.max_size is None else config.max_size,
             overflow=config.overflow or "truncate",

@@ -54,6 +54,8 @@ class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the backend says the media type of what it brings."""
     is_bytes: bool = False
     """Whether bytes are meant as bytes, unless their media type says text."""
+    keeps_documents: bool = False
+    """Whether embedded resources are passed on as they came."""
     is_written: bool = False
     """Whether the result is written in the file, and sent as it is."""
 

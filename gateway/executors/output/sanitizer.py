@@ -27,6 +27,8 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor
     keeps_controls: bool = False
     """For `raw: true` and files, which keep their control characters. Secrets are masked nevertheless."""
+    keeps_documents: bool = False
+    """Whether embedded resources keep them, such as the pages of another server."""
 
     def text(self, text: str) -> str:
         if not self.keeps_controls:
@@ -53,11 +55,15 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
         return {
             name: self._bytes(member)
             if name in _BASE64
-            else self.block(member)
+            else self._document.block(member)
             if name == "resource" and isinstance(member, Mapping)
             else self.json(member)
             for name, member in block.items()
         }
+
+    @property
+    def _document(self) -> "Sanitizer":
+        return Sanitizer(redactor=self.redactor, keeps_controls=True) if self.keeps_documents else self
 
     def check_bytes(self, data: bytes) -> None:
         """Raises: ExecutionError: they hold a secret."""

@@ -58,11 +58,20 @@ class UriMatcher(msgspec.Struct, frozen=True, kw_only=True):
 def compile_matcher(source: str, scope: Scope) -> UriMatcher:
     """Compile a resource's `uri`; errors go to the problems of `scope`, whose inputs are not looked at."""
     try:
-        parts = parse_uri_template(source)
-        _check_matchable(parts)
+        return strict_matcher(source)
     except UriTemplateError as error:
         scope.problems.error(str(error))
-        parts = ()
+        return _matcher(())
+
+
+def strict_matcher(source: str) -> UriMatcher:
+    """Compile a template.
+
+    Raises:
+        UriTemplateError: it is not well-formed, or cannot be matched without ambiguity.
+    """
+    parts = parse_uri_template(source)
+    _check_matchable(parts)
     return _matcher(parts)
 
 

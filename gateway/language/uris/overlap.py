@@ -13,10 +13,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from gateway.language.uris.grammar import Expression, parse_uri_template
+from gateway.language.uris.grammar import Expression, UriTemplateError, parse_uri_template
 
 _SEGMENT: Final = frozenset("/?#")
 """What a value of `{var}` cannot hold unencoded."""
+
+_ANY_TEXT: Final[frozenset[str]] = frozenset()
 
 _MOST_STEPS: Final = 1_000_000
 """How many steps all searches in one index may take together: some seconds. Only thousands of templates that begin with
@@ -27,14 +29,14 @@ _Token: TypeAlias = str | frozenset[str]
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether some URI is matched by both templates, which are well-formed."""
+    """Whether some URI is matched by both templates."""
     index = TemplateIndex()
     index.add(other)
     return index.first(one) is not None
 
 
 class TemplateIndex:
-    """A trie of URI templates, which are well-formed, in the order in which they were added."""
+    """A trie of URI templates in the order in which they were added."""
 
     def __init__(self, *, most_steps: int = _MOST_STEPS) -> None:
         self._root: Final = _Node(None, 0)
@@ -103,7 +105,12 @@ def _next(tokens: Sequence[_Token], position: int, node: _Node) -> Iterator[tupl
 
 def _tokens(template: str) -> list[_Token]:
     tokens: list[_Token] = []
-    for part in parse_uri_template(template):
+    try:
+        parts = parse_uri_template(template)
+    except UriTemplateError:  # another server's
+        text, brace, _ = template.partition("{")
+        return [*text, *([_ANY_TEXT] if brace else [])]
+    for part in parts:
         if isinstance(part, str):
             tokens.extend(part)
         elif part.operator != "?":
@@ -112,4 +119,4 @@ def _tokens(template: str) -> list[_Token]:
 
 
 def _gap(expression: Expression) -> frozenset[str]:
-    return frozenset() if expression.operator else _SEGMENT
+    return _ANY_TEXT if expression.operator else _SEGMENT

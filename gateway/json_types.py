@@ -22,3 +22,8 @@ def empty() -> Mapping[str, Any]:
 
 ABSENT: Final[Json] = object()
 """No value at all, where None would be JSON's null."""
+
+
+def present(value: JsonObject) -> JsonObject:
+    """Return an object without the members that are null, as several clients write optional ones."""
+    return {name: member for name, member in value.items() if member is not None} if None in value.values() else value

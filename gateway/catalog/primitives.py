@@ -13,7 +13,7 @@ from gateway.catalog.arguments import CompiledArguments
 from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.definitions import PromptArgument
 from gateway.config.models.quantities import RateLimit
-from gateway.executors.invocation import Executor, Explainable, Invocation, Outcome, ToolResult
+from gateway.executors.invocation import Executor, Explainable, Invocation, Outcome, PromptResult, ToolResult
 from gateway.json_types import JsonObject, empty
 from gateway.language.templates.templating import TextTemplate
 from gateway.plugin import ListKind
@@ -52,11 +52,20 @@ class ContentsShape(Protocol):
         """
 
 
+class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
+    """Values for one argument or variable."""
+
+    values: Sequence[str]
+    total: int | None
+    """The number of all that there are; None if it is unknown."""
+    has_more: bool = False
+
+
 class Completer(Protocol):
     """A source of values for one argument or variable."""
 
-    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Sequence[str]:
-        """Every candidate that fits `value`: prefix first, case-insensitive, in source order, then substring."""
+    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
+        """The candidates that fit `value`: prefix first, case-insensitive, in source order, then substring."""
 
 
 class Primitive(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,8 +185,7 @@ class ResourceTemplate(Primitive, frozen=True, kw_only=True):
 class PromptMessages(Explainable, Protocol):
     """A prompt's compiled `messages:`, or the function that returns them."""
 
-    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
-        """`GetPromptResult.messages`."""
+    async def render(self, invocation: Invocation) -> PromptResult: ...
 
 
 class Prompt(Primitive, frozen=True, kw_only=True):

@@ -123,13 +123,15 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relayed(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of another server: of a tool its content blocks, of a resource its contents."""
+    """The result of another server: content blocks of a tool, contents of a resource, or messages of a prompt."""
 
     content: tuple[JsonObject, ...]
     structured: Json = ABSENT
     is_error: bool = False
     meta: JsonObject = msgspec.field(default_factory=empty)
     """Members of the result's `_meta`."""
+    description: str | None = None
+    """Of a prompt."""
 
     @property
     def size(self) -> int:
@@ -190,6 +192,14 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     is_error: bool = False
     meta: JsonObject = empty()
     """Members of the result's `_meta`."""
+
+
+class PromptResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `prompts/get`, before the revision's wire form."""
+
+    messages: Sequence[JsonObject]
+    relayed: Relayed | None = None
+    """The result of another server, whose further members are passed on."""
 
 
 class AwaitingInput(BaseException):

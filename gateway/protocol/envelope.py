@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gateway.errors import ErrorCode, RpcError
-from gateway.json_types import JsonObject
+from gateway.json_types import JsonObject, present
 from gateway.wire import meta
 from gateway.wire.jsonrpc import Message, Notification, Request
 from gateway.wire.revisions import MODERN, is_modern_date
@@ -52,7 +52,7 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
         headers: header fields of the HTTP request, names in lower case; None where there are none.
     """
     fields = request.params.get(meta.META)
-    fields = fields if isinstance(fields, dict) else {}
+    fields = present(fields) if isinstance(fields, dict) else {}
     version = fields.get(meta.META_PROTOCOL_VERSION)
     stated = version
     if headers is not None:
@@ -77,9 +77,14 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
     elif level is not None and level not in meta.LOG_LEVELS:
         problem = f'"{meta.META_LOG_LEVEL}" must be one of {", ".join(meta.LOG_LEVELS)}'
     else:
-        return Envelope(version, client_info, capabilities, level)
+        return Envelope(version, client_info, declared(capabilities), level)
     # With the revisions: an `initialize` with a modern header field comes here, and its client must know what to use.
     return RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)})
+
+
+def declared(capabilities: JsonObject) -> JsonObject:
+    """Return a client's capabilities without those, and without features of them, that are null."""
+    return {name: present(value) if isinstance(value, dict) else value for name, value in present(capabilities).items()}
 
 
 def _header_mismatch() -> RpcError:

@@ -179,13 +179,13 @@ def _prompts(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[s
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "prompt"):
             continue
-        arguments = wire.get("arguments", [])
+        arguments: list[JsonObject] = wire.get("arguments", [])
         names = [each["name"] for each in arguments]
         reference = {"type": "ref/prompt", "name": remote}
         relayed = Relayed(
             server=entry.name,
-            definition=_without(wire, "arguments"),
-            executor=PromptRelay(relay=entry.relay, name=remote),
+            definition=wire,
+            executor=PromptRelay(relay=entry.relay, name=remote, description=override.description),
             completers=_completers(entry.relay, reference, names) if lists.completes else {},
         )
         config = RelayedPrompt.model_construct(

@@ -20,7 +20,8 @@ _OURS: Final = ("io.modelcontextprotocol/", "com.modelcontextprotocol/")
 class InvocationCaller:
     """Implements `Caller`. Another invocation can take its place: the retry of a call that waits for an answer."""
 
-    def __init__(self, invocation: Invocation, config: Upstream, *, upstream: str) -> None:
+    def __init__(self, invocation: Invocation, config: Upstream, *, upstream: str, may_ask: bool = True) -> None:
+        """`may_ask` says whether the client may be asked in this request."""
         self._invocation: Final = invocation
         self._context: Final = invocation.context
         self._config: Final = config
@@ -30,15 +31,14 @@ class InvocationCaller:
         self.key: Final = invocation.client
         self.is_modern: Final = self._context.protocol_version in MODERN
         is_shared = config.session == "shared"
-        self.capabilities: Final[JsonObject] = (
-            # In a session of all clients nobody can be asked: the server could not tell whom.
-            {} if is_shared else allowed(config, self._context.client_capabilities)
-        )
+        # In a session of all clients nobody can be asked: the server could not tell whom.
+        self._offered: Final[JsonObject] = {} if is_shared else allowed(config, self._context.client_capabilities)
+        self.capabilities: Final[JsonObject] = self._offered if may_ask else {}
 
     @property
     def declared(self) -> JsonObject:
         """The capabilities of a session that begins for it: one principal may come with several modern clients."""
-        return allowed(self._config, EVERYTHING) if self.is_modern else self.capabilities
+        return allowed(self._config, EVERYTHING) if self.is_modern else self._offered
 
     @property
     def access_token(self) -> Credential | None:

@@ -5,14 +5,15 @@ as a result, `input_required`, and the request is sent again with the answers; w
 call, see `bridge`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final, Protocol
 
 import msgspec
 
+from gateway.catalog.primitives import Suggestions
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
-from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome, Relayed
+from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.uris.loose_matcher import URI
 from gateway.upstreams.bridge import Send, bridged
@@ -29,6 +30,8 @@ from gateway.wire.revisions import Era
 
 _MAX_ROUNDS: Final = 32
 """The most rounds of questions of one call."""
+_COMPLETE: Final = "completion/complete"
+"""The request that no questions belong to (2026-07-28 basic/patterns/mrtr, "Supported Requests")."""
 _OURS: Final = "io.modelcontextprotocol/"
 
 
@@ -68,7 +71,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         if pool is None:
             raise UpstreamError(f"{self.upstream} is not configured any more")
         async with invocation.deadline.limit(self.upstream):
-            caller = InvocationCaller(invocation, pool.config, upstream=self.upstream)
+            caller = InvocationCaller(invocation, pool.config, upstream=self.upstream, may_ask=method != _COMPLETE)
             # The session comes first: the era, which decides how an upstream asks, is known once it is open.
             session = await pool.session_for(caller)
 
@@ -177,6 +180,8 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
 
     relay: Relay
     name: str
+    description: str | None = None
+    """The operator's, in place of the upstream's."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return Explanation(does=f"gets the prompt `{self.name}` of the upstream {self.relay.upstream}")
@@ -184,7 +189,12 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
     async def execute(self, invocation: Invocation) -> Outcome:
         params = {"name": self.name, "arguments": dict(invocation.arguments)}
         result = await self.relay.request("prompts/get", params, invocation, is_repeatable=True)
-        return Blocks(content=tuple(well_typed_messages(result.get("messages"), sender=self.relay.upstream)))
+        description = result.get("description")
+        return Relayed(
+            content=tuple(well_typed_messages(result.get("messages"), sender=self.relay.upstream)),
+            meta=_forwarded_meta(result),
+            description=self.description or (description if isinstance(description, str) else None),
+        )
 
 
 class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,14 +204,19 @@ class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
     reference: JsonObject
     argument: str
 
-    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Sequence[str]:
+    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
         params: dict[str, Json] = {"ref": self.reference, "argument": {"name": self.argument, "value": value}}
         if arguments:
             params["context"] = {"arguments": dict(arguments)}
-        result = await self.relay.request("completion/complete", params, invocation, is_repeatable=True)
-        completion = result.get("completion")
-        values = completion.get("values") if isinstance(completion, dict) else None
-        return [each for each in values if isinstance(each, str)] if isinstance(values, list) else []
+        result = await self.relay.request(_COMPLETE, params, invocation, is_repeatable=True)
+        found = result.get("completion")
+        completion = found if isinstance(found, dict) else {}
+        values, total = completion.get("values"), completion.get("total")
+        return Suggestions(
+            values=[each for each in values if isinstance(each, str)] if isinstance(values, list) else [],
+            total=total if type(total) is int else None,
+            has_more=completion.get("hasMore") is True,
+        )
 
 
 def _questions(value: Json, upstream: str) -> Mapping[str, JsonObject]:

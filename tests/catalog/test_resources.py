@@ -32,7 +32,7 @@ async def read(catalog: Catalog, uri: str) -> JsonObject:
 async def suggestions(catalog: Catalog, value: str, **others: str) -> list[str]:
     [template] = catalog.resource_templates
     [completer] = template.completers.values()
-    return list(await completer.complete(value, others, make_invocation()))
+    return list((await completer.complete(value, others, make_invocation())).values)
 
 
 def write(folder: Path, files: Mapping[str, bytes]) -> None:

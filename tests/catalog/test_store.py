@@ -9,15 +9,15 @@ from gateway.catalog.primitives import Prompt
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
-from gateway.executors.invocation import Explanation
+from gateway.executors.invocation import Explanation, PromptResult
 
 
 class NoMessages:
     def explain(self, _invocation: object) -> Explanation:
         raise NotImplementedError
 
-    async def render(self, _invocation: object) -> list[dict[str, object]]:
-        return []
+    async def render(self, _invocation: object) -> PromptResult:
+        return PromptResult(messages=[])
 
 
 def prompt(name: str) -> Prompt:

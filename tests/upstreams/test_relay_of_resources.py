@@ -76,12 +76,15 @@ async def test_of_the_templates_of_several_upstreams_the_closest_is_read(tmp_pat
         with_templates("docs://{id}", "files://{path*}"),
         with_templates("docs://{id}/{part}", "files://b/{path*}"),
     )
-    async with scripted(first) as (one, entry), scripted(second) as (two, other):
-        async with product(tmp_path, f"upstreams: {{one: {{{entry}}}, two: {{{other}}}}}") as client:
-            asked = [
-                await read(client, uri, one, two)
-                for uri in ("docs://1", "docs://1/2", "files://a/b", "files://b/c", "docs://1/2/3")
-            ]
+    async with (
+        scripted(first) as (one, entry),
+        scripted(second) as (two, other),
+        product(tmp_path, f"upstreams: {{one: {{{entry}}}, two: {{{other}}}}}") as client,
+    ):
+        asked = [
+            await read(client, uri, one, two)
+            for uri in ("docs://1", "docs://1/2", "files://a/b", "files://b/c", "docs://1/2/3")
+        ]
 
     expected = [(["docs://1"], []), ([], ["docs://1/2"]), (["files://a/b"], []), ([], ["files://b/c"])]
     assert asked == [list(each) for each in [*expected, (["docs://1/2/3"], [])]]

@@ -11,7 +11,7 @@ import structlog
 
 from gateway.catalog.compile.backends import SQL, signature_of
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext
-from gateway.catalog.primitives import Completer
+from gateway.catalog.primitives import Completer, Suggestions
 from gateway.config.models.backends import Shell
 from gateway.config.models.definitions import CommandCompletion
 from gateway.control_characters import visible_path
@@ -83,8 +83,8 @@ class FixedValues(msgspec.Struct, frozen=True):
 
     values: tuple[str, ...]
 
-    async def complete(self, value: str, _arguments: Mapping[str, str], _invocation: Invocation) -> Sequence[str]:
-        return fitting(self.values, value)
+    async def complete(self, value: str, _arguments: Mapping[str, str], _invocation: Invocation) -> Suggestions:
+        return _suggestions(fitting(self.values, value))
 
 
 class _SourcedValues(msgspec.Struct, frozen=True):
@@ -92,17 +92,21 @@ class _SourcedValues(msgspec.Struct, frozen=True):
 
     source: _Source
 
-    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Sequence[str]:
+    async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
         now = asyncio.get_running_loop().time()
         asked = invocation.narrowed(
             arguments={**arguments, "value": value},
             deadline=Deadline(min(invocation.deadline.at, now + SECONDS), SECONDS),
         )
         try:
-            return fitting(await self.source(asked), value)
+            return _suggestions(fitting(await self.source(asked), value))
         except (ExecutionError, InsufficientScopeError) as error:
             log.warning("completion source failed", error=str(error))
-            return ()
+            return _suggestions(())
+
+
+def _suggestions(values: Sequence[str]) -> Suggestions:
+    return Suggestions(values=values, total=len(values))
 
 
 def _compile_source(

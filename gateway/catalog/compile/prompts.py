@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.backends import cached, described, signature_of, watch_missing
@@ -19,7 +20,7 @@ from gateway.config.models import definitions as models
 from gateway.errors import ExecutionError
 from gateway.executors.content import BlocksTemplate, compile_blocks
 from gateway.executors.files.executor import FileReader
-from gateway.executors.invocation import Blocks, Executor, Explanation, Invocation, text_size
+from gateway.executors.invocation import Blocks, Executor, Explanation, Invocation, PromptResult, Relayed
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import block_of, plain_json, valid_text
@@ -147,16 +148,18 @@ class _MaskedMessages(msgspec.Struct, frozen=True):
     def explain(self, invocation: Invocation) -> Explanation:
         return self.executor.explain(invocation)
 
-    async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
+    async def render(self, invocation: Invocation) -> PromptResult:
         outcome = await self.executor.execute(invocation)
-        assert isinstance(outcome, Blocks)  # noqa: S101 - what those of prompts give
-        messages = outcome.content
-        return await shaped(
-            partial(self._masked, messages), size=text_size(messages), call=invocation, threads=self.threads
-        )
+        assert isinstance(outcome, Blocks | Relayed)  # noqa: S101 - what those of prompts give
+        return await shaped(partial(self._masked, outcome), size=outcome.size, call=invocation, threads=self.threads)
 
-    def _masked(self, messages: Sequence[JsonObject]) -> Sequence[JsonObject]:
-        return [{**message, "content": self.sanitizer.block(message["content"])} for message in messages]
+    def _masked(self, outcome: Blocks | Relayed) -> PromptResult:
+        messages = [{**each, "content": self.sanitizer.block(each["content"])} for each in outcome.content]
+        if isinstance(outcome, Blocks):
+            return PromptResult(messages=messages)
+        description = None if outcome.description is None else self.sanitizer.text(outcome.description)
+        meta = self.sanitizer.json(outcome.meta)
+        return PromptResult(messages=messages, relayed=replace(outcome, description=description, meta=meta))
 
 
 class _WrittenMessages(msgspec.Struct, frozen=True):

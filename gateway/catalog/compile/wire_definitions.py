@@ -113,7 +113,9 @@ def prompt_definition(
         _given(name=key, title=value.title, description=value.description, required=value.required)
         for key, value in arguments.items()
     ]
-    return _described(name, config, description=description, arguments=described or None)
+    # Arguments of another server's prompt have members that are not ours to write.
+    written = {} if relayed_of(config) else {"arguments": described or None}
+    return _described(name, config, description=description, **written)
 
 
 def _described(name: str, config: Tool | Resource | Prompt, *, description: str | None, **fields: Json) -> JsonObject:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.catalog.primitives import Completer
+from gateway.catalog.primitives import Completer, Suggestions
 from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
@@ -29,12 +29,13 @@ async def complete(call: Call) -> JsonObject:
     completers: Mapping[str, Completer] = getattr(primitive, "completers", {})
     completer = completers.get(name)
     if completer is None:
-        return _completion([], total=0)
+        return _completion(Suggestions(values=(), total=0))
     try:
         async with Run(call, primitive, is_completion=True) as run:
             found = await completer.complete(value, others, await run.start(others))
-            shown = [call.catalog.sanitizer.text(candidate) for candidate in found[:MAX_VALUES]]
-            return _completion(shown, total=len(found))
+            shown = [call.catalog.sanitizer.text(candidate) for candidate in found.values[:MAX_VALUES]]
+            has_more = found.has_more or len(found.values) > len(shown)
+            return _completion(Suggestions(values=shown, total=found.total, has_more=has_more))
     except OverLimitError:
         raise
     except ExecutionError as error:
@@ -51,6 +52,8 @@ def _unknown(reference: JsonObject, call: Call) -> RpcError:
     return RpcError(ErrorCode.INVALID_PARAMS, "`ref.type` must be ref/prompt or ref/resource")
 
 
-def _completion(values: list[str], *, total: int) -> JsonObject:
-    completion: dict[str, Json] = {"values": values, "total": total, "hasMore": total > len(values)}
+def _completion(suggestions: Suggestions) -> JsonObject:
+    completion: dict[str, Json] = {"values": suggestions.values, "hasMore": suggestions.has_more}
+    if suggestions.total is not None:
+        completion["total"] = suggestions.total
     return {"completion": completion}

@@ -11,6 +11,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
+from gateway.protocol.envelope import declared
 from gateway.protocol.methods import params
 from gateway.protocol.session import Session
 from gateway.protocol.tasks.wire import TASKS
@@ -47,7 +48,7 @@ def open_session(given: JsonObject, *, identity: Identity, view: str | None = No
     return Session(
         revision=negotiate(requested),
         client_info=_kept(without_icons, "clientInfo"),
-        capabilities=_kept(params.mapping(given, "capabilities"), "capabilities"),
+        capabilities=_kept(declared(params.mapping(given, "capabilities")), "capabilities"),
         identity=identity,
         view=view,
     )

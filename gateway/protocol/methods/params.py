@@ -1,7 +1,7 @@
 """Read a request's parameters, or answer -32602."""
 
 from gateway.errors import ErrorCode, RpcError
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import JsonObject, present
 
 
 def string(params: JsonObject, name: str) -> str:
@@ -12,16 +12,16 @@ def string(params: JsonObject, name: str) -> str:
 
 
 def mapping(params: JsonObject, name: str) -> JsonObject:
-    """An object; an absent one is empty."""
-    value = params.get(name, {})
+    """An object; an absent one is empty, and so is null."""
+    value = present(params).get(name, {})
     if not isinstance(value, dict):
         raise _invalid(name, "an object")
     return value
 
 
 def strings(params: JsonObject, name: str) -> dict[str, str]:
-    """An object whose values are strings; an absent one is empty."""
-    value: dict[str, Json] = dict(mapping(params, name))
+    """An object whose values are strings; an absent one is empty, and a value that is null is left out."""
+    value = dict(present(mapping(params, name)))
     for key, entry in value.items():
         if not isinstance(entry, str):
             raise _invalid(f"{name}.{key}", "a string")

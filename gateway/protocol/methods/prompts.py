@@ -7,7 +7,7 @@ from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run, check_access, check_client
 from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_prompt
-from gateway.wire import downgrade
+from gateway.wire import downgrade, meta
 
 
 async def get_prompt(call: Call) -> JsonObject:
@@ -21,15 +21,19 @@ async def get_prompt(call: Call) -> JsonObject:
     arguments = _complete_arguments(prompt, given)
     try:
         async with Run(call, prompt) as run:
-            messages = await prompt.messages.render(await run.start(arguments))
+            rendered = await prompt.messages.render(await run.start(arguments))
     # An `ExecutionError`, too, but answered by `Method.refused`.
     except OverLimitError:
         raise
     except ExecutionError as error:
         raise RpcError(ErrorCode.INTERNAL_ERROR, call.catalog.sanitizer.text(str(error))) from error
-    result: dict[str, Json] = {"messages": downgrade.prompt_messages(messages, call.revision)}
-    if "description" in prompt.definition:
-        result["description"] = prompt.definition["description"]
+    result: dict[str, Json] = {"messages": downgrade.prompt_messages(rendered.messages, call.revision)}
+    relayed = rendered.relayed
+    description = prompt.definition.get("description") if relayed is None else relayed.description
+    if description is not None:
+        result["description"] = description
+    if relayed is not None and relayed.meta:
+        result[meta.META] = dict(relayed.meta)
     return result
 
 

@@ -1,0 +1,63 @@
+"""Prompts and completions of upstreams are passed on with all that they say."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.json_types import Json, JsonObject
+from gateway.wire import meta
+from tests.upstreams.scripted_server import Answers, relayed
+
+ARGUMENTS = [
+    {"name": "a", "description": "first", "type": "string", "_meta": {"x": 1}},
+    {"name": "b", "required": True},
+]
+
+
+def with_prompt(**result: Json) -> Answers:
+    return {
+        "prompts/list": {"prompts": [{"name": "p", "description": "of the list", "arguments": ARGUMENTS}]},
+        "prompts/get": {"messages": [], **result},
+    }
+
+
+@pytest.mark.parametrize(
+    ("result", "override", "expected"),
+    [
+        ({"description": "of this one"}, "", {"description": "of this one"}),
+        ({}, "", {}),
+        ({"description": "of this one"}, "description: ours", {"description": "ours"}),
+        (
+            {"_meta": {"com.example/x": 1, "io.modelcontextprotocol/serverInfo": {}}},
+            "",
+            {"_meta": {"com.example/x": 1}},
+        ),
+    ],
+)
+async def test_a_prompt_comes_with_its_own_description_and_metadata(
+    tmp_path: Path, result: JsonObject, override: str, expected: JsonObject
+) -> None:
+    more = f", prompts: {{override: {{p: {{{override}}}}}}}"
+    async with relayed(tmp_path, with_prompt(**result), more) as (_, client, _):
+        got = dict(await client.request("prompts/get", {"name": "p", "arguments": {"b": "x"}}))
+
+    fields = {name: value for name, value in got.pop("_meta").items() if name != meta.META_SERVER_INFO}
+    assert {**got, **({"_meta": fields} if fields else {})} == {"messages": [], "resultType": "complete", **expected}
+
+
+async def test_arguments_of_a_prompt_are_listed_as_they_are(tmp_path: Path) -> None:
+    async with relayed(tmp_path, with_prompt()) as (_, client, _):
+        [prompt] = (await client.request("prompts/list"))["prompts"]
+
+    assert prompt["arguments"] == ARGUMENTS
+
+
+@pytest.mark.parametrize("capability", ["roots", "sampling", "elicitation"])
+async def test_a_client_that_can_be_asked_is_given_completions_too(tmp_path: Path, capability: str) -> None:
+    completion = {"values": ["x"], "total": 250, "hasMore": True}
+    answers = with_prompt() | {"completion/complete": {"completion": completion}}
+    fields: Json = {meta.META_CLIENT_CAPABILITIES: {capability: {}}}
+    params = {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": ""}, "_meta": fields}
+    async with relayed(tmp_path, answers) as (server, client, _):
+        assert (await client.request("completion/complete", params))["completion"] == completion
+        assert len(server.params_of("completion/complete")) == 1

@@ -2,11 +2,11 @@ ARG BASE_IMAGE=python:3.13-slim
 
 FROM ${BASE_IMAGE} AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY gateway gateway
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
  && python -m venv /opt/mcp-gateway \
- && /opt/mcp-gateway/bin/pip install --no-cache-dir "$(echo /wheels/*.whl)[auth,otel,redis]"
+ && /opt/mcp-gateway/bin/pip install --no-cache-dir --constraint constraints.txt "$(echo /wheels/*.whl)[auth,otel,redis]"
 
 COPY config/demo.yaml config/schema.json /etc/mcp-gateway/
 COPY plugins /etc/mcp-gateway/plugins

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from packaging.requirements import Requirement
 
 from gateway import __version__
 from gateway.cli.commands.validate.command import check
@@ -64,6 +65,21 @@ def test_ci_runs_the_readme_s_own_test_command() -> None:
     pattern = re.search(r"grep -m 1 '(.*)' README.md", (PROJECT / ".ci" / "run").read_text())
     assert pattern is not None
     assert [line for line in README.splitlines() if re.search(pattern[1], line)][:1] == [commands_of(README)[1]]
+
+
+def test_constraints_pin_every_dependency_of_both_commands() -> None:
+    pins = dict(
+        re.findall(r"^([a-z0-9-]+)==([^ \n]+)(?: ; .*)?$", (PROJECT / "constraints.txt").read_text(), re.MULTILINE)
+    )
+    with (PROJECT / "pyproject.toml").open("rb") as file:
+        data = tomllib.load(file)
+    groups = data["project"]["optional-dependencies"] | data["dependency-groups"]
+    for requirement in [
+        Requirement(text) for group in [data["project"]["dependencies"], *groups.values()] for text in group
+    ]:
+        assert requirement.specifier.contains(pins[requirement.name.lower()], prereleases=True), requirement
+    assert all("==" in requirement for requirement in data["build-system"]["requires"])
+    assert all(line.count("pip install") == line.count("-c constraints.txt") for line in commands_of(README)[:2])
 
 
 def test_the_demo_and_every_example_load_without_a_warning() -> None:

@@ -128,7 +128,10 @@ def test_many_mistakes_of_one_file_are_found_together() -> None:
 
 def test_nesting_is_bounded() -> None:
     assert value_of("a: " + "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1)) is not None
-    assert messages_of("a: " + "[" * 100_000)[0].endswith(f"nested deeper than {MAX_DEPTH} levels")
+    # PyYAML 6.0.4 and later stop at 1,000 levels themselves, some of them before the first event.
+    for text in ("a: " + "[" * (MAX_DEPTH + 1), "a: " + "[" * 100_000, '{"a":' * 100_000, "- " * 100_000):
+        [message] = messages_of(text)
+        assert re.fullmatch(rf"1:\d+: nested deeper than {MAX_DEPTH} levels", message)
 
 
 def test_a_template_without_quotes_says_so() -> None:

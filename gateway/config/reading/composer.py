@@ -52,6 +52,8 @@ from gateway.json_types import DocumentPath
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 500_000
 
+_TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels"
+
 # A PyYAML that was built without libyaml has only the slower one.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -128,6 +130,8 @@ class _Composer:
         try:
             return self._document()
         except yaml.MarkedYAMLError as error:
+            if "nesting depth" in (error.problem or ""):  # the limit of libyaml, which PyYAML 6.0.4 also has
+                self._give_up(_TOO_DEEP, error.problem_mark)
             message, mark = explain(error, self._text, first_line=self._first_line)
             self._give_up(f"YAML syntax: {message}", mark)
         # Errors of the reader, which come before there are marks.
@@ -165,7 +169,7 @@ class _Composer:
             self._report(f"the tag `{_short_tag(tag)}` is not allowed; values are plain YAML", event)
         if len(self._path) > MAX_DEPTH:
             # Nothing is composed beyond: `_node` calls itself for each level.
-            self._give_up(f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
+            self._give_up(_TOO_DEEP, event.start_mark)
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
             self._anchors[anchor] = None  # until it is whole

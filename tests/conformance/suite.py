@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,10 @@ from tests.programs import do_without
 HERE: Final = Path(__file__).parent
 PACKAGE: Final = "@modelcontextprotocol/conformance"
 
-_RUN_DIRECTORY: Final = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+_RUN_DIRECTORY: Final = re.compile(r"(server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+_CLIENT: Final = HERE / "client_under_test.py"
+_CLIENT_SECONDS: Final = 600
+"""The suite begins all scenarios of a client at once, and each takes its turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +39,20 @@ class Suite:
 
     def run(self, url: str, selection: list[str], *, output: Path) -> list[Check]:
         """Run scenarios against a server, and return every check of each. What failed is theirs to say, not ours."""
-        command: list[str | Path] = [self.node, self.bundle, "server", "--url", url, *selection, "-o", output]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        return self._run("server", "--url", url, *selection, output=output, seconds=SECONDS)
+
+    def run_client(self, selection: list[str], *, output: Path) -> list[Check]:
+        """Run scenarios against the gateway as a client, and return every check of each."""
+        command = f"{sys.executable} {_CLIENT}"  # the suite splits it at spaces
+        timeout = ("--timeout", f"{_CLIENT_SECONDS * 1000}")
+        return self._run("client", "--command", command, *timeout, *selection, output=output, seconds=_CLIENT_SECONDS)
+
+    def _run(self, *words: str, output: Path, seconds: float) -> list[Check]:
+        command: list[str | Path] = [self.node, self.bundle, *words, "-o", output]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
         files = sorted(output.rglob("checks.json"))
         assert files, done.stdout + done.stderr
-        return [check for file in files for check in _checks(file)]
+        return [check for file in files for check in _checks(file, output)]
 
     def schemas(self) -> dict[str, dict[str, Json]]:
         """The protocol's schemas by revision, as the suite carries them; 2024-11-05 is not among them."""
@@ -65,8 +78,8 @@ def find_suite() -> Suite | str:
     return Suite(node=found.node, bundle=bundle) if bundle.is_file() else f"no conformance suite in {found.directory}"
 
 
-def _checks(file: Path) -> list[Check]:
-    match = _RUN_DIRECTORY.fullmatch(file.parent.name)
+def _checks(file: Path, output: Path) -> list[Check]:
+    match = _RUN_DIRECTORY.fullmatch(file.parent.relative_to(output).as_posix())
     assert match is not None, file
     return [
         Check(

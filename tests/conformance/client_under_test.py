@@ -1,0 +1,155 @@
+"""The gateway as the client that the official suite tests: `python client_under_test.py URL`.
+
+Serves the suite's server as an upstream, and does through the gateway what a user would do: lists everything, answers
+questions, calls each tool, reads each resource, gets each prompt. The scenario's facts are in the environment:
+`MCP_CONFORMANCE_SCENARIO` and `MCP_CONFORMANCE_CONTEXT`.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.e2e.daemon import serving
+
+SECONDS: Final = 60
+AS_ITSELF: Final = {
+    "auth/client-credentials-basic",
+    "auth/client-credentials-jwt",
+    "auth/metadata-issuer-mismatch",
+    "auth/resource-mismatch",
+}
+"""Scenarios in which the gateway signs in as itself. The last two are about metadata alone."""
+SAMPLES: Final[dict[str, Any]] = {
+    "string": "x",
+    "integer": 1,
+    "number": 1.5,
+    "boolean": True,
+    "array": [],
+    "object": {},
+}
+
+
+class Client:
+    """A session of revision 2025-11-25 that answers questions with their defaults."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self._url = url
+        self._http = http
+        self._headers = {"Accept": "application/json, text/event-stream"}
+        self._sent = 0
+
+    async def open(self) -> None:
+        params = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"elicitation": {}, "sampling": {}, "roots": {}},
+            "clientInfo": {"name": "conformance", "version": "1"},
+        }
+        await self.ask("initialize", params)
+        await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    async def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The result of a request; empty if it is an error."""
+        self._sent += 1
+        request = {"jsonrpc": "2.0", "id": self._sent, "method": method, "params": params or {}}
+        async for message in self._messages(request):
+            if message.get("id") == request["id"] and "method" not in message:
+                result: dict[str, Any] = message.get("result", {})
+                return result
+            if message.get("method") == "elicitation/create":
+                await self._post({"jsonrpc": "2.0", "id": message["id"], "result": _answer(message["params"])})
+        raise AssertionError(f"no answer to {method}")
+
+    async def _post(self, message: dict[str, Any]) -> None:
+        async with self._http.post(self._url, json=message, headers=self._headers):
+            pass
+
+    async def _messages(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        async with self._http.post(self._url, json=request, headers=self._headers) as response:
+            if session := response.headers.get("Mcp-Session-Id"):
+                self._headers["Mcp-Session-Id"] = session
+            if response.content_type == "application/json":
+                yield await response.json()
+                return
+            async for line in response.content:
+                if line.startswith(b"data: {"):
+                    yield json.loads(line.removeprefix(b"data: "))
+
+
+def _answer(params: dict[str, Any]) -> dict[str, Any]:
+    fields = params["requestedSchema"]["properties"]
+    content = {name: field.get("default", SAMPLES[field["type"]]) for name, field in fields.items()}
+    return {"action": "accept", "content": content}
+
+
+def config_for(url: str, scenario: str, context: dict[str, Any]) -> dict[str, Any]:
+    """The file of the gateway, which a human would write from what the scenario gives away."""
+    upstream: dict[str, Any] = {"url": url, "prefix": "", "allow_private": True}
+    if scenario in AS_ITSELF:
+        key = context.get("private_key_pem")
+        credential = {"client_secret": context.get("client_secret", "unknown")} if key is None else {"private_key": key}
+        upstream["auth"] = {"client_credentials": {"client_id": context.get("client_id", "unknown"), **credential}}
+    return {"upstreams": {"suite": upstream}}
+
+
+async def use(client: Client, context: dict[str, Any]) -> None:
+    """Use everything that is on offer, and what the scenario names as often as it names it."""
+    await client.open()
+    tools = {tool["name"]: tool for tool in (await client.ask("tools/list")).get("tools", [])}
+    calls = context.get("toolCalls") or [
+        {"name": name, "arguments": _arguments(tool["inputSchema"])} for name, tool in tools.items()
+    ]
+    for call in calls:
+        if "schema" in call["arguments"]:  # it is to be sent back as it was listed
+            call["arguments"]["schema"] = next(
+                tool["inputSchema"] for name, tool in tools.items() if name != call["name"]
+            )
+    await asyncio.gather(*(client.ask("tools/call", call) for call in calls))
+    for resource in (await client.ask("resources/list")).get("resources", []):
+        await client.ask("resources/read", {"uri": resource["uri"]})
+    for prompt in (await client.ask("prompts/list")).get("prompts", []):
+        await client.ask("prompts/get", {"name": prompt["name"]})
+
+
+def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
+    return {name: SAMPLES.get(schema["properties"][name].get("type"), None) for name in schema.get("required", [])}
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """One of as many turns as there are processors: the suite begins all its scenarios at the same time."""
+    number = secrets.randbelow(os.cpu_count() or 1)
+    with Path(tempfile.gettempdir(), f"conformance-turn-{number}").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+async def main(url: str) -> None:
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "config.yaml")
+        config.write_text(json.dumps(config_for(url, scenario, context)))
+        flags = ("--http", "127.0.0.1:0", "--state-dir", "none")
+        async with asyncio.timeout(SECONDS), serving(config, *flags, is_forked=False) as daemon:
+            try:
+                async with aiohttp.ClientSession() as http:
+                    await use(Client(await daemon.url(), http), context)
+            finally:
+                sys.stderr.write("\n".join(daemon.errors))
+
+
+if __name__ == "__main__":
+    with turn():
+        asyncio.run(main(sys.argv[1]))

@@ -67,6 +67,9 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True
     server_info: JsonObject
     """`Implementation` (2026-07-28 schema): name, version, and what else the file says."""
     instructions: str | None
+    """Those of the files; see `all_instructions`."""
+    upstream_instructions: Mapping[str, str] = msgspec.field(default_factory=empty)
+    """By the name of the upstream."""
     page_size: int
     cache_ttl: timedelta
     tools: Mapping[str, Tool] = msgspec.field(default_factory=empty)
@@ -114,6 +117,13 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True
     def result_meta(self) -> bytes:
         """`_meta` of a result: the server's info as JSON, once for all results."""
         return jsonrpc.encode({META_SERVER_INFO: self.server_info})
+
+    @cached_property
+    def all_instructions(self) -> str | None:
+        """The instructions for models: of the files, then of each upstream that has a primitive in this part."""
+        names = {each.upstream for each in self.primitives()} if self.upstream_instructions else ()
+        said = [f"## {name}\n\n{text}" for name, text in self.upstream_instructions.items() if name in names]
+        return "\n\n".join([*filter(None, [self.instructions]), *said]) if said else self.instructions
 
     @property
     def is_part(self) -> bool:

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.lockfile.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name
+from gateway.catalog.lockfile.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name, instructions_of
 from gateway.catalog.primitives import ResourceTemplate
 from gateway.config.models.document import LISTS, Document
 
@@ -32,6 +32,10 @@ def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionD
         catalog.with_primitives(primitives),
         redactor=catalog.redactor | served.redactor,  # what is kept holds secrets as they were
         instructions=served.instructions if INSTRUCTIONS in kept else catalog.instructions,
+        upstream_instructions={
+            **catalog.upstream_instructions,
+            **{name: text for name, text in served.upstream_instructions.items() if instructions_of(name) in kept},
+        },
         left_out=tuple(each for each in catalog.left_out if (each.kind, each.name) not in kept),
         pins={**catalog.pins, **{name: served.pins[name] for name in kept}},
     )

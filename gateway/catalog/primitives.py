@@ -85,6 +85,8 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     access: Access = EVERYBODY
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    upstream: str = ""
+    """The upstream that carries it out; empty where none does."""
     required_capabilities: JsonObject = msgspec.field(default_factory=empty)
     """The capabilities that the client must have declared, in the shape of ClientCapabilities."""
     version: str = ""

@@ -42,6 +42,8 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Files that were read → SHA-256; a change of one is a reason to reload."""
     left_out: tuple[LeftOutOperation, ...] = ()
     """What is no definition, and why."""
+    instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """By the name of a server: what it tells models before they use it."""
 
 
 class DefinitionSource(Protocol):
@@ -123,6 +125,7 @@ def merge(config: LoadedConfig, sources: Iterable[DefinitionSource]) -> LoadedCo
         files={**config.files, **{path: digest for entry in entries for path, digest in entry.files.items()}},
         fingerprints=tuple(entry.fingerprint for entry in entries),
         left_out=tuple(each for entry in entries for each in entry.left_out),
+        instructions={name: text for entry in entries for name, text in entry.instructions.items()},
     )
 
 

@@ -64,6 +64,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The definitions that are not written in the files, and where they come from (`definition_source.merge`)."""
     left_out: tuple[LeftOutOperation, ...] = ()
     """What their entries have beside them."""
+    instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """What the upstreams that they come from tell models, by upstream."""
     fingerprints: tuple[str, ...] = ()
     """Those of the entries that they come from."""
 

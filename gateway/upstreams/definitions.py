@@ -100,7 +100,7 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         remote = wire["name"]
         override = selection.override.get(remote, defaults_of(ToolOverride))
         name = f"{entry.prefix}{override.name or remote}"
-        if _is_too_long(name, entry, "tool"):
+        if _is_too_long(name, entry, "tool") or _is_always_task(wire, entry):
             continue
         # A result that an override reshapes is not what the upstream's output schema describes.
         own = _without(wire, *_NOT_OURS, *(("outputSchema",) if _reshapes(override) else ()))
@@ -254,6 +254,16 @@ def _warn_of_strangers(
         if name not in names:
             what = f"the upstream has no `{name}` among its {kind}"
             entry.warnings.append(((kind, "override", name), what))
+
+
+def _is_always_task(wire: JsonObject, entry: UpstreamEntry) -> bool:
+    # 2025-11-25 basic/utilities/tasks, "Tool-Level Negotiation": such a tool refuses an ordinary call.
+    execution = wire.get("execution")
+    if not isinstance(execution, dict) or execution.get("taskSupport") != "required":
+        return False
+    what = f"the tool `{wire['name']}` is not offered: it runs only as a task (`taskSupport: required`)"
+    entry.warnings.append(((), f"{what}, and tasks of 2025-11-25 are not relayed"))
+    return True
 
 
 def _is_absolute(uri: str, entry: UpstreamEntry) -> bool:

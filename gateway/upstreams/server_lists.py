@@ -8,6 +8,7 @@ import structlog
 
 from gateway import exact_json
 from gateway.config.definition_source import DocumentStore
+from gateway.control_characters import strip_control_characters
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.session import Session
@@ -19,6 +20,9 @@ MAX_ITEMS: Final = 10_000
 MAX_PAGES: Final = 1000
 MAX_BYTES: Final = 32 * 2**20
 """Of the entries and cursors of all lists: as much as one page alone may have."""
+MAX_INSTRUCTIONS: Final = 4096
+"""Bytes of what a server tells models before they use it."""
+_CUT: Final = " […]".encode()
 _TOO_LARGE: Final = f"cut: all lists together have more than {MAX_BYTES // 2**20} MiB"
 
 _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -44,6 +48,8 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
     subscribes: bool = False
     """Whether its resources can be watched."""
     server_info: dict[str, Json] = {}
+    instructions: str = ""
+    """At most `MAX_INSTRUCTIONS` bytes."""
     missing: dict[str, str] = {}
     """The lists that could not be had, with the reason."""
 
@@ -78,8 +84,16 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
         completes="completions" in session.capabilities,
         subscribes=isinstance(resources, dict) and bool(resources.get("subscribe")),
         server_info=dict(session.server_info),
+        instructions=_cut(strip_control_characters(session.instructions).strip()),
         missing=missing,
     )
+
+
+def _cut(instructions: str) -> str:
+    if len(data := instructions.encode()) <= MAX_INSTRUCTIONS:
+        return instructions
+    # A character that the cut goes through is left out whole.
+    return f"{data[: MAX_INSTRUCTIONS - len(_CUT)].decode(errors='ignore')}{_CUT.decode()}"
 
 
 class _Pages:

@@ -199,7 +199,11 @@ class UpstreamSource:
         made = self._entries[name] = _MadeEntry(
             lists=lists,
             made_of=(upstream, written, ask_timeout),
-            entry=SourceEntry(definitions=definitions_of(entry, lists), fingerprint=_fingerprint(name, lists)),
+            entry=SourceEntry(
+                definitions=definitions_of(entry, lists),
+                fingerprint=_fingerprint(name, lists),
+                instructions={name: lists.instructions} if upstream.instructions and lists.instructions else {},
+            ),
             warnings=entry.warnings,
         )
         return made
@@ -259,5 +263,5 @@ async def _known(server: UpstreamServer) -> None:
 
 
 def _fingerprint(name: str, lists: ServerLists) -> str:
-    made_of = [name, lists.tools, lists.resources, lists.templates, lists.prompts]
+    made_of = [name, lists.tools, lists.resources, lists.templates, lists.prompts, lists.instructions]
     return hashlib.sha256(msgspec.json.encode(made_of)).hexdigest()

@@ -89,3 +89,12 @@ async def test_long_text_that_is_too_costly_to_match_is_the_upstreams_to_check(t
     async with relayed(tmp_path, with_tools(text(pattern=r"^(?!y)[\s\S]*$"))) as (_, client, _):
         assert len(await client.text("t0", a="x" * 50_000)) > 50_000
         assert "/a" in await client.text("t0", a="y")
+
+
+@pytest.mark.parametrize(("support", "expected"), [("required", []), ("optional", ["t0"]), ("forbidden", ["t0"])])
+async def test_a_tool_that_runs_only_as_a_task_is_left_out_and_reported(
+    tmp_path: Path, support: str, expected: list[str]
+) -> None:
+    async with relayed(tmp_path, with_tools(OBJECT, execution={"taskSupport": support})) as (_, client, running):
+        assert [tool["name"] for tool in (await client.request("tools/list"))["tools"]] == expected
+        assert any("taskSupport" in each for each in running.status()["warnings"]) is (not expected)

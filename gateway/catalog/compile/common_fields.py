@@ -5,6 +5,7 @@ from typing import Final, TypedDict
 
 from gateway.catalog.compile.backends import BACKENDS, connection_of
 from gateway.catalog.compile.context import CompileContext
+from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.primitives import Access
 from gateway.config.models.backends import Connection
 from gateway.config.models.definition_keys import ASK_TIMEOUT
@@ -25,6 +26,7 @@ class CommonFields(TypedDict):
     access: Access
     aliases: tuple[str, ...]
     tags: tuple[str, ...]
+    upstream: str
     required_capabilities: JsonObject
     timeout: timedelta
     concurrency: int
@@ -43,6 +45,7 @@ def common_fields(
         access=context.access_to(kind, name),
         aliases=tuple(config.aliases),
         tags=tuple(config.tags),
+        upstream="" if (relayed := relayed_of(config)) is None else relayed.server,
         required_capabilities={name: {} for name in config.requires.client} if config.requires.client else empty(),
         timeout=_timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
         concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,

@@ -21,7 +21,7 @@ from gateway.catalog.compile.views import compile_searches, compile_views
 from gateway.catalog.compile_steps import NO_STEPS, StepRecord, Steps
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints.linter import lint
-from gateway.catalog.lockfile.digests import INSTRUCTIONS, Name, digests_of
+from gateway.catalog.lockfile.digests import INSTRUCTIONS, Name, digests_of, instructions_of
 from gateway.catalog.lockfile.lock import Change, Difference, Lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Resource, ResourceTemplate
@@ -137,6 +137,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         document,
         tools=compiled.tools,
         prompts=compiled.prompts,
+        instructions=loaded.instructions,
         plugins=context.plugins.directories,
         steps=steps,
         problems=problems,
@@ -145,6 +146,11 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         generation=generation,
         server_info=loaded.redactor.json(wire_definitions.server_info(document.server)),
         instructions=None if INSTRUCTIONS in excluded else instructions,
+        upstream_instructions={
+            name: loaded.redactor.text(text)
+            for name, text in loaded.instructions.items()
+            if instructions_of(name) not in excluded
+        },
         page_size=document.server.page_size,
         cache_ttl=document.server.cache_ttl,
         left_out=tuple(compiling.left_out),

@@ -41,12 +41,18 @@ def lint(  # noqa: PLR0913 - all that is served
     *,
     tools: Mapping[str, Tool],
     prompts: Mapping[str, Prompt],
+    instructions: Mapping[str, str],
     plugins: tuple[Path, ...],
     steps: Steps,
     problems: Problems,
 ) -> None:
-    """Report all warnings about a document without errors. `plugins` are the directories of `plugins:`."""
+    """Report all warnings about a document without errors.
+
+    `instructions` are those of upstreams, and `plugins` the directories of `plugins:`.
+    """
     _warn_of_texts(texts_of_server(document.server), problems=problems.at("server"))
+    for name, text in instructions.items():
+        _warn_of_texts([(("instructions",), text, Use.DESCRIPTION)], problems=problems.at("upstreams", name))
     sections: Mapping[str, Mapping[str, Definition]] = {
         "tools": document.tools,
         "resources": document.resources,

@@ -34,6 +34,10 @@ INSTRUCTIONS: Final[Name] = ("server", "instructions")
 """Models read these as they read a description."""
 
 
+def instructions_of(upstream: str) -> Name:
+    return ("server", f"instructions of {upstream}")
+
+
 def digests_of(
     loaded: LoadedConfig, plugins: Plugins, *, skills: Iterable[FoundSkill] = ()
 ) -> dict[Name, DefinitionDigest]:
@@ -45,6 +49,8 @@ def digests_of(
     pins: dict[Name, DefinitionDigest] = {}
     if document.server.instructions is not None:
         pins[INSTRUCTIONS] = {"definition": digest_of_json(loaded.sources.written(INSTRUCTIONS))}
+    for upstream, text in loaded.instructions.items():
+        pins[instructions_of(upstream)] = {"definition": digest_of_json(text)}
     defaults = loaded.sources.written(("defaults",))
     common = {"defaults": digest_of_json(defaults)} if defaults else {}
     definitions: Iterable[Mapping[str, Tool | Resource | Prompt]] = (getattr(document, each) for each in LISTS)

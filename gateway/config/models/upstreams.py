@@ -158,6 +158,9 @@ class Upstream(Model):
     """The resources and resource templates that are offered; false for none."""
     prompts: Annotated[PromptSelection, _ALL_OR_NONE] = defaults_of(PromptSelection)
     """The prompts that are offered; false for none."""
+    instructions: Flag = True
+    """Whether its `instructions` follow those of `server`, under its name, where one of its primitives is on offer; cut
+    to 4 KiB."""
     session: Literal["per_client", "shared"] | None = None
     """Whether each of our clients has a session of its own there. Default `per_client` for stdio and older HTTP,
     `shared` for servers without sessions."""

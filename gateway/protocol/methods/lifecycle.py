@@ -61,8 +61,8 @@ def initialize_result(catalog: Catalog, revision: str) -> dict[str, Json]:
         "capabilities": downgrade.capabilities(CAPABILITIES, revision),
         "serverInfo": downgrade.implementation(catalog.server_info, revision),
     }
-    if catalog.instructions is not None:
-        result["instructions"] = catalog.instructions
+    if catalog.all_instructions is not None:
+        result["instructions"] = catalog.all_instructions
     return result
 
 
@@ -71,13 +71,15 @@ async def discover(call: Call) -> JsonObject:
     catalog = call.catalog
     # server/utilities/caching: the instructions of a view that needs scopes are for those who hold them.
     is_shared = catalog.view is None or not catalog.views[catalog.view].access.scopes
+    # Those of an upstream are for callers who may use it.
+    is_shared = is_shared and not (catalog.upstream_instructions and catalog.scopes)
     result: dict[str, Json] = {
         "supportedVersions": list(MODERN),
         "capabilities": CAPABILITIES,
         **results.cache_hints(catalog.cache_ttl, is_shared=is_shared),
     }
-    if catalog.instructions is not None:
-        result["instructions"] = catalog.instructions
+    if catalog.all_instructions is not None:
+        result["instructions"] = catalog.all_instructions
     return result
 
 

@@ -59,6 +59,8 @@ class Session:
         self.capabilities: JsonObject = {}
         """The server's."""
         self.server_info: JsonObject = {}
+        self.instructions = ""
+        """The server's, for models."""
         self.used_at = 0.0
         """When it was used last, by `time.monotonic`."""
         self.subscribed: frozenset[str] = frozenset()
@@ -224,6 +226,7 @@ class Session:
         self.revision = revision
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(result.get("serverInfo"))
+        self.instructions = _text(result.get("instructions"))
         await self.notify("notifications/initialized")
 
     async def _discover(self) -> None:
@@ -236,6 +239,7 @@ class Session:
         self.revision = known[-1]
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(_mapping(result.get(meta.META)).get(meta.META_SERVER_INFO))
+        self.instructions = _text(result.get("instructions"))
 
     def _watch(self) -> None:
         """Listen for what comes outside of requests, from now on and for what is watched now."""
@@ -349,3 +353,7 @@ def _result_of(response: Response) -> JsonObject:
 
 def _mapping(value: Json) -> JsonObject:
     return value if isinstance(value, dict) else {}
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,6 +1,7 @@
 """Databases that are away, restarted, replaced, slow or too large, and what the file must not hold of them."""
 
 import asyncio
+import json
 import sqlite3
 import subprocess
 import sys
@@ -274,6 +275,41 @@ tools:
     places = [(each.location.file.name, each.location.line, each.location.column) for each in problems if each.location]
     assert places == [("config.yaml", 10, 9), ("wrong.sql", 4, 8)]
     assert "FORM" in problems[0].message
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "EXPLAIN QUERY PLAN SELECT * FROM t WHERE id = 1",
+        "-- a plan\nexplain SELECT id FROM t",
+        "WITH n AS (SELECT 1) SELECT * FROM n",
+        "VALUES (1), (2)",
+        "SELECT name FROM pragma_table_info('t')",
+    ],
+)
+async def test_sqlite_agrees_to_whatever_it_can_run(tmp_path: Path, query: str) -> None:
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    connection.close()
+    config = {"databases": {"a": {"url": "sqlite:a.db"}}, "tools": {"q": {"sql": {"database": "a", "query": query}}}}
+    (tmp_path / "config.yaml").write_text(json.dumps(config))
+    dry, _ = check(read_settings({"config": tmp_path / "config.yaml"}))
+    assert await refused_queries(load(tmp_path / "config.yaml"), dry.catalog.databases) == ()
+    async with gateway_of(tmp_path, json.dumps(config)) as gateway:
+        assert not (await Served(gateway).call("q")).get("isError")
+
+
+async def test_a_temporary_table_of_sqlite_ends_with_its_call(tmp_path: Path) -> None:
+    config = """
+databases: {a: {url: "sqlite:a.db", pool: 1}}
+tools:
+  leave: {sql: {database: a, writes: true, query: [CREATE TEMP TABLE left_over (x), SELECT * FROM left_over]}}
+  find: {sql: {database: a, writes: true, query: SELECT * FROM left_over}}
+"""
+    async with gateway_of(tmp_path, config) as gateway:
+        served = Served(gateway)
+        assert await served.text("leave") == await served.text("leave") == "x\n(0 rows)"
+        assert "no such table" in await served.text("find")
 
 
 NO_THREAD: Final = """

@@ -1,5 +1,6 @@
 """Values of PostgreSQL's types as JSON, and inputs of each type as values of PostgreSQL's."""
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,10 +30,101 @@ VALUES: Final[dict[str, Any]] = {
     "'[1.5]'::json": [1.5],
     "ARRAY[1, 2]": [1, 2],
     "ARRAY['a', NULL]": ["a", None],
-    "ROW(1, 'a')": [1, "a"],
     "'10.0.0.0/8'::inet": "10.0.0.0/8",
+    "ARRAY['10.0.0.1'::inet]": ["10.0.0.1"],
+    # Values that have no form in JSON or in Python: PostgreSQL's own text.
+    "0.1::real": 0.1,
+    "'{0.1,NaN}'::real[]": [0.1, "NaN"],
+    "'1 year 2 mons 3 days 04:05:06.5'::interval": "P1Y2M3DT4H5M6.5S",
+    "ARRAY['-1 mon'::interval]": ["P-1M"],
+    "'infinity'::date": "infinity",
+    "'infinity'::timestamp": "infinity",
+    "'-infinity'::timestamptz": "-infinity",
+    "'0044-03-15 BC'::date": "0044-03-15 BC",
+    "'0044-03-15 12:00 BC'::timestamp": "0044-03-15T12:00:00 BC",
+    "'4713-01-01 BC'::date": "4713-01-01 BC",
+    "'0001-01-01'::date": "0001-01-01",
+    "'2000-02-29'::date": "2000-02-29",
+    "'12345-06-07 01:02:03'::timestamptz": "12345-06-07T01:02:03+00:00",
+    "'24:00'::time": "24:00:00",
+    "'24:00+02'::timetz": "24:00:00+02",
+    "'[1,5)'::int4range": "[1,5)",
+    "ARRAY['[2026-01-01,)'::daterange]": ["[2026-01-01,)"],
+    "'{[1,3),[5,7)}'::int4multirange": "{[1,3),[5,7)}",
+    "'[a,b)'::textrange": "[a,b)",
+    "B'1010'": "1010",
+    "'101'::varbit": "101",
+    "'a'::\"char\"": "a",
+    "ROW(1, 'a b', NULL, 0.1::real)": '(1,"a b",,0.1)',
+    "(1, 'x')::pair": "(1,x)",
+    "ARRAY[(1, 'x')::pair]": ["(1,x)"],
+    "'sad'::mood": "sad",
+    "ARRAY['sad'::mood]": ["sad"],
+    "5::positive": 5,
+    "'12.50'::money": "$12.50",
+    "point(1, 2)": "(1,2)",
+    "ARRAY['<(0,0),1>'::circle]": ["<(0,0),1>"],
+    "to_tsvector('simple', 'b a')": "'a':2 'b':1",
+    "'(0,1)'::tid": "(0,1)",
+    "ARRAY[[1, 2], [3, 4]]": [[1, 2], [3, 4]],
     "NULL": None,
 }
+
+TYPES: Final = (
+    "DROP TYPE IF EXISTS mood, pair, textrange",
+    "DROP DOMAIN IF EXISTS positive",
+    "DROP TABLE IF EXISTS everything",
+    "CREATE TYPE mood AS ENUM ('sad')",
+    "CREATE TYPE pair AS (a int, b text)",
+    "CREATE TYPE textrange AS RANGE (subtype = text)",
+    "CREATE DOMAIN positive AS int CHECK (VALUE > 0)",
+    "CREATE TABLE everything (id bigint, day date, tags text[], price numeric(10, 2), ratio real, lasts interval)",
+    "INSERT INTO everything VALUES (1, '2026-02-03', '{a,b}', 19.99, 0.1, '1 mon')",
+)
+
+INPUTS: Final[tuple[tuple[str, Any, Any, Any], ...]] = (
+    # What the query selects, the schema of its input, what is sent, and what comes back.
+    ("CAST(:v AS date)", "string", "2026-02-03", "2026-02-03"),
+    ("CAST(:v AS timestamp)", "string", "2026-01-02 03:04:05", "2026-01-02T03:04:05"),
+    ("CAST(:v AS time)", "string", "24:00", "24:00:00"),
+    ("CAST(:v AS interval)", "string", "2 hours", "PT2H"),
+    ("CAST(:v AS boolean)", "string", "yes", True),
+    ("CAST(:v AS bytea)", "string", "\\x00ff", "AP8="),
+    ("CAST(:v AS int4range)", "string", "[1,5)", "[1,5)"),
+    ("CAST(:v AS textrange)", "string", "[a,b)", "[a,b)"),
+    ("CAST(:v AS pair)", "string", "(1,a)", "(1,a)"),
+    ("CAST(:v AS mood)", "string", "sad", "sad"),
+    ("CAST(:v AS inet)", "string", "10.0.0.1", "10.0.0.1"),
+    ("CAST(:v AS bit(3))", "string", "101", "101"),
+    ("CAST(:v AS point)", "string", "(1,2)", "(1,2)"),
+    ("CAST(:v AS jsonb)", "string", '{"a": 1}', {"a": 1}),
+    ("CAST(:v AS int[])", "string", "{1,2}", [1, 2]),
+    ("CAST(:v AS numeric)", "string", "12345678901234567890.10", "12345678901234567890.10"),
+    ("id = :v", "string", "1", True),
+    ("id IN (:v)", {"type": "array", "items": {"type": "string"}}, ["1", "2"], True),
+    ("day IN (:v)", {"type": "array", "items": {"type": "string"}}, ["2026-02-03"], True),
+    ("lasts = :v", "string", "P1M", True),
+    (":v || '!'", "integer", 5, "5!"),
+    ("NOT :v", "boolean", True, False),
+    ("id = :v", {"enum": [1, 2]}, 1, True),
+    ("price = :v", "number", 19.99, True),
+    ("price IN (:v)", {"type": "array", "items": {"type": "number"}}, [19.99], True),
+    ("ratio = :v", "number", 0.1, True),
+    ("0.10 + 0.20 = :v", "number", 0.3, True),
+    ("2 * :v", "number", 0.5, "1.0"),
+    (":v", "number", 1e-7, "0.0000001"),
+    ("id = ANY(:v)", {"type": "array", "items": {"type": "integer"}}, [1, 2], True),
+    ("tags && :v", {"type": "array", "items": {"type": "string"}}, ["b"], True),
+    ("CAST(:v AS text[])", "array", ['a"b', "c\\d", "{,}", None, "NULL", ""], ['a"b', "c\\d", "{,}", None, "NULL", ""]),
+    ("CAST(:v AS int[])", "array", [[1, 2], [3, 4]], [[1, 2], [3, 4]]),
+    ("CAST(:v AS jsonb[])", "array", [{"a": 1}, "s"], [{"a": 1}, "s"]),
+    ("cardinality(:v)", {"type": "array", "items": {"type": "integer"}}, [1, 2], 2),
+    ("array_to_string(:v, ',')", {"type": "array", "items": {"type": "string"}}, ["a", "b"], "a,b"),
+    (":v ->> 0", {"type": "array", "items": {"type": "string"}}, ["a"], "a"),
+    ("jsonb_array_length(:v)", {"type": "array", "items": {"type": "string"}}, ["a"], 1),
+    (":v", {"type": "array", "items": {"type": "string"}}, ["a"], ["a"]),
+    (":v", "string", "a", "a"),
+)
 
 CONFIG: Final = """
 databases:
@@ -71,6 +163,7 @@ tools:
 
 @pytest.mark.build
 async def test_values_are_json(postgresql: Postgresql, tmp_path: Path) -> None:
+    await postgresql.run(*TYPES)
     columns = ", ".join(f"{written} AS c{number}" for number, written in enumerate(VALUES))
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG % (postgresql.url, columns.replace("\\", "\\\\").replace('"', '\\"')))
@@ -109,3 +202,92 @@ async def test_values_are_json(postgresql: Postgresql, tmp_path: Path) -> None:
             "items": 2,
             "missing": True,
         }
+
+
+@pytest.mark.build
+async def test_postgresql_reads_the_text_of_inputs(postgresql: Postgresql, tmp_path: Path) -> None:
+    await postgresql.run(*TYPES)
+    tools: dict[str, Any] = {
+        f"t{number}": {
+            "input": {"v": schema},
+            "sql": {"database": "db", "query": f"SELECT {selected} AS v FROM everything -- as written", "single": True},
+        }
+        for number, (selected, schema, *_) in enumerate(INPUTS)
+    }
+    tools["added"] = {
+        "input": {"day": "string", "tags": "array", "price": "number"},
+        "sql": {
+            "database": "db",
+            "writes": True,
+            "single": True,
+            "query": "WITH new AS (INSERT INTO everything (day, tags, price, lasts) "
+            "VALUES (:day, :tags, :price, '1 day') RETURNING *) SELECT day, tags, price, lasts FROM new",
+        },
+    }
+    tools["refused"] = {"input": {"id": "string"}, "sql": {"database": "db", "query": "SELECT 1 WHERE 1 = :id"}}
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({"databases": {"db": {"url": postgresql.url}}, "tools": tools}))
+    async with Gateway(read_settings({"config": config, "log_level": "error"})) as gateway:
+        client = gateway.memory_client()
+
+        async def call(tool: str, **arguments: Any) -> Any:
+            result = await client.request("tools/call", {"name": tool, "arguments": arguments})
+            return result.get("structuredContent") or result["content"][0]["text"]
+
+        for number, (selected, _, sent, expected) in enumerate(INPUTS):
+            assert (selected, await call(f"t{number}", v=sent)) == (selected, {"v": expected})
+        assert await call("added", day="infinity", tags=["x y"], price=0.1) == {
+            "day": "infinity",
+            "tags": ["x y"],
+            "price": "0.10",
+            "lasts": "P1D",
+        }
+        assert await call("refused", id="one") == (
+            'The database `db` refused: invalid input syntax for type integer: "one"'
+        )
+
+
+SESSION_STATE: Final[dict[str, tuple[str, str]]] = {
+    # A statement that leaves state in its session, and one that returns a row where it is found.
+    "setting": ("SELECT set_config('search_path', 'nowhere', false)", "SELECT 1 WHERE current_schemas(false) = '{}'"),
+    "role": ("SELECT set_config('role', 'pg_monitor', false)", "SELECT 1 WHERE current_user = 'pg_monitor'"),
+    "lock": ("SELECT pg_advisory_lock(7)", "SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"),
+    "table": ("CREATE TEMP TABLE left_over (x int)", "SELECT 1 FROM pg_class WHERE relname = 'left_over'"),
+    "channel": ("DO 'BEGIN LISTEN left_over; END'", "SELECT 1 FROM pg_listening_channels()"),
+    "statement": (
+        "DO $$ BEGIN EXECUTE 'PREPARE left_over AS SELECT 1'; END $$",
+        "SELECT 1 FROM pg_prepared_statements WHERE name = 'left_over'",
+    ),
+}
+
+
+@pytest.mark.build
+@pytest.mark.parametrize(("leave", "find"), SESSION_STATE.values(), ids=SESSION_STATE)
+async def test_the_state_of_a_session_ends_with_its_call(
+    postgresql: Postgresql, tmp_path: Path, leave: str, find: str
+) -> None:
+    sql = {"database": "db", "writes": True}
+    tools: dict[str, Any] = {
+        "leave": {"sql": {**sql, "query": leave}},
+        "lock": {"sql": {"database": "db", "query": "SELECT pg_advisory_lock(8)"}},
+        "both": {"sql": {**sql, "query": [leave, find]}},
+        "fails": {"sql": {**sql, "query": [leave, "SELECT 1 / 0"]}},
+        "find": {"sql": {**sql, "query": find}},
+    }
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps({"databases": {"db": {"url": postgresql.url, "pool": 1}}, "tools": tools}))
+    async with Gateway(read_settings({"config": config, "log_level": "error"})) as gateway:
+        client = gateway.memory_client()
+
+        async def rows(tool: str) -> Any:
+            result = await client.request("tools/call", {"name": tool, "arguments": {}})
+            return result["structuredContent"]["rows"] if not result.get("isError") else result["content"][0]["text"]
+
+        if "LISTEN" not in leave:  # which takes effect at the commit
+            assert len(await rows("both")) == 1
+        for _ in range(2):  # statements that stay prepared
+            await rows("leave")
+            assert await rows("find") == []
+        assert "division by zero" in await rows("fails")
+        await rows("lock")
+        assert await rows("find") == []

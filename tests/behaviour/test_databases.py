@@ -69,6 +69,10 @@ tools:
     output: {max_size: 8KiB}
   first:
     sql: {database: shop, query: "SELECT id, id FROM orders ORDER BY id", max_rows: 2}
+  uneven:
+    input: {label: string}
+    sql: {database: shop, query: "SELECT 1 AS i, 'a' AS label UNION SELECT 2, :label UNION SELECT 3, 'c' ORDER BY 1"}
+    output: {max_size: 1KiB}
   slow:
     timeout: 1s
     sql:
@@ -202,6 +206,17 @@ async def test_rows_are_cut_by_max_rows_and_by_the_size_of_the_output(shop: Shop
     assert result["content"][0]["text"].endswith("rows, and there are more)")
     assert 100 < len(result["structuredContent"]["rows"]) < 300
     assert (await shop.call("many", count=20))["structuredContent"]["truncated"] is False
+
+
+async def test_a_row_that_is_too_large_does_not_hide_the_others(shop: Shop) -> None:
+    result = await shop.call("uneven", label="x" * 2000)
+    assert result["structuredContent"] == {
+        "columns": ["i", "label"],
+        "rows": [{"i": 1, "label": "a"}, {"i": 3, "label": "c"}],
+        "truncated": True,
+        "omitted": 1,
+    }
+    assert result["content"][0]["text"].endswith("(2 rows, 1 left out as larger than the output's max_size)")
 
 
 async def test_a_resource_is_the_rows_as_json_and_its_variable_is_completed(shop: Shop) -> None:

@@ -83,7 +83,7 @@ def test_a_value_decides_nothing_but_the_number_of_placeholders() -> None:
     text = "SELECT 1 WHERE a NOT in ( :l ) AND b = :x AND c = :x -- :x"
     bound = compiled(text, "postgresql").bind({"l": ["'", 2], "x": "y"})
     assert bound.text == "SELECT 1 WHERE a NOT IN ($1, $2) AND b = $3 AND c = $3 -- :x"
-    assert bound.values == ("'", 2, "y")
+    assert bound.values == ("'", "2", "y")
     assert bound.names == ("l", "l", "x")
     assert text[bound.written_offset(bound.text.index("b =")) :].startswith("b = :x")
     bound = compiled(text, "sqlite").bind({"l": [], "x": None})
@@ -96,7 +96,7 @@ def test_a_format_is_cast_to_its_type() -> None:
         "SELECT :d, :t, :j", "postgresql", d={"format": "date"}, t={"type": "string"}, j={"type": "object"}
     )
     assert statement.bind({"d": "2026-01-02", "t": "x", "j": {"a": 1}}).text == (
-        "SELECT CAST($1 AS date), $2, CAST($3 AS jsonb)"
+        "SELECT CAST(CAST($1 AS text) AS date), $2, CAST(CAST($3 AS text) AS jsonb)"
     )
     assert {POSTGRESQL.reads_only, SQLITE.reads_only} == {True}
     assert dialect_of("mssql").reads_only is False

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.executors.sql.input_types import InputType
+from gateway.executors.sql.input_types import Binding, InputType
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,14 +19,16 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     reuses: bool
     """Whether a parameter that stands twice is sent once."""
     casts: Mapping[InputType, str] = msgspec.field(default_factory=dict)
-    """The types to which parameters are cast, since the database would otherwise guess another one."""
+    """The types to which parameters are cast, since the database would otherwise guess another one.
+
+    Where values are bound as text, the database tells the types of the others."""
     empty_in: str
     """`IN` with an empty list, without the value before it."""
     empty_not_in: str
     escape: Callable[[str], str] = str
     """Makes text between parameters safe from being read for parameters once more."""
-    binds_text: bool = False
-    """Whether it has no types for dates and UUIDs, which are text then."""
+    binding: Binding = Binding.NATIVE
+    """How its driver takes values."""
     reads_only: bool = True
     """Whether it has read-only transactions that this gateway knows how to begin."""
 
@@ -44,7 +46,6 @@ POSTGRESQL: Final = Dialect(
         InputType.DATE: "date",
         InputType.DATE_TIME: "timestamptz",
         InputType.UUID: "uuid",
-        InputType.NUMBER: "numeric",
         InputType.FILE: "bytea",
         InputType.JSON: "jsonb",
         InputType.PRESENCE: "text",
@@ -52,6 +53,7 @@ POSTGRESQL: Final = Dialect(
     # Not a subquery, whose NULL would be text: an array literal takes the type of what it is compared with.
     empty_in="= ANY ('{}')",
     empty_not_in="<> ALL ('{}')",
+    binding=Binding.TEXT,
 )
 SQLITE: Final = Dialect(
     name="sqlite",
@@ -60,7 +62,7 @@ SQLITE: Final = Dialect(
     # SQLite allows an empty list, other than standard SQL (its documentation, "The IN and NOT IN Operators").
     empty_in="IN ()",
     empty_not_in="NOT IN ()",
-    binds_text=True,
+    binding=Binding.SQLITE,
 )
 
 

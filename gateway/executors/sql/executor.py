@@ -97,9 +97,9 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     def _single(self, rows: RowCollector) -> Outcome:
         if not rows.rows:
-            reason = "it is too long for the result" if rows.is_truncated else "it returned none"
+            reason = "it is too long for the result" if rows.is_truncated or rows.omitted else "it returned none"
             return Failure(text=f"The query promises one row, and {reason}")
-        if len(rows.rows) > 1 or rows.is_truncated:
+        if len(rows.rows) > 1 or rows.is_truncated or rows.omitted:
             return Failure(text="The query promises one row, and there are more")
         return Value(value=rows.rows[0], size=rows.size, text=record_of(rows.rows[0]))
 
@@ -109,14 +109,18 @@ def shown_value(value: Json) -> str:
 
 
 def _all(rows: RowCollector) -> Value:
-    value: dict[str, Json] = {"columns": rows.columns, "rows": rows.rows, "truncated": rows.is_truncated}
+    is_truncated = rows.is_truncated or rows.omitted > 0
+    value: dict[str, Json] = {"columns": rows.columns, "rows": rows.rows, "truncated": is_truncated}
+    if rows.omitted:
+        value["omitted"] = rows.omitted
     if not rows.has_result and rows.affected is not None:
         value["affected"] = rows.affected
         counted = "1 row" if rows.affected == 1 else f"{rows.affected} rows"
         return Value(value=value, size=rows.size, text=f"{counted} affected")
     if not rows.has_result:
         return Value(value=value, size=rows.size, text="done")
-    return Value(value=value, size=rows.size, text=table_of(rows.columns, rows.rows, is_truncated=rows.is_truncated))
+    table = table_of(rows.columns, rows.rows, is_truncated=rows.is_truncated, omitted=rows.omitted)
+    return Value(value=value, size=rows.size, text=table)
 
 
 class _Transaction:

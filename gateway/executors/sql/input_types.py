@@ -27,8 +27,10 @@ class InputType(Enum):
     """Whether there is a value."""
     FILE = auto()
     """Bytes."""
+    ARRAY = auto()
+    """An array that is not the list of an `IN`: an array or JSON, whichever the database expects there."""
     JSON = auto()
-    """An object, or an array that is no list of an `IN`."""
+    """An object."""
 
 
 _BY_FORMAT: Final[Mapping[Json, InputType]] = {
@@ -41,7 +43,7 @@ _BY_TYPE: Final[Mapping[Json, InputType]] = {
     "number": InputType.NUMBER,
     "integer": InputType.INTEGER,
     "object": InputType.JSON,
-    "array": InputType.JSON,
+    "array": InputType.ARRAY,
 }
 
 
@@ -64,20 +66,35 @@ def items_of(schema: Json) -> JsonObject:
     return items if isinstance(items, Mapping) else {}
 
 
-def bound_value(name: str, value: Json, kind: InputType, *, binds_text: bool) -> Json:
-    """The value of the input `name` as a driver takes it; dates and UUIDs as text if `binds_text`.
+class Binding(Enum):
+    """The form in which a driver takes values."""
+
+    NATIVE = auto()
+    """As Python's objects."""
+    SQLITE = auto()
+    """Dates and UUIDs as text in the form of SQLite's own functions, all else as Python's objects."""
+    TEXT = auto()
+    """As the JSON text of scalars, which the database reads itself; arrays as lists."""
+
+
+def bound_value(name: str, value: Json, kind: InputType, binding: Binding) -> Json:
+    """The value of the input `name` as a driver takes it.
 
     Raises:
-        ExecutionError: no database can be given it.
+        ExecutionError: the value cannot be bound in any database.
     """
     if isinstance(value, FileArgument):
         return value.data
     if isinstance(value, dict | list | tuple):
-        value = _written(name, value)
-    elif isinstance(value, str) and kind in _PARSERS:
-        value = _parsed(name, value, kind, binds_text=binds_text)
+        written = _written(name, value)
+        is_list = binding is Binding.TEXT and not isinstance(value, dict) and kind is not InputType.JSON
+        return json_with_files(value) if is_list else written
+    if isinstance(value, str) and kind in _PARSERS:
+        value = _parsed(name, value, kind, binding)
     elif isinstance(value, float) and kind is InputType.INTEGER and value.is_integer():
         value = int(value)  # 3.0 is an integer in JSON Schema
+    if binding is Binding.TEXT and isinstance(value, int | float):
+        value = exact_json.dumps(value).decode()
     if isinstance(value, str):
         try:
             value.encode()
@@ -93,11 +110,11 @@ def _written(name: str, value: Json) -> str:
         raise ExecutionError(f"`{name}` cannot be written as JSON: {error}") from error
 
 
-def _parsed(name: str, value: str, kind: InputType, *, binds_text: bool) -> Json:
-    parse, as_text = _PARSERS[kind]
+def _parsed(name: str, value: str, kind: InputType, binding: Binding) -> Json:
+    parse, sqlite_text = _PARSERS[kind]
     try:
         found = parse(value)
-        return as_text(found) if binds_text else found
+        return found if binding is Binding.NATIVE else sqlite_text(found) if binding is Binding.SQLITE else str(found)
     except (ValueError, OverflowError) as error:
         raise ExecutionError(f"`{name}` cannot be bound: {error}") from error
 

@@ -1,5 +1,8 @@
 """Sessions with PostgreSQL, by asyncpg: cursors on the server, so that rows which nobody wants are never sent.
 
+The server reads and writes values as text, except for those that the driver exchanges without loss. So a statement is
+prepared once to learn the types of its values and columns, and, where these need a cast, once more.
+
 A cancelled call reaches the server: asyncpg sends a cancel request when what awaits it is cancelled, and the deadline
 is the server's own `statement_timeout` too.
 """
@@ -7,9 +10,13 @@ is the server's own `statement_timeout` too.
 import asyncio
 import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from gateway.errors import ExecutionError
+from gateway.executors.sql.postgresql_values import encoded, is_text, type_name, with_text_columns
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, StatementRefusedError, is_away
@@ -30,7 +37,29 @@ _STALE: Final = "0A000"
 """SQLSTATE feature_not_supported: "cached plan must not change result type"."""
 _PARAMETER: Final = re.compile(r"\$(\d+)")
 
-_PreparedStatements = OrderedDict[str, "PreparedStatement"]
+_RESET: Final = """
+    CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES;
+    SELECT pg_catalog.pg_advisory_unlock_all();
+    DO $$ DECLARE made text; BEGIN
+        FOR made IN SELECT name FROM pg_catalog.pg_prepared_statements WHERE from_sql LOOP
+            EXECUTE pg_catalog.format('DEALLOCATE %I', made);
+        END LOOP;
+    END $$
+"""
+"""What DISCARD ALL does (PostgreSQL's manual), without the statements that this gateway keeps prepared."""
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A statement that the server has prepared."""
+
+    statement: Any
+    types: Mapping[int, str]
+    """The types to which its values, counted from 1, are cast."""
+    columns: Sequence[Any]
+    """Its columns, as they were before some were cast to text."""
+
+
+_PreparedStatements = OrderedDict[tuple[str, tuple[str | None, ...]], Prepared]
 """The prepared statements of one connection, the latest used last."""
 
 
@@ -58,17 +87,17 @@ class PostgresqlSession:
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
         self._running = statement
-        prepared = await self._prepare(statement.text)
-        attributes = prepared.get_attributes()
-        if not attributes:
-            await prepared.fetch(*statement.values)
-            rows.note_affected(_affected(prepared.get_statusmsg()))
+        prepared = await self._prepared_for(statement)
+        values = [encoded(value, prepared.types.get(number)) for number, value in enumerate(statement.values, start=1)]
+        if not prepared.columns:
+            await prepared.statement.fetch(*values)
+            rows.note_affected(_affected(prepared.statement.get_statusmsg()))
             return
         rows.begin(
-            [attribute.name for attribute in attributes],
-            json_columns=[index for index, each in enumerate(attributes) if each.type.name in _JSON_TYPES],
+            [column.name for column in prepared.columns],
+            json_columns=[index for index, each in enumerate(prepared.columns) if each.type.name in _JSON_TYPES],
         )
-        cursor = await prepared.cursor(*statement.values)
+        cursor = await prepared.statement.cursor(*values)
         while wanted := rows.wanted:
             fetched = await cursor.fetch(wanted)
             rows.add([tuple(record) for record in fetched])
@@ -77,10 +106,24 @@ class PostgresqlSession:
 
     async def commit(self) -> None:
         await self._connection.execute("COMMIT")
+        await self._reset()
 
     async def roll_back(self) -> None:
         if self._connection.is_in_transaction():
-            await self._connection.execute("ROLLBACK")
+            # A read-only transaction takes all else with it.
+            locks = "; SELECT pg_catalog.pg_advisory_unlock_all()" if self._read_only else ""
+            await self._connection.execute(f"ROLLBACK{locks}")
+            if not self._read_only:
+                await self._reset()
+
+    async def _reset(self) -> None:
+        """Take from the connection what the next call must not find. A failure of that is not one of the call."""
+        import asyncpg  # noqa: PLC0415 - of the extra
+
+        try:
+            await self._connection.execute(_RESET)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            self._is_stale = True
 
     async def stop(self) -> None:
         async with asyncio.timeout(_STOP_SECONDS):
@@ -89,21 +132,82 @@ class PostgresqlSession:
     async def prepare(self, statement: BoundStatement) -> None:
         import asyncpg  # noqa: PLC0415 - of the extra
 
+        await self._connection.execute("BEGIN READ ONLY")
         try:
-            await self._connection.prepare(statement.text)
-        except asyncpg.PostgresError as error:
+            await self._prepare(statement)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             position = getattr(error, "position", None)
             raise StatementRefusedError(self._message(error), int(position) - 1 if position else None) from error
+        finally:
+            await self._connection.execute("ROLLBACK")
 
-    async def _prepare(self, text: str) -> "PreparedStatement":
-        prepared = self._prepared.get(text)
+    async def _prepared_for(self, statement: BoundStatement) -> Prepared:
+        # The same text may be two tools', whose inputs are of other types.
+        key = statement.text, tuple(place.fallback for place in statement.uncast)
+        prepared = self._prepared.get(key)
         if prepared is None:
-            prepared = self._prepared[text] = await self._connection.prepare(text)
+            prepared = self._prepared[key] = await self._prepare(statement)
             if len(self._prepared) > _MAX_PREPARED:
                 # asyncpg closes a statement on the server when its object is gone.
                 self._prepared.popitem(last=False)
-        self._prepared.move_to_end(text)
+        self._prepared.move_to_end(key)
         return prepared
+
+    async def _prepare(self, statement: BoundStatement) -> Prepared:
+        """Prepare a statement whose values are read, and whose columns without a JSON form are written, as text."""
+        types, found = await self._typed(statement)
+        text = statement.with_types(types)
+        if text != statement.text:
+            found = await self._connection.prepare(text)
+        columns = tuple(found.get_attributes())
+        if (as_text := with_text_columns(text, [column.type for column in columns])) is not None:
+            attempt = await self._attempt(as_text)
+            # What cannot stand in a WITH clause, such as CALL, is left as the driver reads it.
+            found = found if isinstance(attempt, Exception) else attempt
+        return Prepared(statement=found, types=types, columns=columns)
+
+    async def _typed(self, statement: BoundStatement) -> "tuple[dict[int, str], PreparedStatement]":
+        """The types to which values without a cast are cast, and the statement by which the server told them."""
+        said = {place.number: place.fallback for place in statement.uncast if place.fallback is not None}
+        types: dict[int, str] = {}
+        found: PreparedStatement | Exception
+        if not said:
+            found = await self._connection.prepare(statement.text)
+        else:
+            # Where the server cannot tell the type of an array, it is JSON, or else what its schema says.
+            as_json = {number: "jsonb" if name.endswith("[]") else name for number, name in said.items()}
+            attempts: tuple[dict[int, str], ...] = ({}, as_json, said)
+            errors: list[Exception] = []
+            for types in attempts:
+                if not isinstance(found := await self._attempt(statement.with_types(types)), Exception):
+                    break
+                errors.append(found)
+            else:
+                raise errors[0]
+        kinds = found.get_parameters()
+        for place in statement.uncast:
+            kind = kinds[place.number - 1]
+            if place.number in types:
+                continue
+            if place.fallback == "numeric":
+                # Any other type may hold less of the number; 32 bits equal no decimal with a fraction.
+                types[place.number] = "float4" if kind.name == "float4" else "numeric"
+            elif not is_text(kind):
+                types[place.number] = type_name(kind)
+            elif place.fallback is not None:
+                types[place.number] = "jsonb"
+        return types, found
+
+    async def _attempt(self, text: str) -> "PreparedStatement | Exception":
+        """Prepare a statement; if the server refuses it, return why, and leave the transaction as it was."""
+        import asyncpg  # noqa: PLC0415 - of the extra
+
+        await self._connection.execute("SAVEPOINT attempt")
+        try:
+            return await self._connection.prepare(text)
+        except asyncpg.PostgresError as error:
+            await self._connection.execute("ROLLBACK TO SAVEPOINT attempt")
+            return error
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
         import asyncpg  # noqa: PLC0415 - of the extra

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gateway.executors.sql.dialects import Dialect
-from gateway.executors.sql.input_types import InputType, bound_value, items_of, type_of
+from gateway.executors.sql.input_types import Binding, InputType, bound_value, items_of, type_of
 from gateway.executors.sql.tokens import Kind, Token
 from gateway.json_types import Json, JsonObject
 
@@ -43,6 +43,18 @@ class Fragment(msgspec.Struct, frozen=True):
 Piece = Fragment | Parameter | ListParameter
 
 
+class Uncast(msgspec.Struct, frozen=True, kw_only=True):
+    """A placeholder without a cast in the text of a bound statement."""
+
+    placeholder: str
+    start: int
+    """Characters before it."""
+    number: int
+    """The number of its value, counted from 1."""
+    fallback: str | None
+    """Of an array or a number, the type of the database that its schema says."""
+
+
 class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
     """A statement ready to be sent."""
 
@@ -52,6 +64,18 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
     """The input that each value comes from."""
     starts: tuple[tuple[int, int], ...] = ()
     """Offsets in `text` → offsets in the text that was written, at the start of each piece."""
+    uncast: tuple[Uncast, ...] = ()
+    """The placeholders whose type the database tells, in the order of the text."""
+
+    def with_types(self, types: Mapping[int, str]) -> str:
+        """The text, in which some of the values (counted from 1) are read as text and cast to these types."""
+        parts, end = [], 0
+        for place in self.uncast:
+            if place.number in types:
+                cast = f"CAST(CAST({place.placeholder} AS text) AS {types[place.number]})"
+                parts += [self.text[end : place.start], cast]
+                end = place.start + len(place.placeholder)
+        return "".join([*parts, self.text[end:]])
 
     def written_offset(self, offset: int) -> int:
         """The place in the text as it was written that a place in `text` comes from."""
@@ -88,7 +112,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
                 case Parameter(name=name, is_null_test=True):
                     writing.value(name, None if arguments.get(name) is None else "", InputType.PRESENCE)
                 case Parameter(name=name):
-                    writing.parameter(name, arguments.get(name), type_of(self.schemas.get(name)))
+                    writing.parameter(name, arguments.get(name), self.schemas.get(name))
                 case ListParameter():
                     self._bind_list(piece, arguments.get(piece.name), writing)
         return writing.finished()
@@ -120,6 +144,7 @@ class _Writing:
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._starts: list[tuple[int, int]] = []
+        self._uncast: list[Uncast] = []
 
     def mark(self, start: int) -> None:
         self._starts.append((self._length, start))
@@ -128,23 +153,38 @@ class _Writing:
         self._parts.append(text)
         self._length += len(text)
 
-    def parameter(self, name: str, value: Json, kind: InputType) -> None:
+    def parameter(self, name: str, value: Json, schema: Json) -> None:
+        kind = type_of(schema)
+        fallback = f"{self._element_type(items_of(schema))}[]" if kind is InputType.ARRAY else None
         # One placeholder for one name: PostgreSQL would infer a type for each of several.
         if self._dialect.reuses and name in self._numbers:
-            self._place(self._numbers[name], kind)
+            self._place(self._numbers[name], kind, fallback)
         else:
-            self._numbers[name] = self.value(name, value, kind)
+            self._numbers[name] = self.value(name, value, kind, fallback)
 
-    def value(self, name: str, value: Json, kind: InputType) -> int:
-        self._values.append(bound_value(name, value, kind, binds_text=self._dialect.binds_text))
+    def value(self, name: str, value: Json, kind: InputType, fallback: str | None = None) -> int:
+        self._values.append(bound_value(name, value, kind, self._dialect.binding))
         self._names.append(name)
-        self._place(len(self._values), kind)
+        self._place(len(self._values), kind, fallback)
         return len(self._values)
 
-    def _place(self, number: int, kind: InputType) -> None:
+    def _place(self, number: int, kind: InputType, fallback: str | None) -> None:
         cast = self._dialect.casts.get(kind)
         placeholder = self._dialect.placeholder.format(number)
+        if cast is None:
+            fallback = "numeric" if kind is InputType.NUMBER else fallback
+            self._uncast.append(Uncast(placeholder=placeholder, start=self._length, number=number, fallback=fallback))
+        elif self._dialect.binding is Binding.TEXT and kind is not InputType.FILE:
+            placeholder = f"CAST({placeholder} AS text)"
         self.text(placeholder if cast is None else f"CAST({placeholder} AS {cast})")
+
+    def _element_type(self, schema: JsonObject) -> str:
+        """The database's type for the items of an array, however deep arrays are nested."""
+        kind = type_of(schema)
+        if kind is InputType.ARRAY:
+            return self._element_type(items_of(schema))
+        plain = {"integer": "bigint", "number": "numeric", "boolean": "boolean"}.get(str(schema.get("type")), "text")
+        return self._dialect.casts.get(kind, plain)
 
     def finished(self) -> BoundStatement:
         return BoundStatement(
@@ -152,6 +192,7 @@ class _Writing:
             values=tuple(self._values),
             names=tuple(self._names),
             starts=tuple(self._starts),
+            uncast=tuple(self._uncast),
         )
 
 

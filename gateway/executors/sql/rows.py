@@ -22,6 +22,8 @@ from gateway.language.templates.render_state import json_of
 
 _FIRST_CHUNK: Final = 32
 _MAX_CHUNK: Final = 1000
+_MAX_OMITTED: Final = 100
+"""Rows too large for any result, after which the rest is not read."""
 _CHUNK_BYTES: Final = 2**18
 """Bytes of rows that are fetched at once, about."""
 
@@ -52,19 +54,28 @@ class RowCollector:
         self.columns: list[str] = []
         self.rows: list[dict[str, Json]] = []
         self.is_truncated = False
-        """Whether there are more rows than were taken."""
+        """Whether there are more rows than were read."""
+        self.omitted = 0
+        """Rows left out because each alone is larger than a result may be."""
         self.affected: int | None = None
         """Rows that statements without a result changed; None where no database said."""
         self.size = 0
         """Bytes of the JSON."""
+        self._empty_size = 0
+        self._read_bytes = 0
         self._texts: frozenset[int] = frozenset()
 
     def begin(self, columns: Sequence[str], *, json_columns: Sequence[int] = ()) -> None:
         """Forget what was collected, and take rows with these columns; some hold JSON as text."""
-        self.has_result, self.is_truncated = True, False
+        self.has_result, self.is_truncated, self.omitted, self._read_bytes = True, False, 0, 0
         self.columns, self.rows = _unique_names(columns), []
         self.size = len(orjson.dumps(self.columns)) + len('{"columns":,"rows":[],"truncated":false}')
+        self._empty_size = self.size
         self._texts = frozenset(json_columns)
+
+    @property
+    def _taken(self) -> int:
+        return len(self.rows) + self.omitted
 
     @property
     def first_wanted(self) -> int:
@@ -77,10 +88,10 @@ class RowCollector:
         if self.is_truncated:
             return 0
         # One more than may be sent tells whether there are more, without a count that the database would have to make.
-        missing = self._limits.max_rows + 1 - len(self.rows)
-        if not self.rows:
+        missing = self._limits.max_rows + 1 - self._taken
+        if not self._taken:
             return self.first_wanted
-        average = max(self.size // len(self.rows), 1)
+        average = max(self._read_bytes // self._taken, 1)
         return max(1, min(missing, _MAX_CHUNK, _CHUNK_BYTES // average))
 
     def add(self, fetched: Sequence[Sequence[Json]]) -> None:
@@ -92,7 +103,14 @@ class RowCollector:
             }
             # With the comma after it.
             size = len(exact_json.dumps(row)) + 1
-            if len(self.rows) >= self._limits.max_rows or self.size + size > self._limits.max_bytes:
+            self._read_bytes += size
+            if self._taken >= self._limits.max_rows or self.omitted >= _MAX_OMITTED:
+                self.is_truncated = True
+                return
+            if size > self._limits.max_bytes - self._empty_size:
+                self.omitted += 1
+                continue
+            if self.size + size > self._limits.max_bytes:
                 self.is_truncated = True
                 return
             self.rows.append(row)
@@ -194,11 +212,15 @@ _CONVERSIONS: Final[Mapping[type, Callable[[Json], Json]]] = {
 }
 
 
-def table_of(columns: Sequence[str], rows: Sequence[Mapping[str, Json]], *, is_truncated: bool) -> str:
+def table_of(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Json]], *, is_truncated: bool, omitted: int = 0
+) -> str:
     """The names of the columns, a line for each row, and a line that says how many there are."""
     lines = [" | ".join(_cell(column) for column in columns)]
     lines += [" | ".join(_cell(value) for value in row.values()) for row in rows]
     counted = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
+    if omitted:
+        counted += f", {omitted} left out as larger than the output's max_size"
     lines.append(f"({counted}, and there are more)" if is_truncated else f"({counted})")
     return "\n".join(lines)
 

@@ -11,9 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from gateway.errors import ExecutionError
-from gateway.executors.sql.query import BoundStatement
+from gateway.executors.sql.query import BoundStatement, words_of
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import DatabaseAwayError, StatementRefusedError
+from gateway.executors.sql.tokens import tokens_of
 from gateway.json_types import Json
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ class SqliteSession:
     def __init__(self, connection: "aiosqlite.Connection", *, read_only: bool) -> None:
         self._connection: Final = connection
         self._read_only: Final = read_only
+        self._has_temporary = False
 
     @property
     def is_usable(self) -> bool:
-        return not self._connection.in_transaction
+        return not (self._connection.in_transaction or self._has_temporary)
 
     async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - an interrupt ends it in time
         if not self._read_only:
@@ -84,6 +86,10 @@ class SqliteSession:
 
     async def commit(self) -> None:
         await self._connection.commit()
+        cursor = await self._connection.execute("SELECT 1 FROM temp.sqlite_master LIMIT 1")
+        # Temporary tables, views and triggers last as long as the connection, which other calls borrow.
+        self._has_temporary = await cursor.fetchone() is not None
+        await cursor.close()
 
     async def roll_back(self) -> None:
         if self._connection.in_transaction:
@@ -98,8 +104,11 @@ class SqliteSession:
 
     async def prepare(self, statement: BoundStatement) -> None:
         try:
-            # EXPLAIN compiles a statement, and lists its instructions in place of running them.
-            cursor = await self._connection.execute(f"EXPLAIN {statement.text}", statement.values)
+            # EXPLAIN compiles a statement, and lists its instructions in place of running them; so does one that is
+            # part of the query.
+            written = words_of(tokens_of(statement.text, dialect="sqlite"))
+            explain = "" if written and written[0].text.upper() == "EXPLAIN" else "EXPLAIN "
+            cursor = await self._connection.execute(f"{explain}{statement.text}", statement.values)
             await cursor.close()
         except sqlite3.Error as error:
             raise StatementRefusedError(str(error), _place_of(str(error), statement.text)) from error

@@ -69,7 +69,8 @@ class Health:
             f"the upstream {name} is {each['state']}"
             for name, each in upstreams.items()
             if each["state"] in {"backing_off", "degraded"}
-            or (each["state"] == "connecting" and "reason" in each)  # it is tried again
+            # It is tried again, or nothing of it is offered yet.
+            or (each["state"] == "connecting" and ("reason" in each or "offers" not in each))
         ]
 
     def status(self) -> JsonObject:

@@ -1,7 +1,7 @@
 """Decides when an upstream may be tried, and remembers what went wrong with it.
 
-A connection that fails is tried again after 1 s, 2 s … 60 s, with jitter, for ever. Five calls in a row that come to
-nothing open the circuit: calls are refused at once until one probe is answered.
+A connection that fails is tried again after 1 s, 2 s … 60 s, with jitter, for ever. Five calls in a row that get no
+answer at all open the circuit: calls are refused at once until a probe is answered. An error is an answer.
 """
 
 import random
@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from gateway.upstreams.failures import RefusedCredentialsError, RequestRefusedError, UnreachableError, UpstreamError
+from gateway.upstreams.failures import ANSWERS, SessionLostError, UnreachableError, UpstreamError
 
 log: Final = structlog.get_logger(__name__)
 
@@ -118,7 +118,7 @@ class CircuitBreaker:
         text = str(error)
         if text.startswith(f"{self._name} "):
             return error
-        if isinstance(error, RefusedCredentialsError | RequestRefusedError):
+        if isinstance(error, ANSWERS) and not isinstance(error, SessionLostError):
             return type(error)(f"{self._name} {text}")
         return self.unreachable(text) if isinstance(error, UnreachableError) else type(error)(f"{self._name}: {text}")
 

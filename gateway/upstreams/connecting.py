@@ -16,6 +16,7 @@ from gateway.json_types import JsonObject
 from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import (
+    NoAnswerError,
     NoCredentialsError,
     NotMcpError,
     RefusedCredentialsError,
@@ -27,7 +28,7 @@ from gateway.upstreams.server_spec import ServerSpec
 from gateway.wire.revisions import Era
 
 PROBE_SECONDS: Final = 10.0
-"""The time that `server/discover` may take: an old server may not answer what it does not know."""
+"""The time after which `initialize` is sent, too: an old server may not answer `server/discover` at all."""
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -46,65 +47,126 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     capabilities: JsonObject,
     token: Credential | None = None,
     is_anonymous: bool = False,
+    seconds: float,
 ) -> tuple[Session, Way]:
     """Open a session, by the way that worked last or else by each that may work.
 
+    `seconds` bounds all of it: the start of a process, the probe and the handshake.
+
     Raises:
-        UpstreamError: none works; the text is of the one that came furthest.
+        NoAnswerError: the time is over.
+        UpstreamError: no way works. The text is that of the known way, or else of the one that came furthest.
     """
+    attempt = _Attempt(spec, listener=listener, capabilities=capabilities, token=token, is_anonymous=is_anonymous)
     failure: UpstreamError | None = None
-    session: Session | None = None
-    opened = ""
     try:
-        for way in _ways(spec, era, known):
-            if session is not None and (opened != way.transport or session.is_closed):
-                await session.close()
-                session = None
-            try:
-                if session is None:
-                    session = Session(spec.links[way.transport](), listener=listener, capabilities=capabilities)
-                    opened = way.transport
-                    await session.open(token=token, is_anonymous=is_anonymous)
-                # Only a probe is hurried: where no other era would be tried after it, `connect_timeout` is the bound.
-                is_last = way.era is Era.LEGACY or era is not None
-                await _handshake(session, way, seconds=None if is_last or way == known else PROBE_SECONDS)
-            except _SilentError as error:
-                failure = error
-                # It may yet take the first message for the choice of an era: the next one gets a connection of its own.
-                if session is not None:
-                    await session.close()
-                    session = None
-            except UpstreamError as error:
-                failure = _furthest(failure, error, way)
-                if isinstance(error, RefusedCredentialsError | NoCredentialsError) or type(error) is UnreachableError:
-                    break  # another way would lead to the same door
-            else:
-                done, session = session, None
-                return done, way
+        async with asyncio.timeout(seconds) as limit:
+            for way in _ways(spec, era, known):
+                is_probe = way.era is Era.MODERN and era is None and way != known
+                try:
+                    opened = await attempt.by(way, seconds=PROBE_SECONDS if is_probe else None)
+                except UpstreamError as error:
+                    # That there is no event stream either does not say why requests are refused.
+                    is_nothing_new = way.transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
+                    if failure is None or (known is None and not is_nothing_new):
+                        failure = error
+                    if _is_final(error, is_probe=is_probe):
+                        break
+                else:
+                    if opened is not None:
+                        return opened
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        if failure is None or known is None:
+            failure = attempt.with_noise(NoAnswerError(f"no handshake within {seconds:g} s"))
     finally:
-        if session is not None:
-            await session.close()
+        await attempt.end()
     raise failure or UnreachableError("does not answer")
 
 
-def _furthest(before: UpstreamError | None, error: UpstreamError, way: Way) -> UpstreamError:
-    # That there is no event stream either does not say why requests are refused.
-    is_nothing_new = way.transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
-    return before if before is not None and is_nothing_new else error
+def _is_final(error: UpstreamError, *, is_probe: bool) -> bool:
+    """Whether another way would lead to the same failure."""
+    if isinstance(error, RefusedCredentialsError):
+        return not is_probe  # a server may refuse whatever it does not know
+    return isinstance(error, NoCredentialsError) or type(error) is UnreachableError
 
 
-class _SilentError(NotMcpError):
-    """The server has not answered in time; it may still."""
+class _Attempt:
+    """One attempt to connect: its session, which the ways of one transport share, and the handshakes there.
 
+    A server that starts slowly may answer the first handshake only after the second was sent.
+    """
 
-async def _handshake(session: Session, way: Way, *, seconds: float | None) -> None:
-    try:
-        async with asyncio.timeout(seconds) as probing:
-            await session.handshake(way.era)
-    except TimeoutError as error:
-        if not probing.expired():
-            raise
-        raise _SilentError("does not answer") from error
+    def __init__(
+        self,
+        spec: ServerSpec,
+        *,
+        listener: Listener,
+        capabilities: JsonObject,
+        token: Credential | None,
+        is_anonymous: bool,
+    ) -> None:
+        self._spec: Final = spec
+        self._listener: Final = listener
+        self._capabilities: Final = capabilities
+        self._token: Final = token
+        self._is_anonymous: Final = is_anonymous
+        self._session: Session | None = None
+        self._transport = ""
+        self._handshakes: set[asyncio.Task[None]] = set()
+
+    async def by(self, way: Way, *, seconds: float | None) -> tuple[Session, Way] | None:
+        """Begin one more handshake, and return what the first of all opens; None if none has ended within `seconds`.
+
+        Raises:
+            UpstreamError: all have failed.
+        """
+        if self._session is not None and (self._transport != way.transport or self._session.is_closed):
+            await self.end()
+        try:
+            if self._session is None:
+                self._transport = way.transport
+                link = self._spec.links[way.transport]()
+                self._session = Session(link, listener=self._listener, capabilities=self._capabilities)
+                await self._session.open(token=self._token, is_anonymous=self._is_anonymous)
+            return await self._first(self._session, way, seconds)
+        except UpstreamError as error:
+            raise self.with_noise(error) from None
+
+    async def _first(self, session: Session, way: Way, seconds: float | None) -> tuple[Session, Way] | None:
+        newest = asyncio.create_task(session.handshake(way.era), name="handshake with an upstream")
+        newest.add_done_callback(lambda task: task.cancelled() or task.exception())  # it may be that nobody waits
+        self._handshakes.add(newest)
+        while self._handshakes:
+            ended, self._handshakes = await asyncio.wait(
+                self._handshakes, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not ended:
+                return None
+            if any(task.exception() is None for task in ended):
+                self._session = None
+                self._cancel()
+                return session, Way(way.transport, session.era)
+        await newest  # raises its failure
+        return None
+
+    def with_noise(self, error: UpstreamError) -> UpstreamError:
+        """Quote what a program has written to its standard output in place of MCP."""
+        if self._session is None or not self._session.noise:
+            return error
+        return type(error)(f'{error}; its standard output begins with "{self._session.noise}", which is not MCP')
+
+    def _cancel(self) -> None:
+        for task in self._handshakes:
+            task.cancel()
+        self._handshakes = set()
+
+    async def end(self) -> None:
+        self._cancel()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
 
 def _ways(spec: ServerSpec, era: Era | None, known: Way | None) -> Iterator[Way]:

@@ -1,5 +1,7 @@
 """The failures of an upstream: what went wrong between it and us, in words for the model and the operator."""
 
+from typing import Final
+
 from gateway.errors import ExecutionError
 
 
@@ -12,11 +14,19 @@ class UnreachableError(UpstreamError):
 
 
 class ConnectionLostError(UpstreamError):
-    """The connection ended while a request was open, or brought what is no response: it may have been begun."""
+    """The connection ended while a request was open: the request may have been begun."""
+
+
+class BadAnswerError(ConnectionLostError):
+    """The upstream answered with something that is not a result: an HTTP error, or a body that cannot be read."""
 
 
 class SessionLostError(UpstreamError):
     """The upstream does not know the session any more: the request was not begun."""
+
+
+class NoAnswerError(UnreachableError):
+    """There was no handshake within `connect_timeout`; the server may still be starting."""
 
 
 class NotMcpError(UnreachableError):
@@ -37,3 +47,13 @@ class RefusedCredentialsError(UnreachableError):
 
 class CallGoneError(UpstreamError):
     """A call that waited for its client's answer has ended, or is being answered already."""
+
+
+ANSWERS: Final = (
+    BadAnswerError,
+    NotMcpError,
+    RefusedCredentialsError,
+    RequestRefusedError,
+    SessionLostError,
+)
+"""Failures that prove that the upstream is reachable: within a session they concern one request only."""

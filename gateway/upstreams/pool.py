@@ -4,11 +4,12 @@ The state machine: idle → connecting → up → degraded (the circuit is open)
 """
 
 import asyncio
+import os
 import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from time import monotonic
 from typing import Final, TypeVar
 
@@ -27,10 +28,12 @@ from gateway.upstreams.client.server_messages import QUESTIONS, Listener
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.connecting import Way, connect
 from gateway.upstreams.failures import (
+    ANSWERS,
     ConnectionLostError,
+    NoAnswerError,
     NoCredentialsError,
+    NotMcpError,
     RefusedCredentialsError,
-    RequestRefusedError,
     SessionLostError,
     UnreachableError,
     UpstreamError,
@@ -47,6 +50,10 @@ SHARED: Final = ""
 """The key of the session that is nobody's own."""
 EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 """All capabilities to be asked that there are."""
+STARTING: Final = max(4, 2 * (os.cpu_count() or 1))
+"""How many child processes start at the same time."""
+_START_SECONDS: Final = 10.0
+"""After this time a child that still starts leaves its place to the next: it may hang."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 _FOR_EVER: Final = 1e8
@@ -56,13 +63,19 @@ _FOR_EVER: Final = 1e8
 class SessionPool:
     """All sessions with one upstream."""
 
-    def __init__(self, name: str, config: Upstream, spec: ServerSpec, *, listener: Listener) -> None:
+    def __init__(
+        self, name: str, config: Upstream, spec: ServerSpec, *, listener: Listener, starting: asyncio.Semaphore
+    ) -> None:
+        """Open nothing yet. `starting` bounds how many child processes of all upstreams start at the same time."""
         self.name: Final = name
+        self._starting: Final = starting
         self.config = config
         self._spec: Final = spec
         self._listener: Final = listener
         self._held: Final[OrderedDict[str, Session]] = OrderedDict()
         self._connecting: Final[dict[str, asyncio.Task[Session]]] = {}
+        self._lost_by: Final[set[str]] = set()
+        """The keys whose session was lost: each is opened again once, whatever the backoff says."""
         self._closing: Final = BackgroundTasks()
         self._semaphore: Final = FairSemaphore()
         """The upstream's own, so that a slow one costs nobody else."""
@@ -125,13 +138,12 @@ class SessionPool:
         except NoCredentialsError as error:
             self._count("error", began)
             raise self.circuit.named(error) from error
-        except RequestRefusedError as error:
+        except ANSWERS as error:
             self._answered("error", began)
             raise self.circuit.named(error) from error
         except UpstreamError as error:
             self._count("error", began)
-            if not self.blames_nobody(error):
-                self.circuit.call_failed(str(error))
+            self.circuit.call_failed(str(error))
             raise self.circuit.named(error) from error
         finally:
             permit.release()
@@ -154,7 +166,9 @@ class SessionPool:
         if connecting is None:
             if self._is_closed:
                 raise UnreachableError(f"{self.name} is not configured any more")
-            self.circuit.check_connect()
+            if key not in self._lost_by:
+                self.circuit.check_connect()
+            self._lost_by.discard(key)
             self._check_room()
             connecting = asyncio.create_task(self._connect(key, caller), name=f"connect to {self.name}")
             self._connecting[key] = connecting
@@ -169,9 +183,8 @@ class SessionPool:
         Raises:
             UpstreamError: it is not.
         """
-        async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
-            with suppress(RpcError):  # an answer
-                await self.in_any_session(self._ping)
+        with suppress(RpcError):  # an answer
+            await self.in_any_session(self._ping)
         self._heard()
 
     async def in_any_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
@@ -216,6 +229,11 @@ class SessionPool:
         return self._spec.signs_in_callers and isinstance(error, NoCredentialsError | RefusedCredentialsError)
 
     @property
+    def is_child(self) -> bool:
+        """Whether it is a child process."""
+        return self._spec.said is not None
+
+    @property
     def said(self) -> str | None:
         """The last lines of its standard error, unmasked; None where it is no child process."""
         return None if self._spec.said is None else self._spec.said.text
@@ -240,6 +258,7 @@ class SessionPool:
             connecting.add_done_callback(lambda _: self.end_session_of(key))
         elif (held := self._held.get(key)) is not None:
             self.drop(held)
+        self._lost_by.discard(key)
 
     def drop(self, session: Session) -> None:
         """Have nobody use a session any more, and end it."""
@@ -278,7 +297,7 @@ class SessionPool:
     def _key(self, caller: Caller | None) -> str:
         if caller is None or self.config.session == "shared":
             return SHARED
-        # A server that keeps nothing between requests cannot tell sessions apart: one serves all clients.
+        # An HTTP server that keeps nothing between requests cannot tell sessions apart: one serves all clients.
         if self.config.session is None and self.is_stateless:
             return SHARED
         return caller.key
@@ -286,7 +305,7 @@ class SessionPool:
     async def _connect(self, key: str, caller: Caller | None) -> Session:
         era = None if self.config.era is None else Era(self.config.era)
         try:
-            async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
+            async with self._place_to_start():
                 session, way = await connect(
                     self._spec,
                     era=era,
@@ -295,23 +314,39 @@ class SessionPool:
                     capabilities=self._declared(caller),
                     token=None if caller is None else caller.access_token,
                     is_anonymous=caller is None,
+                    seconds=self.config.connect_timeout.total_seconds(),
                 )
-        except TimeoutError:
-            seconds = self.config.connect_timeout.total_seconds()
-            error: UpstreamError = UnreachableError(f"no handshake within {seconds:g} s")
         except NoCredentialsError:
             raise
-        except UpstreamError as failure:
-            if self.blames_nobody(failure):
-                raise self.circuit.named(failure) from failure
-            error = failure
-        else:
-            return await self._opened(key, session, way)
-        self.circuit.connect_failed(str(error))
-        raise self.circuit.unreachable(str(error))
+        except UpstreamError as error:
+            if self.blames_nobody(error):
+                raise self.circuit.named(error) from error
+            if isinstance(error, NoAnswerError) and self.is_child and self.is_stateless is None:
+                # The probe may have silenced it: begin the next attempt without one, and the one after that with one.
+                self.known_way = None if self.known_way else Way("stdio", Era.LEGACY)
+            self.circuit.connect_failed(str(error))
+            raise self.circuit.unreachable(str(error)) from error
+        return await self._opened(key, session, way)
+
+    @asynccontextmanager
+    async def _place_to_start(self) -> AsyncIterator[None]:
+        """Wait for a place among the child processes that start; one that is slow gives it back after a while."""
+        if not self.is_child:
+            yield
+            return
+        await self._starting.acquire()
+        place = ExitStack()
+        place.callback(self._starting.release)
+        timer = asyncio.get_running_loop().call_later(_START_SECONDS, place.close)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            place.close()
 
     async def _opened(self, key: str, session: Session, way: Way) -> Session:
         self.known_way, self.is_stateless = way, session.is_stateless
+        self._lost_by.clear()
         if self.config.session is None and session.is_stateless:
             key = SHARED
         other = self._held.get(key)
@@ -330,7 +365,8 @@ class SessionPool:
 
     def _lost(self, session: Session, reason: str) -> None:
         # Not one that this pool has ended itself: that is no failure.
-        if any(held is session for held in self._held.values()):
+        if keys := {key for key, held in self._held.items() if held is session}:
+            self._lost_by.update(keys, {SHARED})
             self.restarts += 1
             self.circuit.lost(reason)
             log.warning("upstream lost", upstream=self.name, reason=reason)
@@ -346,13 +382,8 @@ class SessionPool:
         return allowed(self.config, EVERYTHING)
 
     async def _ping(self, session: Session) -> None:
-        try:
+        async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
             await session.ping()
-        except SessionLostError:
-            raise
-        except UpstreamError:
-            self.drop(session)
-            raise
 
     def _check_room(self) -> None:
         if len(self._held) + len(self._connecting) < self.config.max_sessions:
@@ -396,15 +427,18 @@ class SessionPool:
         # Surely not begun, whatever it does; after a lost connection nobody knows.
         except SessionLostError as error:
             self._lost(session, str(error))
-        except RequestRefusedError:
-            raise  # the next session would not take it either
         except UnreachableError as error:
-            if self.blames_nobody(error):
-                raise  # the session may be that of others, too
-            self.drop(session)
+            # A server without sessions may have been replaced by one of another era: a handshake finds that out.
+            if isinstance(error, NotMcpError) and session.is_stateless:
+                self.drop(session)
+            elif isinstance(error, ANSWERS):
+                raise
+            else:
+                self.circuit.connect_failed(str(error))
+                raise self.circuit.unreachable(str(error)) from error
         except ConnectionLostError:
-            # A stateless session is no connection: the requests of others in it go on.
-            if session.is_closed or not session.is_stateless:
+            # Over HTTP the session outlives its connections: only a 404 ends it.
+            if session.is_closed:
                 self.drop(session)
             if not is_repeatable:
                 raise

@@ -2,9 +2,9 @@
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -15,10 +15,12 @@ from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
 from gateway.json_types import Json
+from gateway.upstreams.circuit_breaker import MAX_BACKOFF
+from gateway.upstreams.client.link import Unreadable
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.pool import SessionPool
-from gateway.upstreams.server_lists import RememberedLists, ServerLists, discover
+from gateway.upstreams.server_lists import CUT, RememberedLists, ServerLists, discover
 from gateway.upstreams.server_spec import ServerSpec
 
 log: Final = structlog.get_logger(__name__)
@@ -26,6 +28,12 @@ log: Final = structlog.get_logger(__name__)
 SETTLE_SECONDS: Final = 0.2
 """The time for which announcements of one upstream are put together."""
 _LOOK_SECONDS: Final = 5.0
+_STORM_SECONDS: Final = 1.0
+"""Lists that are asked for again within this time, and twice the last pause, are asked for later the next time."""
+_STORM_WARNING: Final = 16 * SETTLE_SECONDS
+"""The pause that is worth a warning."""
+_REPORT_SECONDS: Final = 60.0
+"""The least time between two reports of malformed JSON."""
 
 
 class UpstreamServer:
@@ -41,6 +49,7 @@ class UpstreamServer:
         changed: Callable[[], None],
         updated: Callable[[str], None],
         connection: Connection | None,
+        starting: asyncio.Semaphore,
         inherited: ServerLists | None = None,
     ) -> None:
         """Do nothing yet.
@@ -53,11 +62,12 @@ class UpstreamServer:
             changed: called when its lists are others than before.
             updated: called with a URI of it when a resource was updated.
             connection: the connection that its entry names.
+            starting: bounds how many child processes start at the same time.
             inherited: what the server offered that its entry named before: it stays on offer until this one answers.
         """
         self.name: Final = name
         self._wake: Final = asyncio.Event()
-        self.pool: Final = SessionPool(name, config, spec, listener=self)
+        self.pool: Final = SessionPool(name, config, spec, listener=self, starting=starting)
         self._memory: Final = memory
         self._connection: Final = connection
         self._watched: frozenset[str] = frozenset()
@@ -75,6 +85,18 @@ class UpstreamServer:
         self.lists = inherited
         self._is_inherited = inherited is not None
         """Whether its lists are still those of the server before it."""
+        self.is_served = False
+        """Whether the catalog has what it offers, or had it."""
+        self._reported_at = -math.inf
+        """When malformed JSON was reported last."""
+        self._asked_at = -math.inf
+        """When its lists were asked for last."""
+        self._list_pause = 0.0
+        """How long they are not asked for again: longer and longer while changes are announced without end."""
+        self._failed_lists = 0
+        """How often in a row a list could not be had."""
+        self._ask_again_at = math.inf
+        """When to ask for it again."""
         self.is_awaited = False
         """Whether somebody waits for its first lists, and will read them without being told."""
 
@@ -117,10 +139,16 @@ class UpstreamServer:
     def resource_updated(self, uri: str) -> None:
         self._updated(uri)
 
+    def unreadable(self, message: Unreadable) -> None:
+        if (now := monotonic()) < self._reported_at + _REPORT_SECONDS:
+            return
+        self._reported_at = now
+        log.warning("upstream sent malformed JSON", upstream=self.name, reason=message.reason, excerpt=message.excerpt)
+
     def reconnect(self) -> None:
         """Connect anew now, whatever was to be waited for, and ask for its lists again."""
         self.pool.forget_failures()
-        self._is_stale, self._is_remembered = True, False
+        self._is_stale, self._is_remembered, self._list_pause = True, False, 0.0
         self._wake.set()
 
     def follow(self, config: Upstream) -> None:
@@ -137,7 +165,8 @@ class UpstreamServer:
             return
         if remembered is not None:
             self.lists = remembered
-            self._is_remembered = True
+            # A child is not started for its lists; an HTTP server is asked for them once.
+            self._is_remembered = self.pool.is_child
             self._known.set()
             self._tell()
         self._task = asyncio.create_task(self._keep(), name=f"upstream {self.name}")
@@ -169,8 +198,13 @@ class UpstreamServer:
 
     @property
     def state(self) -> str:
-        """The state of its sessions; `degraded`, too, where a list of it could not be read."""
+        """The state of its sessions; `degraded`, too, where a list of it could not be read.
+
+        `connecting`, too, until what it offers is served.
+        """
         state = self.pool.state
+        if state == "up" and not self.is_served:
+            return "connecting"
         return "degraded" if state == "up" and self.lists is not None and self.lists.missing else state
 
     def status(self) -> dict[str, Json]:
@@ -200,8 +234,9 @@ class UpstreamServer:
 
     @property
     def _wants_lists(self) -> bool:
-        """Whether to ask for lists now: a remembered lazy upstream is not started for them."""
-        if not self._is_stale:
+        """Whether to ask for lists now: a remembered lazy child is not started for them."""
+        now = monotonic()
+        if now < self._not_before or not (self._is_stale or now >= self._ask_again_at):
             return False
         return bool(self.pool.sessions) or self.config.start == "eager" or not self._is_remembered
 
@@ -223,9 +258,11 @@ class UpstreamServer:
             await self._pause()
 
     async def _look(self) -> None:
-        # An open circuit refuses all calls: an answer to this probe closes it.
-        if self.pool.circuit.is_open:
-            await self.pool.probe()
+        circuit, pool = self.pool.circuit, self.pool
+        # An open circuit refuses all calls: an answer to this probe closes it. Without one nobody would find out that
+        # a required upstream is back, nor one whose sessions have outlived their connections.
+        if circuit.is_open or (circuit.is_backing_off and (pool.sessions or self.config.required)):
+            await pool.probe()
         if self._wants_lists:
             await self._ask_for_lists()
         elif self._is_health_due:
@@ -264,19 +301,48 @@ class UpstreamServer:
     async def _ask_for_lists(self) -> None:
         # Before the lists are asked for: what is announced meanwhile makes them stale again.
         self._is_stale = False
+        self._damp()
         try:
-            before = None if self._is_inherited else self.lists
-            async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
-                lists = await self.pool.in_session_of_nobody(partial(discover, before=before))
+            lists = await self.pool.in_session_of_nobody(self._discover)
         except BaseException:
             self._is_stale = True
             raise
         self._is_remembered = True
+        self._plan_retry(lists)
         if lists == self.lists and not self._is_inherited:
             return
         self.lists, self._is_inherited = lists, False
         await self._memory.remember(self.name, lists)
         self._tell()
+
+    async def _discover(self, session: Session) -> ServerLists:
+        async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
+            return await discover(session, before=None if self._is_inherited else self.lists)
+
+    def _damp(self) -> None:
+        """Ask less and less often while an upstream announces changes without end."""
+        now, before = monotonic(), self._list_pause
+        is_storm = now - self._asked_at < 2 * before + _STORM_SECONDS
+        self._asked_at = now
+        self._list_pause = min(max(2 * before, SETTLE_SECONDS), MAX_BACKOFF) if is_storm else 0.0
+        if before < _STORM_WARNING <= self._list_pause:
+            log.warning(
+                "upstream announces changes without end; its lists are asked for less often", upstream=self.name
+            )
+
+    @property
+    def _not_before(self) -> float:
+        """When its lists may be asked for again."""
+        return self._asked_at + self._list_pause
+
+    def _plan_retry(self, lists: ServerLists) -> None:
+        """Ask again for lists that could not be had; those that were cut would be cut again."""
+        failed = {name: reason for name, reason in lists.missing.items() if not reason.startswith(CUT)}
+        if failed:
+            log.warning("lists of an upstream could not be read", upstream=self.name, reasons=failed)
+        self._failed_lists = self._failed_lists + 1 if failed else 0
+        delay = min(2.0 ** min(self._failed_lists, 10), MAX_BACKOFF)
+        self._ask_again_at = monotonic() + delay if failed else math.inf
 
     def _tell(self) -> None:
         # At the start somebody waits for these lists and reads them: a reload would do it all again.
@@ -286,8 +352,9 @@ class UpstreamServer:
     async def _pause(self) -> None:
         """Wait for a reason to look again: an announcement, a time to try again, or a while."""
         pause = _LOOK_SECONDS
-        if (until_next_try := self.pool.circuit.next_try - monotonic()) > 0:
-            pause = min(pause, until_next_try)
+        for due in (self.pool.circuit.next_try, self._ask_again_at, self._not_before):
+            if (until_due := due - monotonic()) > 0:
+                pause = min(pause, until_due)
         try:
             async with asyncio.timeout(pause):
                 await self._wake.wait()

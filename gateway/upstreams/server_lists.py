@@ -12,7 +12,7 @@ from gateway.control_characters import strip_control_characters
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.session import Session
-from gateway.upstreams.failures import UpstreamError
+from gateway.upstreams.failures import BadAnswerError
 
 log: Final = structlog.get_logger(__name__)
 
@@ -23,7 +23,9 @@ MAX_BYTES: Final = 32 * 2**20
 MAX_INSTRUCTIONS: Final = 4096
 """Bytes of what a server tells models before they use it."""
 _CUT: Final = " […]".encode()
-_TOO_LARGE: Final = f"cut: all lists together have more than {MAX_BYTES // 2**20} MiB"
+CUT: Final = "cut"
+"""The first word of the reason where a list is too long: asking for it again would change nothing."""
+_TOO_LARGE: Final = f"{CUT}: all lists together have more than {MAX_BYTES // 2**20} MiB"
 
 _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "tools": ("tools/list", "tools", "tools"),
@@ -71,6 +73,8 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
             found[name], cut = await pages.all_of(method, member)
             if cut:
                 missing[name] = cut
+        except BadAnswerError as error:
+            found[name], missing[name] = getattr(before, name, []), str(error)
         except RpcError as error:
             found[name] = getattr(before, name, [])
             # One capability stands for two methods: a server with resources may have no templates.
@@ -113,12 +117,12 @@ class _Pages:
             page = await self._session.request(method, params)
             found = page.get(member)
             if not isinstance(found, list):
-                raise UpstreamError(f"answers {method} without `{member}`")
+                raise BadAnswerError(f"answers {method} without `{member}`")
             for item in found:
                 if not isinstance(item, dict):
                     continue
                 if len(items) >= MAX_ITEMS:
-                    return items, f"cut after {MAX_ITEMS} entries"
+                    return items, f"{CUT} after {MAX_ITEMS} entries"
                 if not self._has_room_for(item):
                     return items, _TOO_LARGE
                 items.append(item)
@@ -129,7 +133,7 @@ class _Pages:
             if not self._has_room_for(cursor):
                 return items, _TOO_LARGE
             seen.add(cursor)
-        return items, f"cut after {MAX_PAGES} pages"
+        return items, f"{CUT} after {MAX_PAGES} pages"
 
     def _has_room_for(self, value: Json) -> bool:
         self._bytes_left -= len(exact_json.dumps(value))

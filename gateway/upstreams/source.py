@@ -24,7 +24,7 @@ from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of, unfit_prefix
 from gateway.upstreams.parked_calls import ParkedCalls
-from gateway.upstreams.pool import SessionPool
+from gateway.upstreams.pool import STARTING, SessionPool
 from gateway.upstreams.relay import Relay, ResourceRelay
 from gateway.upstreams.server import UpstreamServer, server_digest
 from gateway.upstreams.server_lists import RememberedLists, ServerLists
@@ -61,7 +61,7 @@ class UpstreamSource:
             services: shared by all executors.
             documents: remember lists over a restart; None: they are not remembered.
             updated: called with the URI, as it is here, of a resource that an upstream says was updated.
-            first_lists_seconds: the longest wait for first lists; None: the `connect_timeout` of each upstream.
+            first_lists_seconds: the longest wait for first lists; None: until each upstream has answered or failed.
             is_at_start: whether the first lists are waited for: those that come after a start are announced.
             mailbox: the way to other replicas, if there are any.
         """
@@ -74,6 +74,7 @@ class UpstreamSource:
         """What was made last of the lists of each, used by the thread that loads."""
         self._is_at_start = is_at_start
         self._closing: Final = BackgroundTasks()
+        self._starting: Final = asyncio.Semaphore(STARTING)
         self.parked: Final = ParkedCalls(mailbox)
 
     def pool(self, name: str) -> SessionPool | None:
@@ -106,14 +107,17 @@ class UpstreamSource:
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
         # Servers that go on keep their sessions; the others end beside, with their last calls: that may take a while.
+        for name, server in self._servers.items():
+            if name in self._entries and self._entries[name].lists is server.lists:
+                server.is_served = True
         before, self._servers = self._servers, {}
         new: list[UpstreamServer] = []
         for name, config in document.upstreams.items():
-            server = before.get(name)
-            if server is not None and server.is_for(config, document):
-                server.follow(config)
+            known = before.get(name)
+            if known is not None and known.is_for(config, document):
+                known.follow(config)
                 self._servers[name] = before.pop(name)
-            elif (made := self._made(name, config, document, changed, before=server)) is not None:
+            elif (made := self._made(name, config, document, changed, before=known)) is not None:
                 self._servers[name] = made
                 new.append(made)
         for server in before.values():
@@ -125,6 +129,8 @@ class UpstreamSource:
         if self._is_at_start:
             self._is_at_start = False
             await self._first_lists(new)
+            for server in new:  # a catalog of these is compiled next, before anyone is served
+                server.is_served = server.lists is not None
 
     async def close(self) -> None:
         # First: parked calls run in sessions of the servers.
@@ -233,13 +239,14 @@ class UpstreamSource:
             updated=lambda uri: self._updated(f"{prefix}{uri}"),
             connection=document.connections.get(config.connection or ""),
             inherited=None if before is None else before.lists,
+            starting=self._starting,
         )
 
     async def _first_lists(self, new: list[UpstreamServer]) -> None:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._first_lists_seconds):
-                    await asyncio.gather(*map(_known, new))
+                    await asyncio.gather(*(server.known() for server in new))
         finally:
             for server in new:
                 server.is_awaited = False
@@ -252,14 +259,6 @@ class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
     made_of: tuple[Upstream, JsonObject, timedelta]
     entry: SourceEntry
     warnings: Sequence[tuple[DocumentPath, str]]
-
-
-async def _known(server: UpstreamServer) -> None:
-    try:
-        async with asyncio.timeout(server.config.connect_timeout.total_seconds()):
-            await server.known()
-    except TimeoutError:
-        log.warning("upstream is late", upstream=server.name)
 
 
 def _fingerprint(name: str, lists: ServerLists) -> str:

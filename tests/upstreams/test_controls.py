@@ -37,10 +37,11 @@ MODERN = Cell(binding="http", revision="2026-07-28")
 
 @dataclass
 class Web:
-    """A modern upstream over HTTP, some of whose methods answer 500."""
+    """A modern upstream over HTTP, some of whose methods answer 500, or close the connection."""
 
     port: int = 0
     broken: set[str] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)
     asked: Counter[str] = field(default_factory=Counter)
     endless: bool = False
     """Whether each page of its tools is followed by another."""
@@ -65,6 +66,9 @@ class Web:
         self.asked[method] += 1
         if method in self.broken:
             return web.Response(status=500, text="out of order")
+        if method in self.closed:
+            assert request.transport is not None
+            request.transport.abort()
         if method == "subscriptions/listen":
             error = {"code": -32603, "message": "busy"}
             return web.json_response({"jsonrpc": "2.0", "id": body["id"], "error": error}, status=500)
@@ -209,9 +213,9 @@ async def test_five_failed_calls_open_the_circuit_and_one_probe_closes_it(tmp_pa
     async with gateway(config(tmp_path, web=server.entry)) as running:
         await running.start()
         client = running.memory_client()
-        server.broken = {"tools/call", "server/discover"}
+        server.closed = {"tools/call", "server/discover"}
         for _ in range(5):
-            assert "out of order" in str(await call(client, "web_look"))
+            assert "closed the connection" in str(await call(client, "web_look"))
 
         refused = await said(client, "web_look")
 
@@ -219,7 +223,7 @@ async def test_five_failed_calls_open_the_circuit_and_one_probe_closes_it(tmp_pa
         assert "next try in " in refused
         assert server.asked["tools/call"] == 5
         assert state(running, "web")["state"] in {"degraded", "backing_off", "connecting"}
-        server.broken = set()
+        server.closed = set()
 
         async def is_up() -> bool:
             return bool(state(running, "web")["state"] == "up")

@@ -375,11 +375,12 @@ async def test_a_server_that_dies_in_a_call_shows_its_last_words_and_is_started_
         assert running.status()["upstreams"]["odd"]["restarts"] == 1
 
 
-async def test_a_server_that_is_struck_dumb_by_what_it_does_not_know_is_asked_anew_in_the_older_way(
+async def test_the_next_attempt_with_a_server_that_the_probe_silenced_begins_with_initialize(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.upstreams.connecting.PROBE_SECONDS", 0.3)
-    async with gateway(config(tmp_path, odd=odd("mute"))) as running:
+    monkeypatch.setattr("gateway.upstreams.connecting.PROBE_SECONDS", 0.1)
+    async with gateway(config(tmp_path, odd=odd("mute") + ", connect_timeout: 1s")) as running:
+        await until_listed(running, "odd_work")
         assert (await said(running.memory_client(), "odd_work")).startswith("did work")
         assert running.status()["upstreams"]["odd"]["revision"] == "2025-11-25"
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -20,7 +21,7 @@ from gateway.executors.processes.processes import Processes
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.http_link import LEAST_PAUSE, HttpLink
-from gateway.upstreams.client.link import Incoming, Outgoing
+from gateway.upstreams.client.link import Incoming, Outgoing, Unreadable
 from gateway.upstreams.client.server_messages import MAX_OPEN_REQUESTS, ServerMessages
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.client.sse_link import SseLink
@@ -76,6 +77,7 @@ class Nobody:
     async def session_opened(self, session: Session) -> None: ...
     def lists_changed(self) -> None: ...
     def resource_updated(self, uri: str) -> None: ...
+    def unreadable(self, message: Unreadable) -> None: ...
 
 
 async def test_requests_of_a_server_that_takes_no_responses_are_bounded() -> None:
@@ -164,7 +166,7 @@ async def test_a_server_that_wants_no_pause_between_streams_is_not_asked_without
     async with asyncio.timeout(SECONDS), http_endpoint(application, "/mcp") as endpoint:
         link, began = HttpLink(endpoint), monotonic()
         await link.open(refuses_all, token=None, is_anonymous=True)
-        listening = asyncio.create_task(link.listen(dict))
+        listening = asyncio.create_task(link.listen(dict, partial(link.request, PING)))
         for _ in range(200):
             await link.request(PING)
         assert asked <= 2 + (monotonic() - began) / LEAST_PAUSE

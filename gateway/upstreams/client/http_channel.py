@@ -24,6 +24,7 @@ from gateway.executors.http.tls import ClientTrust
 from gateway.executors.http.url import origin_of, parse_url
 from gateway.upstreams.client.link import Outgoing
 from gateway.upstreams.failures import (
+    BadAnswerError,
     ConnectionLostError,
     NoCredentialsError,
     NotMcpError,
@@ -208,32 +209,33 @@ async def read_body(answer: Answer) -> bytes:
     """Read a body of at most `MAX_BODY` bytes.
 
     Raises:
-        ConnectionLostError: it is longer.
+        BadAnswerError: it is longer.
     """
     try:
         return await answer.read(max_bytes=MAX_BODY)
     except BodyTooLargeError:
-        raise ConnectionLostError(f"answers with more than {MAX_BODY // 2**20} MiB") from None
+        raise BadAnswerError(f"answers with more than {MAX_BODY // 2**20} MiB") from None
 
 
-async def refusal(answer: Answer, *, has_session: bool) -> Exception:
-    """The failure that an HTTP status means, where the body is no JSON-RPC message."""
-    text = (await read_body(answer))[:_EXCERPT].decode(errors="replace").strip()
+def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
+    """The failure that an HTTP status means, where the body is not the response to the request."""
+    text = body[:_EXCERPT].decode(errors="replace").strip()
     said = f"answers {answer.status} {answer.reason}".rstrip()
+    full = f"{said}: {text}" if text else said
     if answer.status in {401, 403}:
-        return RefusedCredentialsError(f"{said}: it wants other credentials")
+        return RefusedCredentialsError(full if text and answer.status != 401 else f"{said}: it wants other credentials")
     # 2025-06-18 basic/transports, "Session Management": 404 says that it has ended; some servers say it otherwise.
-    if has_session and speaks_of_a_lost_session(answer.status, text):
-        return SessionLostError("the session has ended")
+    if has_session and (answer.status == 404 or speaks_of_a_lost_session(answer.status, text)):
+        return SessionLostError(f"the session has ended ({full})")
     if answer.status >= 500:
-        return ConnectionLostError(f"{said}: {text}" if text else said)
+        return BadAnswerError(full)
     kind = RequestRefusedError if answer.status in _OF_THE_REQUEST else NotMcpError
-    return kind(f"{said}: {text}" if text else said)
+    return kind(full)
 
 
 def speaks_of_a_lost_session(status: int, text: str) -> bool:
-    """Whether an answer says that a session is unknown: 404, or 400 and 503 that speak of one."""
-    return status == 404 or (status in {400, 503} and "session" in text.lower())
+    """Whether an error says that a session is unknown: 400, 404 and 503 that speak of one."""
+    return status in {400, 404, 503} and "session" in text.lower()
 
 
 def _reason(error: Exception, host: str) -> str:

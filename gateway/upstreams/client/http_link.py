@@ -5,13 +5,15 @@ be resumed, and a GET stream carries what belongs to no request. Modern (2026-07
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 from typing import Final
 
 import aiohttp
 
 from gateway.access.identity.credentials import Credential
+from gateway.errors import RpcError
 from gateway.executors.http.connection_pool import Answer
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.http_channel import (
@@ -21,8 +23,10 @@ from gateway.upstreams.client.http_channel import (
     refusal,
     speaks_of_a_lost_session,
 )
-from gateway.upstreams.client.link import Inbox, Outgoing, messages_in
+from gateway.upstreams.client.link import Inbox, Outgoing, Unreadable, messages_in
 from gateway.upstreams.failures import (
+    ANSWERS,
+    BadAnswerError,
     ConnectionLostError,
     NoCredentialsError,
     NotMcpError,
@@ -44,6 +48,8 @@ _MAX_RESUMPTIONS: Final = 20
 """In a row without a new event: how long a call takes over a network that loses connections is its own business."""
 _FIRST_PAUSE: Final = 1.0
 _MAX_PAUSE: Final = 60.0
+_SHORT: Final = 5.0
+"""Seconds: a stream that belongs to no request and ends sooner is not opened again as quickly."""
 LEAST_PAUSE: Final = 0.1
 """Between streams that belong to no request, whatever the server wants: it must not be asked in a tight loop."""
 _DELETE_SECONDS: Final = 2.0
@@ -53,6 +59,7 @@ class HttpLink:
     """One session over Streamable HTTP; without an id from the server, a series of requests."""
 
     has_fields = True
+    noise = ""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._channel: Final = HttpChannel(endpoint)
@@ -82,31 +89,40 @@ class HttpLink:
         fields = {"Content-Type": "application/json", "Accept": _ACCEPT, **self._of_session(), **fields}
         async with self._channel.exchange("POST", fields=fields, body=jsonrpc.encode(message)) as answer:
             if answer.status >= 400:
-                raise await refusal(answer, has_session=self.session_id is not None)
+                raise self._refused(answer, await read_body(answer))
 
-    async def listen(self, fields: Callable[[], Mapping[str, str]]) -> None:
-        """Hold the GET stream open, if the server has one; it comes back where it ends."""
-        seen, pause = _Seen(), _FIRST_PAUSE
-        while True:
+    async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
+        """Hold the GET stream open, if the server has one, and open it again when it ends.
+
+        Anything but a stream in answer to the first GET means that the server has none. Where there was one, the server
+        may have restarted: the session ends if `ping` is answered with 404.
+        """
+        seen, pause, has_begun = _Seen(), _FIRST_PAUSE, False
+        while not self.closed.done():
+            began, events_before = monotonic(), seen.events
             try:
                 async with self._stream(seen, fields()) as answer:
-                    if answer is None:
+                    if answer is not None:
+                        has_begun = True
+                        await self._response_in(answer, None, seen)
+                    elif not has_begun:
                         return
-                    pause = _FIRST_PAUSE
-                    await self._response_in(answer, None, seen)
-                    if seen.retry is not None:
-                        pause = max(LEAST_PAUSE, seen.retry)
-            # Coming back would change nothing: the session is gone, or never was.
-            except (SessionLostError, NotMcpError) as error:
-                self._lost(str(error))
-                return
-            except UpstreamError:
-                pause = min(2 * max(pause, _FIRST_PAUSE), _MAX_PAUSE)
+            except UpstreamError as error:
+                if isinstance(error, ANSWERS):
+                    if not has_begun:
+                        return
+                    with suppress(RpcError, UpstreamError, TimeoutError):
+                        async with asyncio.timeout(_SHORT):
+                            await ping()
+            if seen.events > events_before or monotonic() - began > _SHORT:
+                pause = _FIRST_PAUSE if seen.retry is None else max(LEAST_PAUSE, seen.retry)
             await asyncio.sleep(pause)
+            pause = min(2 * pause, _MAX_PAUSE)
 
     async def close(self) -> None:
+        is_lost = self.closed.done()
         self._lost("was ended")
-        if self.session_id is None:
+        if self.session_id is None or is_lost:
             return
         # 2025-06-18 basic/transports, "Session Management": DELETE ends it, and a server may refuse that with 405.
         with suppress(UpstreamError, TimeoutError):
@@ -121,22 +137,29 @@ class HttpLink:
             self.session_id = answer.headers.get(SESSION)
 
     async def _single(self, answer: Answer, request_id: int) -> Response:
-        """The response in an answer that is no stream. One to a modern request may be an error with any status."""
-        if answer.media_type == "application/json":
-            body = await read_body(answer)
-            if (response := self._taken(body, request_id, alone=True)) is not None:
-                if answer.status < 400:
-                    self._note_session(answer)
-                elif self.session_id is not None and speaks_of_a_lost_session(answer.status, repr(response.error)):
-                    raise SessionLostError("the session has ended")
+        """The response in an answer that is no stream, whatever its media type. It may be an error with any status."""
+        body = await read_body(answer)
+        if (response := self._taken(body, request_id, alone=True)) is not None:
+            if answer.status < 400:
+                self._note_session(answer)
+            # An error with the id of the request is about that, unless it says otherwise.
+            is_own = response.id is not None and not speaks_of_a_lost_session(answer.status, repr(response.error))
+            if answer.status < 400 or is_own or self.session_id is None:
                 return response
         if answer.status < 400:
             # Accepted, whatever that is: it may have done what it was asked.
             said = f"answers {answer.status} {answer.media_type} where MCP has JSON or an event stream"
             if answer.media_type == "application/json":
                 said = f"answers {answer.status} with what is no JSON-RPC response to its request"
-            raise ConnectionLostError(said)
-        raise await refusal(answer, has_session=self.session_id is not None)
+            raise BadAnswerError(said)
+        raise self._refused(answer, body)
+
+    def _refused(self, answer: Answer, body: bytes) -> Exception:
+        """The failure that the answer to a POST means. Only such an answer ends a session."""
+        error = refusal(answer, body, has_session=self.session_id is not None)
+        if isinstance(error, SessionLostError):
+            self._lost(str(error))
+        return error
 
     async def _response_in(
         self, answer: Answer, request_id: int | None, seen: "_Seen | None" = None
@@ -152,7 +175,7 @@ class HttpLink:
                         return response, seen
         except EventTooLargeError as error:
             seen.event_id = None  # a stream that is resumed would bring the same event again
-            raise ConnectionLostError(f"sends {error}") from error
+            raise BadAnswerError(f"sends {error}") from error
         except (aiohttp.ClientError, ConnectionError):
             # Without the id of an event there is no place in the stream to come back to.
             if seen.event_id is None:
@@ -168,6 +191,8 @@ class HttpLink:
         for each in messages_in(data):
             if not isinstance(each, Response):
                 self._inbox(each, during=request_id)
+                if isinstance(each, Unreadable) and not alone and each.answers == request_id is not None:
+                    raise BadAnswerError(f"answers with a message that cannot be read: {each.reason}")
             # JSON-RPC 2.0 §5: an id that could not be read is null in the response.
             elif each.id == request_id or (alone and each.id is None and each.error is not None):
                 found = each
@@ -213,7 +238,7 @@ class HttpLink:
             elif answer.status in {405, 501}:
                 yield None
             else:
-                raise await refusal(answer, has_session=self.session_id is not None)
+                raise refusal(answer, await read_body(answer), has_session=self.session_id is not None)
 
     def _lost(self, reason: str) -> None:
         if not self.closed.done():
@@ -225,10 +250,13 @@ class _Seen:
 
     def __init__(self) -> None:
         self.event_id: str | None = None
+        self.events = 0
+        """How many events with data have come."""
         self.retry: float | None = None
         """Seconds that the server wants between two connections."""
 
     def note(self, event: Event) -> None:
+        self.events += bool(event.data)
         if event.id:
             self.event_id = event.id
         if event.retry_ms is not None:

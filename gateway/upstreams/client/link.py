@@ -1,13 +1,18 @@
 """The interface of transports: requests go out, their responses come back, and other messages come by themselves."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import json
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import msgspec
 
 from gateway.access.identity.credentials import Credential
-from gateway.json_types import JsonObject, empty
+from gateway.errors import ErrorCode
+from gateway.json_types import Json, JsonObject, empty
+from gateway.upstreams.failures import BadAnswerError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, RequestId, Response
 
@@ -17,7 +22,33 @@ MAX_DEPTH: Final = 128
 INTERNAL_ERROR: Final = "was given up after an internal error"
 """Why a link is closed whose own code has failed: those who call must not wait for what it will never take."""
 
-Incoming = Request | Notification
+_MAX_REPAIRED: Final = 8 * 2**20
+"""Bytes: larger malformed messages are not repaired, because Python's own parser would block the event loop."""
+_EXCERPT: Final = 200
+_ENDS: Final = 4096
+"""Bytes at each end of an unreadable message in which its id is looked for."""
+_TEXT: Final = rb'"(?:[^"\\]|\\.)*"'
+_ID: Final = rb'"id"\s*:\s*(?:(\d+)|"(\d+)")'
+# Only members with texts before it, or after it: such an id is the message's own, not that of something in a result.
+_FIRST_ID: Final = re.compile(rb"\s*\{\s*(?:%b\s*:\s*%b\s*,\s*)*%b" % (_TEXT, _TEXT, _ID))
+_LAST_ID: Final = re.compile(rb"%b\s*(?:,\s*%b\s*:\s*%b\s*)*\}\s*\Z" % (_ID, _TEXT, _TEXT))
+# The id of such a message is the server's own.
+_REQUEST: Final = re.compile(rb'\s*\{[^{\[]*"method"\s*:')
+_ID_DIGITS: Final = 18
+_MEMBERS: Final = frozenset({"id", "method", "params", "result", "error"})
+
+
+class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that is not valid JSON, whether it could be repaired or not."""
+
+    reason: str
+    excerpt: str
+    """Its beginning."""
+    answers: int | None = None
+    """The id of the request that it should have answered, if it could not be repaired."""
+
+
+Incoming = Request | Notification | Unreadable
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +76,8 @@ class Link(Protocol):
 
     has_fields: bool
     """Whether messages have header fields beside them."""
+    noise: str
+    """What the server has sent that is no message, while it has sent no message at all."""
     closed: asyncio.Future[str]
     """Done when nothing can be sent any more, with the reason for people."""
 
@@ -75,30 +108,99 @@ class Link(Protocol):
             UpstreamError: it could not be sent.
         """
 
-    async def listen(self, fields: Callable[[], Mapping[str, str]]) -> None:
-        """Take what comes outside of requests until cancelled, where the transport needs a stream for that."""
+    async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
+        """Take what comes outside of requests until cancelled, where the transport needs a stream for that.
+
+        `ping` asks whether the server still knows the session.
+        """
 
     async def close(self) -> None:
         """End the connection, politely if that is quick. Never raises."""
 
 
 def messages_in(data: bytes) -> list[Incoming | Response]:
-    """The messages of a line, an event or a body; what is none is left out.
+    """The messages of a line, an event or a body.
 
-    What is none but has an id is an error in response to that: the request's caller must not wait for ever.
+    Malformed messages are repaired where their meaning is clear. One that cannot be repaired but has an id is an error
+    in response to that: the request's caller must not wait for the timeout. Anything else is left out.
     """
+    messages: list[Incoming | Response] = []
+    read: jsonrpc.Message | InvalidMessageError | None
     try:
         read = jsonrpc.decode(data, max_depth=MAX_DEPTH)
-        entries = read.entries if isinstance(read, Batch) else (read,)
     except InvalidMessageError as error:
-        entries = (error,)
-    messages: list[Incoming | Response] = []
-    for each in entries:
-        if not isinstance(each, InvalidMessageError):
+        read = _repaired(data)
+        # Programs also greet or log on their standard output: only what looks like a message is reported.
+        if error.code == ErrorCode.PARSE_ERROR and data.lstrip(b"\xef\xbb\xbf \t[").startswith(b"{"):
+            messages.append(unreadable(data, error.message, is_repaired=read is not None))
+    for each in read.entries if isinstance(read, Batch) else (read,):
+        if isinstance(each, Response):
+            # Our ids are integers; some servers return them as text.
+            messages.append(Response(own_id(each.id), each.result, each.error))
+        elif isinstance(each, InvalidMessageError):
+            if each.request_id is not None:
+                messages.append(Response(own_id(each.request_id), None, {"code": each.code, "message": each.message}))
+        elif each is not None:
             messages.append(each)
-        elif each.request_id is not None:
-            messages.append(Response(each.request_id, None, {"code": each.code, "message": each.message}))
     return messages
+
+
+def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool = False) -> Unreadable:
+    """Describe a message that cannot be read; `end` is its end, if `data` is only its beginning."""
+    found = None
+    if not is_repaired and not _REQUEST.match(data[:_ENDS]):
+        found = _FIRST_ID.match(data[:_ENDS]) or _LAST_ID.search((end or data)[-_ENDS:])
+    return Unreadable(
+        reason=reason,
+        excerpt=data[:_EXCERPT].decode(errors="replace"),
+        answers=None if found is None else int(found[1] or found[2]),
+    )
+
+
+def own_id(value: Json) -> RequestId | None:
+    """Return an id of ours that a server has sent back, perhaps as text or as a float."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and value.isdecimal() and len(value) <= _ID_DIGITS:
+        return int(value)
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def _repaired(data: bytes) -> jsonrpc.Message | InvalidMessageError | None:
+    """Read a message that breaks JSON or JSON-RPC in a usual way; None if it cannot be repaired."""
+    if len(data) > _MAX_REPAIRED:
+        return None
+    try:
+        # `strict=False` takes control characters within strings. Numbers that JSON does not have become null.
+        value = json.loads(
+            data.decode("utf-8-sig", errors="replace"),
+            strict=False,
+            parse_constant=lambda _: None,
+            parse_float=lambda text: number if math.isfinite(number := float(text)) else None,
+        )
+        repaired = [*map(_conventional, value)] if isinstance(value, list) else _conventional(value)
+        # Half of a surrogate pair has no UTF-8: U+FFFD takes its place.
+        text = json.dumps(repaired, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
+        return jsonrpc.decode(text.decode("utf-16-le", errors="replace").encode(), max_depth=MAX_DEPTH)
+    except InvalidMessageError as error:
+        return error
+    except (ValueError, RecursionError):
+        return None
+
+
+def _conventional(entry: Json) -> Json:
+    """A message as JSON-RPC has it; None if it is none, such as a line of a log that is JSON."""
+    if not isinstance(entry, dict) or not ("jsonrpc" in entry or entry.keys() <= _MEMBERS):
+        return None
+    fixed = {**entry, "jsonrpc": jsonrpc.VERSION}
+    if "method" in entry:
+        return {**fixed, "params": entry["params"] if isinstance(entry.get("params"), dict) else {}}
+    if "id" in entry:
+        fixed["id"] = own_id(entry["id"])
+    for member, other in (("error", "result"), ("result", "error")):
+        if fixed.get(member) is None and other in fixed:
+            fixed.pop(member, None)
+    return fixed
 
 
 class Pending:
@@ -119,12 +221,20 @@ class Pending:
         for message in messages:
             if not isinstance(message, Response):
                 inbox(message, during=None)
+                if not isinstance(message, Unreadable):
+                    continue
+            request_id = message.id if isinstance(message, Response) else message.answers
             # One that nobody waits for came too late.
-            elif (waiting := self._waiting.get(message.id or "")) is not None and not waiting.done():
+            if (waiting := self._waiting.get(request_id or "")) is None or waiting.done():
+                continue
+            if isinstance(message, Response):
                 waiting.set_result(message)
+            else:
+                waiting.set_exception(BadAnswerError(f"answers with a message that cannot be read: {message.reason}"))
 
     def fail(self, error: Exception) -> None:
         """End every wait."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(error)
+                waiting.exception()  # whoever waited may have been cancelled meanwhile

@@ -9,7 +9,7 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, MissingCapabilityError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.caller import OpenCall
-from gateway.upstreams.client.link import Incoming
+from gateway.upstreams.client.link import Incoming, Unreadable, own_id
 from gateway.upstreams.failures import UpstreamError
 from gateway.wire import jsonrpc, meta
 from gateway.wire.jsonrpc import Notification, Request, RequestId
@@ -38,6 +38,8 @@ class Listener(Protocol):
         """A list of it may be another now."""
 
     def resource_updated(self, uri: str) -> None: ...
+    def unreadable(self, message: Unreadable) -> None:
+        """It has sent a message that is not valid JSON."""
 
 
 class ServerMessages:
@@ -67,6 +69,8 @@ class ServerMessages:
             task = self._tasks.begin(self._answer(message, during), name="answer upstream")
             self._answering[message.id] = task
             task.add_done_callback(lambda _: self._answering.pop(message.id, None))
+        elif isinstance(message, Unreadable):
+            self._listener.unreadable(message)
         else:
             self._notification(message, during)
 
@@ -89,7 +93,7 @@ class ServerMessages:
                 self._listener.lists_changed()
 
     def _progress(self, params: JsonObject) -> None:
-        call = self.calls.get(_id(params.get("progressToken")))
+        call = self.calls.get(own_id(params.get("progressToken")) or "")
         value, total, said = params.get("progress"), params.get("total"), _text(params.get("message"))
         if call is not None and value is not None and _is_number(value):
             done, caller = value, call.caller

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -17,7 +18,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.caller import Caller, OpenCall
 from gateway.upstreams.client.link import Link, Outgoing
 from gateway.upstreams.client.server_messages import Listener, ServerMessages
-from gateway.upstreams.failures import ConnectionLostError, NotMcpError, UpstreamError
+from gateway.upstreams.failures import BadAnswerError, NotMcpError, UpstreamError
 from gateway.wire import headers, jsonrpc, meta
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.jsonrpc import Response
@@ -33,6 +34,8 @@ _WATCH_SECONDS: Final = 5.0
 _FOR_NOW: Final = frozenset({ErrorCode.INTERNAL_ERROR, ErrorCode.TOO_MANY_REQUESTS})
 """Errors of a server that is busy or starting: another time the same request may be taken."""
 _RESOURCES: Final = "resourceSubscriptions"
+_REASON: Final = 300
+"""Characters of an error without a message."""
 
 
 class Session:
@@ -80,9 +83,15 @@ class Session:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the server keeps nothing between requests: modern, or Streamable HTTP without a session."""
-        # `HttpLink` alone has the attribute: with the other links the connection is the session.
-        return self.era is Era.MODERN or getattr(self._link, "session_id", "") is None
+        """Whether the server keeps nothing between requests: HTTP of the modern era, or without a session."""
+        # Only `HttpLink` has the attribute: with the other links the connection is the session, in both eras.
+        session_id = getattr(self._link, "session_id", "")
+        return session_id is None or (self.era is Era.MODERN and hasattr(self._link, "session_id"))
+
+    @property
+    def noise(self) -> str:
+        """What the server has sent that is no message, while it has sent no message at all."""
+        return self._link.noise
 
     async def open(self, *, token: Credential | None, is_anonymous: bool) -> None:
         """Connect; see `Link.open`.
@@ -98,12 +107,18 @@ class Session:
         Raises:
             UpstreamError: it is no server of this era.
         """
-        self.era, self.revision = era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY
-        self._incoming.may_ask = era is Era.LEGACY
         try:
-            await (self._discover() if self.era is Era.MODERN else self._initialize())
+            await self._introduced(era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY)
         except RpcError as error:
-            raise NotMcpError(f"refuses the handshake: {error.message} ({error.code})") from error
+            # Both eras: an error for the revision may name those that the server speaks.
+            data, known = _mapping(error.data), MODERN if era is Era.MODERN else LEGACY
+            supported = [version for version in known if version in _list(data.get("supported"))]
+            if not supported:
+                raise _refused(error) from error
+            try:
+                await self._introduced(era, supported[-1])
+            except RpcError as again:
+                raise _refused(again) from again
         self._watch()
 
     async def close(self) -> None:
@@ -214,6 +229,10 @@ class Session:
 
     # The handshake.
 
+    async def _introduced(self, era: Era, revision: str) -> None:
+        self.era, self.revision, self._incoming.may_ask = era, revision, era is Era.LEGACY
+        await (self._discover() if era is Era.MODERN else self._initialize())
+
     async def _initialize(self) -> None:
         result = await self.request(
             "initialize",
@@ -223,7 +242,7 @@ class Session:
         # 2025-06-18 basic/lifecycle, "Version Negotiation": a client disconnects from a revision that it does not know.
         if revision not in LEGACY:
             raise NotMcpError(f"speaks the revision {revision!r}; known are {', '.join(LEGACY)}")
-        self.revision = revision
+        self.era, self.revision, self._incoming.may_ask = Era.LEGACY, revision, True
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(result.get("serverInfo"))
         self.instructions = _text(result.get("instructions"))
@@ -232,11 +251,11 @@ class Session:
     async def _discover(self) -> None:
         result = await self.request("server/discover")
         versions = result.get("supportedVersions")
-        known = [version for version in MODERN if isinstance(versions, list) and version in versions]
+        known = [version for version in MODERN if version in _list(versions)]
         if not known:
             raise NotMcpError(f"speaks the revisions {versions!r}; known are {', '.join(MODERN)}")
         # The newest that both know: `MODERN` is in the order of dates.
-        self.revision = known[-1]
+        self.era, self.revision, self._incoming.may_ask = Era.MODERN, known[-1], False
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(_mapping(result.get(meta.META)).get(meta.META_SERVER_INFO))
         self.instructions = _text(result.get("instructions"))
@@ -246,7 +265,7 @@ class Session:
         if self._watching is not None:
             self._watching.cancel()
         self._incoming.acknowledged.clear()
-        listening = self._listen() if self.era is Era.MODERN else self._link.listen(self._session_fields)
+        listening = self._listen() if self.era is Era.MODERN else self._link.listen(self._session_fields, self.ping)
         self._watching = self._tasks.begin(listening, name="listen to upstream")
         self._watching.add_done_callback(_log_failure)
 
@@ -262,17 +281,19 @@ class Session:
         # A server that ends the stream at once must not be asked in a tight loop.
         pause = _RELISTEN_SECONDS
         while wanted:
+            began = monotonic()
             try:
                 await self.request("subscriptions/listen", {"notifications": wanted})
-                pause = _RELISTEN_SECONDS
             except RpcError as error:
                 if error.code not in _FOR_NOW:
                     return  # it offers none
-                pause = min(2 * pause, _MAX_RELISTEN_SECONDS)
             except UpstreamError:
                 if self.is_closed:
                     return
+            if monotonic() - began > pause:
+                pause = _RELISTEN_SECONDS
             await asyncio.sleep(pause)
+            pause = min(2 * pause, _MAX_RELISTEN_SECONDS)
             if wanted.keys() - {_RESOURCES}:  # what changed meanwhile was not announced to us
                 self._listener.lists_changed()
 
@@ -343,12 +364,20 @@ def _result_of(response: Response) -> JsonObject:
         code, message = error.get("code"), error.get("message")
         raise RpcError(
             code if type(code) is int else ErrorCode.INTERNAL_ERROR,
-            message if isinstance(message, str) else "it gave no reason",
+            message if isinstance(message, str) else str(response.error or "it gave no reason")[:_REASON],
             error.get("data"),
         )
     if not isinstance(response.result, dict):
-        raise ConnectionLostError("answers with a result that is no object")
+        raise BadAnswerError("answers with a result that is no object")
     return response.result
+
+
+def _refused(error: RpcError) -> NotMcpError:
+    return NotMcpError(f"refuses the handshake: {error.message} ({error.code})")
+
+
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
 
 
 def _mapping(value: Json) -> JsonObject:

@@ -1,7 +1,7 @@
 """A link over HTTP+SSE (2024-11-05 basic/transports): one stream for all that comes, a POST for each that goes."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
@@ -11,9 +11,9 @@ from gateway.access.identity.credentials import Credential
 from gateway.executors.http.connection_pool import Answer
 from gateway.executors.http.url import origin_of, parse_url
 from gateway.json_types import JsonObject
-from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, refusal
+from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, read_body, refusal
 from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Outgoing, Pending, messages_in
-from gateway.upstreams.failures import ConnectionLostError, NotMcpError, UnreachableError, UpstreamError
+from gateway.upstreams.failures import BadAnswerError, ConnectionLostError, NotMcpError, UnreachableError, UpstreamError
 from gateway.wire import jsonrpc
 from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
 from gateway.wire.jsonrpc import Response
@@ -25,6 +25,7 @@ class SseLink:
     """One session, which is its stream."""
 
     has_fields = True
+    noise = ""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._channel: Final = HttpChannel(endpoint)
@@ -61,9 +62,9 @@ class SseLink:
         all_fields = {"Content-Type": "application/json", **fields}
         async with self._channel.exchange("POST", fields=all_fields, body=body, url=url, outgoing=outgoing) as answer:
             if answer.status >= 400:
-                raise await refusal(answer, has_session=True)
+                raise refusal(answer, await read_body(answer), has_session=True)
 
-    async def listen(self, fields: Callable[[], Mapping[str, str]]) -> None:
+    async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
         """Do nothing: what comes by itself comes on the same stream."""
 
     async def close(self) -> None:
@@ -75,7 +76,9 @@ class SseLink:
         try:
             await self._stream()
             self._lost(ConnectionLostError("ended its stream"))
-        except (UpstreamError, EventTooLargeError) as error:
+        except EventTooLargeError as error:
+            self._lost(BadAnswerError(f"sends {error}"))
+        except UpstreamError as error:
             self._lost(error)
         except asyncio.CancelledError:
             self._lost(ConnectionLostError("was ended"))
@@ -87,7 +90,7 @@ class SseLink:
     async def _stream(self) -> None:
         async with self._channel.exchange("GET", fields={"Accept": "text/event-stream"}) as answer:
             if answer.status != 200 or answer.media_type != "text/event-stream":
-                raise await refusal(answer, has_session=False)
+                raise refusal(answer, await read_body(answer), has_session=False)
             await self._events(answer)
 
     async def _events(self, answer: Answer) -> None:
@@ -118,4 +121,4 @@ class SseLink:
             self._target.exception()  # nobody may wait for it any more
         if not self.closed.done():
             self.closed.set_result(str(error))
-        self._pending.fail(ConnectionLostError(str(error)))
+        self._pending.fail(error if isinstance(error, BadAnswerError) else ConnectionLostError(str(error)))

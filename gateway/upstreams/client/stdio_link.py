@@ -1,13 +1,14 @@
 """A link over the standard streams of a child process (basic/transports/stdio).
 
 Threats answered here: a child that floods its standard output with what is no message (it is ended after
-`MAX_GARBAGE`), one that never ends a line (`MAX_LINE`), one that does not read (`MAX_UNREAD`), and one that ignores
-the end of its input (its whole tree is ended, as every tree of ours).
+`MAX_GARBAGE`), one that writes a line that is too long (it is left out after `MAX_LINE`, and the child ended after
+`_MAX_LINES` times that), one that does not read (`MAX_UNREAD`), and one that ignores the end of its input (its whole
+tree is ended, as every tree of ours).
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
@@ -20,7 +21,15 @@ from gateway.executors.processes.pipes import LastingInput
 from gateway.executors.processes.process_tree import Command, Sinks
 from gateway.executors.processes.processes import Processes
 from gateway.json_types import JsonObject
-from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Outgoing, Pending, messages_in
+from gateway.upstreams.client.link import (
+    INTERNAL_ERROR,
+    Inbox,
+    Outgoing,
+    Pending,
+    Unreadable,
+    messages_in,
+    unreadable,
+)
 from gateway.upstreams.failures import ConnectionLostError, UnreachableError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Response
@@ -28,6 +37,11 @@ from gateway.wire.jsonrpc import Response
 log: Final = structlog.get_logger()
 
 MAX_LINE: Final = 32 * 2**20
+_MAX_LINES: Final = 8
+_TAIL: Final = 4096
+"""Bytes of the end of a line that is too long: some servers write the id last."""
+_NOISE: Final = 200
+"""Bytes of the first line that is no message."""
 MAX_GARBAGE: Final = 2**20
 """Bytes of lines that are no messages, between two messages."""
 MAX_UNREAD: Final = 32 * 2**20
@@ -55,7 +69,13 @@ class StdioLink:
         self._input: Final = LastingInput(limit=MAX_UNREAD)
         self._pending: Final = Pending()
         self._line = bytearray()
+        self._skipped = 0
+        """Bytes of a line that is too long and has not ended."""
+        self._tail = b""
         self._garbage = 0
+        self._has_spoken = False
+        """Whether it has written a message."""
+        self.noise = ""
         self._stderr: Final = BoundedBuffer(_STDERR_BYTES)
         self._running: asyncio.Task[None] | None = None
         self._inbox: Inbox
@@ -86,7 +106,7 @@ class StdioLink:
             self._end("does not read its standard input")
             raise ConnectionLostError("does not read its standard input")
 
-    async def listen(self, fields: Callable[[], Mapping[str, str]]) -> None:
+    async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
         """Do nothing: what comes by itself comes on the same stream."""
 
     async def close(self) -> None:
@@ -133,23 +153,47 @@ class StdioLink:
             self._end(INTERNAL_ERROR)
 
     def _split(self, chunk: bytes) -> None:
+        if self._skipped:
+            ended, newline, chunk = chunk.partition(b"\n")
+            self._skip(ended, is_end=bool(newline))
+            if not newline:
+                return
         self._line += chunk
         # Split only where a line ends: else a long one would be searched from its beginning with every chunk.
         if b"\n" not in chunk:
             if len(self._line) > MAX_LINE:
-                self._end(f"writes a line of more than {MAX_LINE // 2**20} MiB")
+                self._skip(b"", is_end=False)
             return
         *lines, rest = bytes(self._line).split(b"\n")
         self._line = bytearray(rest)
         for line in lines:
             self._message(line)
 
+    def _skip(self, more: bytes, *, is_end: bool) -> None:
+        """Leave out a line that is too long, but for its beginning and its end, which may have the id."""
+        if not self._skipped:
+            self._skipped, self._tail = len(self._line), bytes(self._line[-_TAIL:])
+            del self._line[_TAIL:]
+        self._skipped += len(more)
+        self._tail = (self._tail + more)[-_TAIL:]
+        said = f"a line of more than {MAX_LINE // 2**20} MiB"
+        if is_end:
+            self._pending.take([unreadable(bytes(self._line), said, end=self._tail)], self._inbox)
+            self._line.clear()
+            self._skipped = 0
+        elif self._skipped > _MAX_LINES * MAX_LINE:
+            self._end(f"writes {said}")
+
     def _message(self, line: bytes) -> None:
         if not line.strip() or self.closed.done():
             return
         messages = messages_in(line)
         # A server that also greets or logs on its standard output is one, as long as messages come between.
-        self._garbage = 0 if messages else self._garbage + len(line) + 1
+        is_noise = all(isinstance(each, Unreadable) and each.answers is None for each in messages)
+        self._garbage = self._garbage + len(line) + 1 if is_noise else 0
+        self._has_spoken = self._has_spoken or not is_noise
+        if is_noise and not self._has_spoken:
+            self.noise = self.noise or line[:_NOISE].decode(errors="replace").strip()
         if self._garbage > MAX_GARBAGE:
             self._end("writes what is not MCP to its standard output")
         self._pending.take(messages, self._inbox)

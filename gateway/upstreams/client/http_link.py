@@ -27,7 +27,6 @@ from gateway.upstreams.client.link import Inbox, Outgoing, Unreadable, messages_
 from gateway.upstreams.failures import (
     ANSWERS,
     BadAnswerError,
-    ConnectionLostError,
     NoCredentialsError,
     NotMcpError,
     RefusedCredentialsError,
@@ -202,7 +201,7 @@ class HttpLink:
         """Come back for the response of a stream that ended before it (2025-11-25, "Resumability").
 
         Raises:
-            ConnectionLostError: it cannot be resumed, or brings nothing.
+            BadAnswerError: it cannot be resumed, or brings nothing.
         """
         reason, in_vain = "ended the stream without a response", 0
         while seen.event_id is not None and in_vain < _MAX_RESUMPTIONS:
@@ -222,7 +221,7 @@ class HttpLink:
                 if response is not None:
                     return response
             in_vain = in_vain + 1 if seen.event_id == before else 0
-        raise ConnectionLostError(reason)
+        raise BadAnswerError(reason)  # its stream was an answer
 
     @asynccontextmanager
     async def _stream(self, seen: "_Seen", fields: Mapping[str, str]) -> AsyncIterator[Answer | None]:

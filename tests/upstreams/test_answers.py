@@ -1,0 +1,176 @@
+"""What an upstream answers: odd messages are read where they can be, and bad ones concern their request only."""
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pytest
+from aiohttp import web
+
+from gateway.json_types import Json
+from gateway.upstreams.client.link import Unreadable, messages_in
+from gateway.wire.jsonrpc import Response
+from tests import local_server
+from tests.upstreams.test_controls import state
+from tests.upstreams.test_failures import config, gateway, said, until_listed
+
+RAW: Final = Path(__file__).parent / "testdata" / "raw_server.py"
+SECONDS: Final = 20.0
+START: Final = '{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": "'
+
+
+def raw(**answers: str) -> str:
+    return f"command: {json.dumps([sys.executable, '-IS', str(RAW), json.dumps(answers)])}, prefix: ''"
+
+
+@dataclass
+class Answering:
+    """A legacy server over HTTP whose tool `bad` is answered with the given body and status."""
+
+    body: str = ""
+    status: int = 200
+    kind: str = "application/json"
+    sessions: int = 0
+    seen: list[str] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        message = await request.json()
+        self.seen.append(message["method"])
+        if "id" not in message:
+            return web.Response(status=202)
+        if message["method"] == "initialize":
+            self.sessions += 1
+        if message["method"] == "tools/call" and message["params"]["name"] == "bad":
+            text = self.body.replace("ID", str(message["id"]))
+            return web.Response(status=self.status, body=text.encode("latin-1"), content_type=self.kind)
+        results: dict[str, Json] = {
+            "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {}},
+            "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("good", "bad")]},
+            "tools/call": {"content": [{"type": "text", "text": f"session {request.headers.get('Mcp-Session-Id')}"}]},
+        }
+        reply = {"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]}
+        return web.json_response(reply, headers={"Mcp-Session-Id": f"{self.sessions}"})
+
+    @property
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_post("/mcp", self.answer)
+        return application
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (START + 'cut \\ud83d"}]}}', "cut \ufffd"),
+        (START + 'cut \\ude00 and whole \\ud83d\\ude00"}]}}', "cut \ufffd and whole \U0001f600"),
+        (START + 'caf\xe9"}]}}', "caf\ufffd"),
+        (START + 'a\ttab"}]}}', "a\ttab"),
+        ("\xef\xbb\xbf" + START + 'marked"}]}}', "marked"),
+        (START + 'x"}], "structuredContent": {"v": NaN, "w": [Infinity, -Infinity, 1e999, 1.5]}}}', "x"),
+        (START + "no quote}]}}", "cannot be read"),
+        (START + 'an escape \\x"}]}}', "cannot be read"),
+        (START + "LONG", "cannot be read: a line of more than 1 MiB"),
+        (
+            '{"result": {"content": [{"id": 7, "text": "LONG"}]}, "jsonrpc": "2.0", "id": ID}',
+            "a line of more than 1 MiB",
+        ),
+        ('{"result": {"content": [{"text": \'x\'}]}, "jsonrpc": "2.0", "id": ID}', "cannot be read"),
+        (
+            '{"jsonrpc": "2.0", "id": "ID", "result": {"content": [{"type": "text", "text": "an id of text"}]}}',
+            "of text",
+        ),
+        ('{"jsonrpc": "2.0", "id": ID.0, "result": {"content": [{"type": "text", "text": "a float"}]}}', "a float"),
+        ('{"id": ID, "result": {"content": [{"type": "text", "text": "no version"}]}}', "no version"),
+        (
+            '{"jsonrpc": 2, "id": ID, "error": null, "result": {"content": [{"type": "text", "text": "no error"}]}}',
+            "no err",
+        ),
+    ],
+)
+async def test_an_odd_answer_over_stdio_is_read_or_fails_at_once_and_costs_no_other_call(
+    line: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.upstreams.client.stdio_link.MAX_LINE", 2**20)
+    async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=raw(odd=line))) as running:
+        await until_listed(running, "odd")
+        client = running.memory_client()
+        before = await said(client, "pid")
+        for _ in range(6):
+            assert expected in await said(client, "odd")
+        assert await said(client, "pid") == before
+        assert state(running, "up")["restarts"] == 0
+
+
+@pytest.mark.parametrize(
+    "body", ['{"jsonrpc": "2.0", "id": ID, "error": null, "result": RESULT}', '{"id": "ID", "result": RESULT}']
+)
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "text/event-stream"])
+async def test_an_odd_answer_over_http_is_read(body: str, kind: str, tmp_path: Path) -> None:
+    body = body.replace("RESULT", '{"content": [{"type": "text", "text": "half \\ud83d"}]}')
+    body = f"data: {body}\n\n" if kind == "text/event-stream" else body
+    async with local_server.listening(Answering(body=body, kind=kind).application) as port:
+        entry = f"url: 'http://127.0.0.1:{port}/mcp', allow_private: true"
+        async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=entry)) as running:
+            await until_listed(running, "up_bad")
+            assert await said(running.memory_client(), "up_bad") == "half \ufffd"
+
+
+ERROR: Final = '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32050, "message": "no such row"}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "expected"),
+    [
+        (401, "text/plain", "", "wants other credentials"),
+        (403, "text/plain", "not for you", "answers 403 Forbidden: not for you"),
+        (400, "text/plain", "no such row", "answers 400 Bad Request: no such row"),
+        (404, "application/json", ERROR, "no such row"),
+        (500, "application/json", ERROR, "no such row"),
+        (503, "text/plain", "no such row", "answers 503 Service Unavailable: no such row"),
+        (302, "text/html", "", "answers 302"),
+        (200, "application/json", START, "no JSON-RPC response"),
+        (200, "application/json", START + "LONG", "more than 1 MiB"),
+        (200, "text/event-stream", "data: " + START + "\n\n", "cannot be read"),
+        (200, "text/event-stream", "data: " + START + "LONG", "sends an event of more than 1 MiB"),
+        (200, "text/event-stream", ": nothing\n\n", "ended the stream without a response"),
+        (200, "text/html", "<p>Sign in", "answers 200 text/html"),
+    ],
+)
+async def test_a_bad_answer_to_one_tool_costs_neither_the_session_nor_other_tools(
+    status: int, kind: str, body: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.upstreams.client.http_channel.MAX_BODY", 2**20)
+    monkeypatch.setattr("gateway.wire.event_parser.EventParser.__init__.__kwdefaults__", {"max_event": 2**20})
+    server = Answering(body=body.replace("LONG", "x" * 1_100_000), status=status, kind=kind)
+    async with local_server.listening(server.application) as port:
+        entry = f"url: 'http://127.0.0.1:{port}/mcp', allow_private: true, era: legacy"
+        async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=entry)) as running:
+            await until_listed(running, "up_bad")
+            client = running.memory_client()
+            before = await said(client, "up_good")
+            for _ in range(6):
+                try:
+                    text = await said(client, "up_bad")
+                except Exception as error:  # noqa: BLE001 - an error of JSON-RPC stays one
+                    text = str(error)
+                assert expected in text
+            assert await said(client, "up_good") == before
+            assert state(running, "up")["state"] == "up"
+
+
+@pytest.mark.parametrize(
+    ("line", "ids"),
+    [
+        (b'{"level": "info", "id": 3, "msg": "a log of JSON"}', []),
+        (b'{"jsonrpc": "2.0", "method": "roots/list", "id": 3, "params": [}', []),
+        (b'{"jsonrpc": "2.0", "id": 3, "result": {"a": [}', [3]),
+        (b"[info] started", []),
+    ],
+)
+def test_only_the_id_of_a_message_itself_is_that_of_a_request(line: bytes, ids: list[int]) -> None:
+    found = messages_in(line)
+    assert not any(isinstance(each, Response) for each in found)
+    assert [each.answers for each in found if isinstance(each, Unreadable) and each.answers] == ids

@@ -322,7 +322,7 @@ class SessionPool:
             if self.blames_nobody(error):
                 raise self.circuit.named(error) from error
             if isinstance(error, NoAnswerError) and self.is_child and self.is_stateless is None:
-                # The probe may have silenced it: begin the next attempt without one, and the one after that with one.
+                # The probe may have silenced it: the next attempt begins with `initialize`, the one after that does not.
                 self.known_way = None if self.known_way else Way("stdio", Era.LEGACY)
             self.circuit.connect_failed(str(error))
             raise self.circuit.unreachable(str(error)) from error

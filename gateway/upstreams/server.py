@@ -332,7 +332,7 @@ class UpstreamServer:
 
     @property
     def _not_before(self) -> float:
-        """When its lists may be asked for again."""
+        """The time at which its lists may be asked for again."""
         return self._asked_at + self._list_pause
 
     def _plan_retry(self, lists: ServerLists) -> None:

@@ -77,7 +77,7 @@ class Link(Protocol):
     has_fields: bool
     """Whether messages have header fields beside them."""
     noise: str
-    """What the server has sent that is no message, while it has sent no message at all."""
+    """The first thing that the server sent that is not a message; empty once it has sent a message."""
     closed: asyncio.Future[str]
     """Done when nothing can be sent any more, with the reason for people."""
 

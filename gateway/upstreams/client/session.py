@@ -90,7 +90,7 @@ class Session:
 
     @property
     def noise(self) -> str:
-        """What the server has sent that is no message, while it has sent no message at all."""
+        """The first thing that the server sent that is not a message; empty once it has sent a message."""
         return self._link.noise
 
     async def open(self, *, token: Credential | None, is_anonymous: bool) -> None:

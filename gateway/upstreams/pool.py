@@ -322,7 +322,7 @@ class SessionPool:
             if self.blames_nobody(error):
                 raise self.circuit.named(error) from error
             if isinstance(error, NoAnswerError) and self.is_child and self.is_stateless is None:
-                # Some servers answer nothing more after an unknown request: every second attempt starts with `initialize`.
+                # Some servers answer nothing after an unknown request: every second attempt starts without one.
                 self.known_way = None if self.known_way else Way("stdio", Era.LEGACY)
             self.circuit.connect_failed(str(error))
             raise self.circuit.unreachable(str(error)) from error

@@ -93,6 +93,8 @@ class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that were dropped between the first and the second half of `data`, because there were too many."""
     variables: JsonObject = msgspec.field(default_factory=empty)
     """Names of the place in `output.template`: `exit_code`, `stderr` or `status`, `headers`."""
+    success: str | None = None
+    """Text of a result without content, where its backend says that this is a success."""
 
     @property
     def size(self) -> int:

@@ -3,6 +3,7 @@
 Pure: the document is read, and nothing else. The server and `import` both take what stands here.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Literal
 
@@ -19,7 +20,14 @@ from gateway.openapi.operations import Operation, clean, is_chosen, name_by_path
 from gateway.openapi.references import Node, References
 from gateway.openapi.resources import resource_of
 from gateway.openapi.schemas import Schemas
-from gateway.openapi.servers import RelativeServerError, credentials, different_servers, missing_schemes, scheme_of
+from gateway.openapi.servers import (
+    RelativeServerError,
+    credential_fields,
+    credentials,
+    different_servers,
+    missing_schemes,
+    scheme_of,
+)
 from gateway.openapi.tools import Reader, tool_of
 
 MANY_TOOLS: Final = 40
@@ -83,8 +91,12 @@ def definitions_of(root: JsonObject, *, uri: str, references: References, entry:
         connection_name=entry.config.connection,
         connection=entry.connection,
         allow_private=entry.config.allow_private,
+        credentials=credential_fields(node, references, entry.connection),
     )
-    return _Selection(entry, reader).definitions()
+    made = _Selection(entry, reader).definitions()
+    if not version.startswith(("3.0", "3.1")):
+        made.warnings.append((("document",), f"is OpenAPI {version}, and is read as 3.1"))
+    return made
 
 
 class _Selection:
@@ -228,6 +240,12 @@ class _Selection:
 
     def _warn(self, chosen: list[Operation]) -> None:
         warnings = self._result.warnings
+        for message, operations in self._reader.notes.items():
+            warnings.append((("document",), f"{_first_of(operations)}: {message}"))
+        if not self._result.made:
+            reasons = Counter(each.reason for each in self._result.left_out)
+            shown = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(3))
+            warnings.append(((), f"offers nothing: {shown or 'the document has no operations'}"))
         for keys, patterns in self._patterns():
             for pattern in unmatched(patterns, self._operations):
                 warnings.append((keys, f"`{pattern}` fits no operation of the document"))

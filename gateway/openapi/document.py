@@ -89,11 +89,10 @@ def version_of(root: JsonObject) -> str:
         DocumentError: it is not read here.
     """
     version = str(root.get("openapi", ""))
-    if version.startswith(("3.0", "3.1")):
+    if version.startswith("3."):
         return version
-    found = f"OpenAPI {version}" if version else f"Swagger {root['swagger']}" if "swagger" in root else "no OpenAPI"
-    hint = "; `mcp-gateway import openapi` converts it" if "swagger" in root else ""
-    raise DocumentError(f"is {found}; 3.0 and 3.1 are read{hint}")
+    found = f"OpenAPI {version}" if version else f"Swagger {root['swagger']}" if "swagger" in root else "not OpenAPI"
+    raise DocumentError(f"is {found}. Use OpenAPI 3.x or Swagger 2.0")
 
 
 def location_of(source: Source, pointer: tuple[str, ...]) -> Location:

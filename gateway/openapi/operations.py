@@ -14,6 +14,8 @@ from gateway.openapi.document import DocumentError
 from gateway.openapi.references import Node, References
 
 METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options", "trace")
+_OTHER_METHODS: Final = frozenset({"query", "additionalOperations"})
+"""OpenAPI 3.2 "Path Item Object"."""
 MAX_NAME: Final = 64
 _HASH_DIGITS: Final = 6
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
@@ -59,7 +61,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     def fits(self, pattern: str) -> bool:
         method, space, path = pattern.partition(" ")
-        if space and path.startswith("/"):
+        if pattern == "*":  # an operation without an operationId, too
+            return True
+        if space and path.startswith(("/", "*")):
             # Equal first: brackets in a path would be read as a set of characters.
             return method.lower() in {"*", self.method} and (self.path == path or fnmatchcase(self.path, path))
         return self.id is not None and (self.id == pattern or fnmatchcase(self.id, pattern))
@@ -80,11 +84,21 @@ def operations_of(root: Node, references: References) -> Iterator[Operation | tu
             continue
         for method in item.value if isinstance(item.value, dict) else ():
             if method in METHODS:
-                node = item.at(method)
-                if isinstance(node.value, dict):
-                    yield Operation(method=method, path=path, node=node, item=item)
-                else:
-                    yield f"{method.upper()} {path}", DocumentError("it is no object")
+                yield _operation(method, path, item, references)
+            elif method in _OTHER_METHODS:
+                others = [method] if method == "query" else item.value[method]
+                for other in others if isinstance(others, dict | list) else ():
+                    yield f"{other.upper()} {path}", DocumentError("the method is not supported")
+
+
+def _operation(method: str, path: str, item: Node, references: References) -> Operation | tuple[str, DocumentError]:
+    try:
+        node = references.follow(item.at(method))
+    except DocumentError as error:
+        return f"{method.upper()} {path}", error
+    if not isinstance(node.value, dict):
+        return f"{method.upper()} {path}", DocumentError("it is not an object")
+    return Operation(method=method, path=path, node=node, item=item)
 
 
 def is_chosen(operation: Operation, chosen: OperationFilter) -> bool:

@@ -82,10 +82,11 @@ def parameters_of(operation: Operation, references: References, schemas: Schemas
     """
     found: dict[tuple[Place, str], Parameter] = {}
     # OpenAPI 3.0.3 "Path Item Object": an operation's parameter takes the place of its path's of that name and `in`.
-    for node in (*_items(operation.item.at("parameters")), *_items(operation.node.at("parameters"))):
-        parameter = _parameter(references.follow(node), references, schemas)
-        if parameter is not None:
-            found[parameter.input.key] = parameter
+    for listed in (operation.item.at("parameters"), operation.node.at("parameters")):
+        for node in _items(_list(listed, references)):
+            parameter = _parameter(references.follow(node), references, schemas)
+            if parameter is not None:
+                found[parameter.input.key] = parameter
     in_template = re.findall(r"\{([^{}]+)\}", operation.path)
     for name in in_template:  # not declared, though the template needs it
         key: tuple[Place, str] = ("path", name)
@@ -93,6 +94,14 @@ def parameters_of(operation: Operation, references: References, schemas: Schemas
         found.setdefault(key, Parameter(input=implied, style="simple", explode=False))
     # A path parameter that the template does not name has no place in the URL.
     return [each for each in found.values() if each.input.place != "path" or each.input.wire_name in in_template]
+
+
+def _list(node: Node, references: References) -> Node:
+    """The list of parameters, which some documents give as one reference."""
+    found = references.follow(node)
+    if found.value and not isinstance(found.value, list):
+        raise DocumentError(f"the parameters at {found.shown} are not a list")
+    return found
 
 
 def _items(node: Node) -> Iterator[Node]:

@@ -17,6 +17,7 @@ from referencing.typing import Retrieve
 
 from gateway.json_types import Json, JsonObject
 from gateway.openapi.document import DocumentError
+from gateway.openapi.swagger import converted, is_swagger
 
 _MAX_CHAIN: Final = 32
 """References that may follow each other before there is a value."""
@@ -41,6 +42,10 @@ class Node(msgspec.Struct, frozen=True):
         return Node(self.value[index], self.uri, (*self.pointer, str(index)))
 
     @property
+    def place(self) -> tuple[str, tuple[str, ...]]:
+        return self.uri, self.pointer
+
+    @property
     def shown(self) -> str:
         return "#" + "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in self.pointer)
 
@@ -57,7 +62,8 @@ class References:
 
         @cache
         def retrieve(uri: str) -> Resource[Json]:
-            return DRAFT202012.create_resource(open_document(uri))
+            root = open_document(uri)
+            return DRAFT202012.create_resource(converted(root) if is_swagger(root) else root)
 
         retriever: Retrieve[Json] = retrieve
         self._registry: Final[Registry[Json]] = Registry(retrieve=retriever)  # type: ignore[call-arg]

@@ -36,6 +36,8 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[BodyMember, ...] | None
     """None: the whole body is one input."""
     whole: Input | None = None
+    is_open: bool = False
+    """Whether members are allowed that the schema does not name."""
 
     @property
     def inputs(self) -> list[Input]:
@@ -62,6 +64,8 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
         written = self.kind.write(self, names, values)
         if not self.is_required:
             written["optional_body"] = True
+        if self.is_open:
+            written["open_body"] = True
         if self.kind.says_type(self.media_type):
             written["headers"] = {"Content-Type": self.media_type}
         return written
@@ -76,38 +80,49 @@ class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
     """Whether objects become flat inputs."""
     needs_object: bool = False
     has_files: bool = False
+    can_be_open: bool = False
     says_type: Callable[[str], bool] = lambda _: False
     """Whether the header field must be written, because it is not what the backend says by itself."""
     sent_as: str | None = None
+    """The media type that stands for one with a wildcard."""
 
 
 def request_body_of(operation: Operation, references: References, schemas: Schemas) -> RequestBody | None:
-    """The body of an operation.
+    """The body of an operation; None without one.
+
+    OpenAPI 3.0.3 "Operation Object": a body without semantics in HTTP (RFC 9110 §9.3.1, §9.3.2, §9.3.5) is ignored. A
+    required one is sent all the same, because the service expects it.
 
     Raises:
         DocumentError: nothing here can write it.
     """
-    if not isinstance(operation.node.value.get("requestBody"), dict):
+    if operation.node.value.get("requestBody") is None:
         return None
+    can_be_ignored = operation.method in {"get", "head", "delete"}
     node = references.follow(operation.node.at("requestBody"))
+    is_required = node.at("required").value is True
+    if can_be_ignored and not is_required:
+        return None
     content = node.at("content")
-    if not isinstance(content.value, dict) or not content.value:
+    if not isinstance(content.value, dict) or (is_required and not content.value):
+        raise DocumentError(f"the request body at {node.shown} has no usable `content` (got {str(content.value)[:60]})")
+    if not content.value:
         return None
     media_type, kind = _chosen(content.value)
-    if operation.method in {"get", "head"}:
-        raise DocumentError(f"a {operation.method.upper()} with a body is nothing that HTTP defines (RFC 9110 §9.3.1)")
     media = content.at(media_type)
     schema = media.at("schema")
-    is_required = node.value.get("required") is True
-    sent = kind.sent_as or media_type
-    members = _members(schema, references, schemas) if kind.is_flat else None
+    if (kind.needs_object or can_be_ignored) and _is_empty(references.follow(schema).value):
+        return None
+    sent = kind.sent_as if kind.sent_as is not None and "*" in media_type else media_type
+    members = _members(schema, references, schemas, kind) if kind.is_flat else None
     if members is not None:
         encoding = media.at("encoding").value
         of = encoding if isinstance(encoding, dict) else {}
         made = tuple(
             _member(name, member, schemas=schemas, said=of.get(name), kind=kind) for name, member in members.items()
         )
-        return RequestBody(media_type=sent, kind=kind, is_required=is_required, members=made)
+        is_open = kind.can_be_open and _is_open(schema, references)
+        return RequestBody(media_type=sent, kind=kind, is_required=is_required, members=made, is_open=is_open)
     if kind.needs_object:
         raise DocumentError(f"its {media_type} body is no plain object, so that it has no fields")
     if kind.has_files:
@@ -127,8 +142,10 @@ def request_body_of(operation: Operation, references: References, schemas: Schem
 
 
 def _chosen(content: Iterable[str]) -> tuple[str, BodyFormat]:
+    # Plain JSON first, then a merge patch (RFC 7396), whose members are inputs as well.
+    preferred = sorted(content, key=lambda each: ("application/json" not in each, "merge-patch" not in each))
     for kind in _WRITERS:
-        for media_type in content:
+        for media_type in preferred:
             if kind.pattern.fullmatch(media_type.partition(";")[0].strip()):
                 return media_type, kind
     raise DocumentError(f"nothing here can write its body: {', '.join(content)}")
@@ -144,7 +161,9 @@ def _member(name: str, member: "tuple[Node, bool]", *, schemas: Schemas, said: J
     return BodyMember(input=made, node=node, encoding=encoding)
 
 
-def _members(schema: Node, references: References, schemas: Schemas) -> dict[str, tuple[Node, bool]] | None:
+def _members(
+    schema: Node, references: References, schemas: Schemas, kind: BodyFormat
+) -> dict[str, tuple[Node, bool]] | None:
     """The members of an object, or of several that `allOf` joins, and whether each is required; None for other bodies.
 
     Raises:
@@ -152,9 +171,14 @@ def _members(schema: Node, references: References, schemas: Schemas) -> dict[str
     """
     properties: dict[str, Node] = {}
     required: set[str] = set()
-    waiting, seen = [schema], 0
+    waiting: list[tuple[Node, Node | None]] = [(schema, None)]
+    seen = 0
     while waiting:
-        node = references.follow(waiting.pop(0))
+        given, whole = waiting.pop(0)
+        # A form has to be an object, and takes the members that all subtypes share.
+        if schemas.has_subtypes(given, whole) and not kind.needs_object:
+            return None
+        node = references.follow(given)
         seen += 1
         # The bound ends an `allOf` that leads back to itself.
         if seen > 100 or not _is_plain_object(node.value):
@@ -163,13 +187,29 @@ def _members(schema: Node, references: References, schemas: Schemas) -> dict[str
             member = own.at(name)
             if not schemas.is_read_only(member):
                 properties.setdefault(name, member)
-        given = node.value.get("required")
-        required.update(each for each in (given if isinstance(given, list) else ()) if isinstance(each, str))
+        names = node.value.get("required")
+        required.update(each for each in (names if isinstance(names, list) else ()) if isinstance(each, str))
         parts = node.at("allOf")
-        waiting += [parts.item(index) for index in range(len(parts.value or ()))]
+        waiting += [(parts.item(index), node) for index in range(len(parts.value or ()))]
     if not properties:
         return None
     return {name: (node, name in required) for name, node in properties.items()}
+
+
+def _is_empty(value: Json) -> bool:
+    """Whether a schema describes an object without members, or nothing."""
+    return not value or (
+        _is_plain_object(value) and not any(value.get(key) for key in ("properties", "allOf", "additionalProperties"))
+    )
+
+
+def _is_open(schema: Node, references: References) -> bool:
+    """Whether one of the objects that `_members` joins says that others are allowed."""
+    node = references.follow(schema)
+    parts = node.at("allOf")
+    return node.at("additionalProperties").value in (True, {}) or any(
+        _is_open(parts.item(index), references) for index in range(len(parts.value or ()))
+    )
 
 
 _NOT_FLAT: Final = ("anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "propertyNames")
@@ -229,28 +269,25 @@ def _fields(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], 
     }
 
 
+_STYLE_KEYS: Final = {"style": "style", "explode": "explode", "allowReserved": "allow_reserved"}
+_STYLES: Final = ("form", "spaceDelimited", "pipeDelimited", "deepObject")
+
+
 def _form(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
-    fields = _fields(body, names, values)
+    """A form: nested members are written in brackets, unless `encoding` says otherwise (OpenAPI "Encoding Object")."""
+    fields, styles = _fields(body, names, values), {}
     for each in body.members or ():
-        if each.input.key in names and each.input.key not in values:
-            fields[each.input.wire_name] = _encoded(each, names[each.input.key])
-    return {"form": fields}
-
-
-_JOINTS: Final = {"form": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
-
-
-def _encoded(member: BodyMember, name: str) -> str:
-    """A field of a form: as brackets, unless `encoding` says otherwise (OpenAPI 3.1 "Encoding Object")."""
-    said = member.encoding
-    if isinstance(content := said.get("contentType"), str) and re.fullmatch(r"(?i)application/(.+\+)?json", content):
-        return expression(name, filtered="tojson")
-    style = said.get("style", "form")
-    explodes = said.get("explode", style == "form")
-    is_list = isinstance(member.input.schema, dict) and member.input.schema.get("type") == "array"
-    if is_list and not explodes and style in _JOINTS:
-        return expression(name, filtered=f"join('{_JOINTS[style]}')")
-    return expression(name)
+        name, said = each.input.wire_name, each.encoding
+        style = {ours: said[key] for key, ours in _STYLE_KEYS.items() if isinstance(said.get(key), str | bool)}
+        if name not in fields:
+            continue
+        if style:
+            if style.get("style", "form") not in _STYLES:
+                raise DocumentError(f"the style `{style['style']}` of the form field `{name}` is not supported")
+            styles[name] = style
+        elif each.input.key not in values and re.fullmatch(_JSON, str(said.get("contentType"))):
+            fields[name] = expression(names[each.input.key], filtered="tojson")
+    return {"form": fields, **({"form_styles": styles} if styles else {})}
 
 
 def _multipart(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
@@ -267,23 +304,36 @@ def _is_not(*own: str) -> Callable[[str], bool]:
 
 _MULTIPART: Final = re.compile(r"(?i)multipart/form-data")
 _BYTES: Final = re.compile(r"(?i)application/octet-stream")
-_JSON: Final = re.compile(r"(?i)application/json|[\w.+-]+/[\w.+-]+\+json|text/json")
+_JSON_PATCH: Final = re.compile(r"(?i)application/json-patch\S*")
+_JSON: Final = re.compile(r"(?i)(?!application/json-patch)[\w.*+-]+/([\w.*+-]+\+)?json|\*\+json")
+_TEXT: Final = re.compile(
+    r"(?i)text/(?!xml)[\w.*+-]+|application/([\w.-]+\+)?(x-)?(yaml|ndjson|jsonl|jsonlines|graphql|javascript|sql|toml|jwt|csv)"
+)
 _ANYTHING: Final = re.compile(r"\*/\*|application/\*")
 
+
+def _json_format(pattern: re.Pattern[str]) -> BodyFormat:
+    said = "application/json"
+    return BodyFormat(
+        pattern=pattern, write=_json, is_flat=True, can_be_open=True, says_type=_is_not(said), sent_as=said
+    )
+
+
 _WRITERS: Final = (
-    BodyFormat(pattern=_JSON, write=_json, is_flat=True, says_type=_is_not("application/json")),
+    _json_format(_JSON),
     BodyFormat(
         pattern=re.compile(r"(?i)application/x-www-form-urlencoded"), write=_form, is_flat=True, needs_object=True
     ),
     BodyFormat(pattern=_MULTIPART, write=_multipart, is_flat=True, needs_object=True),
-    BodyFormat(pattern=re.compile(r"(?i)text/(?!xml)[\w.+-]+"), write=_text, says_type=_is_not("text/plain")),
+    _json_format(_JSON_PATCH),
+    BodyFormat(pattern=_TEXT, write=_text, says_type=_is_not("text/plain"), sent_as="text/plain"),
     BodyFormat(
         pattern=re.compile(r"(?i)application/octet-stream"), write=_text, has_files=True, says_type=lambda _: True
     ),
     BodyFormat(
         pattern=re.compile(r"(?i)(application|text)/xml|[\w.+-]+/[\w.+-]+\+xml"), write=_text, says_type=lambda _: True
     ),
-    BodyFormat(pattern=_ANYTHING, write=_json, is_flat=True, sent_as="application/json"),
+    _json_format(_ANYTHING),
     BodyFormat(
         pattern=re.compile(r"(?i)(?!multipart/)[\w.+*-]+/[\w.+*-]+"),
         write=_text,

@@ -7,7 +7,6 @@ with a value of the wrong type, a pattern of another language's.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import Final, Literal
 from urllib.parse import unquote
 
@@ -15,8 +14,9 @@ import msgspec
 import orjson
 
 from gateway.json_types import Json
-from gateway.language.schemas.rules import is_pattern_usable
+from gateway.openapi.discriminators import Discriminators, tagged
 from gateway.openapi.operations import hash_of
+from gateway.openapi.patterns import ecma_pattern
 from gateway.openapi.references import Node, References
 
 Direction = Literal["request", "response"]
@@ -55,14 +55,12 @@ _PLAIN: Final[Mapping[str, Callable[[Json], bool]]] = {
 }
 """Keywords that hold no schema, and what their values must be."""
 _ONE: Final = ("items", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems")
-_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 _FORBIDDING: Final = frozenset({
     "enum", "const", "format", "multipleOf", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength",
     "minLength", "maxItems", "minItems", "maxContains", "minContains", "maxProperties", "minProperties", "uniqueItems",
 })  # fmt: skip
 """Keywords that an answer is not held to."""
 _NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
-_is_usable: Final = lru_cache(maxsize=4096)(is_pattern_usable)
 
 
 class ConvertedSchema(msgspec.Struct, frozen=True):
@@ -79,18 +77,20 @@ class Schemas:
         self._references: Final = references
         self._uri: Final = uri
         self._is_3_0: Final = is_3_0
-        self._nodes: Final[dict[str, Node]] = {}
-        """What each name under `$defs` stands for."""
+        self.discriminators: Final = Discriminators(references, uri=uri)
+        self._nodes: Final[dict[str, tuple[Node, bool]]] = {}
+        """The schema that each name under `$defs` stands for, and whether that is any of its subtypes."""
         self._definitions: Final[dict[tuple[str, Direction], ConvertedSchema]] = {}
 
-    def convert(self, node: Node, direction: Direction) -> ConvertedSchema:
-        """Convert one schema.
+    def convert(self, node: Node, direction: Direction, *, with_subtypes: bool = False) -> ConvertedSchema:
+        """Convert one schema, or the subtypes that stand for it.
 
         Raises:
             DocumentError: a reference in it cannot be followed.
         """
         conversion = _Conversion(self, direction, is_3_0=self._is_3_0)
-        return ConvertedSchema(conversion.schema(node), frozenset(conversion.names))
+        schema = conversion.subtypes(node) if with_subtypes else conversion.schema(node)
+        return ConvertedSchema(schema, frozenset(conversion.names))
 
     def definitions(self, names: Iterable[str], direction: Direction) -> dict[str, Json]:
         """The `$defs` for schemas that refer to these names: all that they lead to.
@@ -116,23 +116,37 @@ class Schemas:
         value = self.target(node).value
         return isinstance(value, dict) and value.get("readOnly") is True
 
-    def name_of(self, reference: str, base: str) -> str:
-        """The name under `$defs` for what a reference leads to; the same whatever was converted before."""
-        node = self._references.resolve(reference, base=base)
+    def has_subtypes(self, node: Node, whole: Node | None = None) -> bool:
+        """Whether this is a reference to a schema with subtypes (see `Discriminators`).
+
+        `whole` is the schema that has it in `allOf`; a subtype refers to its parent alone.
+        """
+        if not isinstance(node.value, dict) or "$ref" not in node.value:
+            return False
+        subtypes = self.discriminators.subtypes(self.target(node))
+        return bool(subtypes) and not any(whole is not None and each.node.place == whole.place for each in subtypes)
+
+    def resolve(self, node: Node) -> Node:
+        """The schema that a reference leads to, which may be a reference, too."""
+        return self._references.resolve(node.value["$ref"], base=node.uri)
+
+    def name_of(self, node: Node, *, with_subtypes: bool) -> str:
+        """The name under `$defs` for a schema that is referred to; the same whatever was converted before."""
         # A reference is a URI, so that its fragment may be percent-encoded (RFC 6901 §6).
         last = _NAME.sub("_", unquote(node.pointer[-1] if node.pointer else "root")) or "schema"
         is_component = node.uri == self._uri and node.pointer[:-1] == ("components", "schemas")
         # Only components of the document itself have names of which there is one each.
-        if not is_component or last != node.pointer[-1]:
+        if not is_component or last != node.pointer[-1] or with_subtypes:
             place = f"{node.uri if node.uri != self._uri else ''}{node.shown}"
-            last = f"{last}_{hash_of(place)}"
-        self._nodes.setdefault(last, node)
+            last = f"{last}_{hash_of(f'subtypes of {place}' if with_subtypes else place)}"
+        self._nodes.setdefault(last, (node, with_subtypes))
         return last
 
     def definition(self, name: str, direction: Direction) -> ConvertedSchema:
         key = name, direction
         if key not in self._definitions:
-            self._definitions[key] = self.convert(self._nodes[name], direction)
+            node, with_subtypes = self._nodes[name]
+            self._definitions[key] = self.convert(node, direction, with_subtypes=with_subtypes)
         return self._definitions[key]
 
 
@@ -145,14 +159,14 @@ class _Conversion:
         self._is_3_0: Final = is_3_0
         self._is_answer: Final = direction == "response"
 
-    def schema(self, node: Node) -> Json:
+    def schema(self, node: Node, whole: Node | None = None) -> Json:
         given = node.value
         if isinstance(given, bool):
             return given or {}  # nothing is forbidden in answers, and no input is impossible
         if not isinstance(given, dict):
             return {}
-        if isinstance(reference := given.get("$ref"), str):
-            return self._reference(reference, node)
+        if isinstance(given.get("$ref"), str):
+            return self._reference(node, whole)
         made: dict[str, Json] = {}
         if types := _types(given.get("type")):
             made["type"] = types
@@ -165,14 +179,30 @@ class _Conversion:
         if not self._is_answer:
             _describe(given, made)
             self._pattern(given, made)
+            _fit_clients(made)
         if self._is_3_0 and given.get("nullable") is True:
             return _nullable(made)
         return made
 
-    def _reference(self, reference: str, node: Node) -> Json:
-        name = self._schemas.name_of(reference, node.uri)
+    def subtypes(self, node: Node) -> Json:
+        """The subtypes of a schema, of which one fits."""
+        name = node.at("discriminator", "propertyName").value
+        made: dict[str, Json] = {"anyOf": []}
+        for each in self._schemas.discriminators.subtypes(node):
+            has_own = each.node.place != node.place and bool(self._schemas.discriminators.subtypes(each.node))
+            made["anyOf"].append(tagged(self._referring(each.node, with_subtypes=has_own), each, name))
+        made |= {key: value for key in ("title", "description") if isinstance(value := node.value.get(key), str)}
+        _describe(node.value, made)
+        return made
+
+    def _referring(self, target: Node, *, with_subtypes: bool) -> dict[str, Json]:
+        name = self._schemas.name_of(target, with_subtypes=with_subtypes)
         self.names.add(name)
-        made: dict[str, Json] = {"$ref": f"#/$defs/{name}"}
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _reference(self, node: Node, whole: Node | None = None) -> Json:
+        with_subtypes = not self._is_answer and self._schemas.has_subtypes(node, whole)
+        made = self._referring(self._schemas.resolve(node), with_subtypes=with_subtypes)
         if self._is_3_0:
             return made  # OpenAPI 3.0.3 "Reference Object": what stands beside it is ignored
         return made | {key: value for key in ("description", "deprecated") if (value := node.value.get(key))}
@@ -204,8 +234,8 @@ class _Conversion:
             made |= {"required": names} if names else {}
         for keyword in ("additionalProperties", "unevaluatedProperties"):
             value = node.value.get(keyword)
-            if isinstance(value, dict) or (value is False and not self._is_answer):
-                made[keyword] = False if value is False else self.schema(node.at(keyword))
+            if isinstance(value, dict) or (isinstance(value, bool) and not self._is_answer):
+                made[keyword] = value if isinstance(value, bool) else self.schema(node.at(keyword))
 
     def _is_of_other_direction(self, member: Node) -> bool:
         """`readOnly` members are not in requests, `writeOnly` ones not in answers."""
@@ -220,24 +250,62 @@ class _Conversion:
             # The others can only forbid, and an answer is not held to that.
             if isinstance(node.value.get(keyword), dict) and not (self._is_answer and keyword != "items"):
                 made[keyword] = self.schema(node.at(keyword))
-        for keyword in _LISTS:
-            branches = node.at(keyword)
-            if isinstance(branches.value, list) and branches.value:
-                made[keyword] = [self.schema(branches.item(index)) for index in range(len(branches.value))]
+        if parts := _listed(node.at("allOf")):
+            made["allOf"] = [self.schema(each, node) for each in parts]
+        if items := _listed(node.at("prefixItems")):
+            made["prefixItems"] = [self.schema(each) for each in items]
+        # Documents say `oneOf` where several may fit. Of alternatives that exclude each other both mean the same.
+        for branches in filter(None, (_listed(node.at("anyOf")), _listed(node.at("oneOf")))):
+            alternatives = self._alternatives(branches, node)
+            if "anyOf" in made:
+                made.setdefault("allOf", []).append({"anyOf": alternatives})
+            else:
+                made["anyOf"] = alternatives
         patterns = node.at("patternProperties")
         if isinstance(patterns.value, dict) and not self._is_answer:
-            usable = [pattern for pattern in patterns.value if _is_usable(pattern)]
-            made["patternProperties"] = {pattern: self.schema(patterns.at(pattern)) for pattern in usable}
+            usable = {each: pattern for each in patterns.value if (pattern := ecma_pattern(each)) is not None}
+            made["patternProperties"] = {new: self.schema(patterns.at(each)) for each, new in usable.items()}
+            if len(usable) < len(patterns.value):
+                # What a pattern would have admitted must not be forbidden without it.
+                made.pop("additionalProperties", None)
+
+    def _alternatives(self, branches: list[Node], node: Node) -> list[Json]:
+        mapped = [] if self._is_answer else self._schemas.discriminators.mapped(node)
+        by_place = {each.node.place: each for each in mapped}
+        name = node.at("discriminator", "propertyName").value
+        made = []
+        for branch in branches:
+            schema = self.schema(branch)
+            if by_place and isinstance(branch.value, dict) and isinstance(branch.value.get("$ref"), str):
+                alternative = by_place.get(self._schemas.resolve(branch).place)
+                schema = schema if alternative is None else tagged(schema, alternative, name)
+            made.append(schema)
+        return made
 
     def _pattern(self, given: Mapping[str, Json], made: dict[str, Json]) -> None:
         if not isinstance(written := given.get("pattern"), str):
             return
-        # What Python alone has, in ECMA-262's notation.
-        pattern = written.replace("(?P<", "(?<").replace(r"\A", "^").replace(r"\Z", "$").replace(r"\z", "$")
-        if _is_usable(pattern):
+        if (pattern := ecma_pattern(written)) is not None:
             made["pattern"] = pattern
         else:
             _append(made, f"Pattern: {written}")
+
+
+def _listed(node: Node) -> list[Node]:
+    return [node.item(index) for index in range(len(node.value))] if isinstance(node.value, list) else []
+
+
+def _fit_clients(made: dict[str, Json]) -> None:
+    """Remove what validators of clients refuse: an array without `items`, and a value that `enum` has twice."""
+    if "array" in (made.get("type") or ()) and "prefixItems" not in made:
+        made.setdefault("items", {})
+    if "enum" in made:
+        distinct: dict[bytes, Json] = {}
+        for value in made["enum"]:
+            # To JSON, 1 and 1.0 are the same, and 1 and true are not.
+            number = int(value) if isinstance(value, float) and value.is_integer() else value
+            distinct.setdefault(orjson.dumps(number, option=orjson.OPT_SORT_KEYS), value)
+        made["enum"] = [*distinct.values()]
 
 
 def _types(given: Json) -> Json:

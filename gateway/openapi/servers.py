@@ -11,6 +11,7 @@ from gateway.openapi.document import DocumentError
 from gateway.openapi.operations import Operation
 from gateway.openapi.references import Node, References
 
+_AUTHORIZATION: Final = ("header", "authorization")
 _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 
 
@@ -100,22 +101,45 @@ def scheme_of(name: str, root: Node, references: References) -> Mapping[str, Jso
     return value if isinstance(value, dict) else {}
 
 
+def credential_fields(root: Node, references: References, connection: Connection | None) -> frozenset[tuple[str, str]]:
+    """The fields of a request that callers must not choose: the place of each, and its name in lower case.
+
+    They are the API keys of the document's security schemes, and what the connection itself sends.
+    """
+    schemes = root.at("components", "securitySchemes").value
+    found = [scheme_of(name, root, references) for name in (schemes if isinstance(schemes, dict) else ())]
+    return sent_fields(connection) | {_field_of(each) for each in found if each.get("type") == "apiKey"}
+
+
+def sent_fields(connection: Connection | None) -> frozenset[tuple[str, str]]:
+    """The fields of a request that a connection sends itself; the same form as `credential_fields`."""
+    if connection is None:
+        return frozenset()
+    fields = {("query", name.lower()) for name in connection.query}
+    for name, value in connection.headers.items():
+        fields.add(("header", name.lower()))
+        if name.lower() == "cookie":
+            fields |= {("cookie", each.partition("=")[0].strip().lower()) for each in value.split(";")}
+    return frozenset(fields)
+
+
+def _field_of(scheme: Mapping[str, Json]) -> tuple[str, str]:
+    return str(scheme.get("in", "header")), str(scheme.get("name", "")).lower()
+
+
 def _is_met(scheme: Mapping[str, Json], connection: Connection | None) -> bool:
     if connection is None:
         return False
-    name = str(scheme.get("name", "")).lower()
-    headers = {each.lower(): value for each, value in connection.headers.items()}
-    match scheme.get("type"), scheme.get("in"):
-        case "apiKey", "query":
-            return name in {each.lower() for each in connection.query}
-        case "apiKey", "cookie":
-            return f"{name}=" in headers.get("cookie", "").lower()
-        case "apiKey", _:
-            # `auth` writes that field, so that it must not be asked for as a key besides.
-            return name in headers or (name == "authorization" and connection.auth is not None)
-        case "mutualTLS", _:
+    fields = sent_fields(connection)
+    # `auth` sends this field.
+    if connection.auth is not None:
+        fields |= {_AUTHORIZATION}
+    match scheme.get("type"):
+        case "apiKey":
+            return _field_of(scheme) in fields
+        case "mutualTLS":
             return connection.tls is not None and connection.tls.cert is not None
-    return connection.auth is not None or "authorization" in headers
+    return _AUTHORIZATION in fields
 
 
 def different_servers(operations: Iterator[Operation], base: str) -> list[str]:

@@ -1,10 +1,9 @@
-"""Converts Swagger 2.0 to OpenAPI 3.0, for `import` alone: what is served is read from OpenAPI 3."""
+"""Converts Swagger 2.0 to OpenAPI 3.0. An operation that has no equivalent is converted so that reading it fails."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gateway.json_types import Json, JsonObject
-from gateway.openapi.document import DocumentError
 
 _METHODS: Final = ("get", "head", "post", "put", "patch", "delete", "options")
 _SCHEMA_KEYS: Final = frozenset({
@@ -27,11 +26,7 @@ def is_swagger(root: JsonObject) -> bool:
 
 
 def converted(root: JsonObject) -> dict[str, Json]:
-    """The same as OpenAPI 3.0.
-
-    Raises:
-        DocumentError: it has a collection format that OpenAPI 3 has no word for.
-    """
+    """The same as OpenAPI 3.0."""
     shared = _object(root.get("parameters"))
     # OpenAPI 3 has no shared parameters of these kinds: each becomes part of the request bodies that refer to it.
     bodies = {name: each for name, each in shared.items() if _place(each) in _IN_BODY}
@@ -122,19 +117,15 @@ def _parameter(parameter: Json) -> dict[str, Json]:
     made["schema"] = {key: given[key] for key in _SCHEMA_KEYS if key in given}
     if given.get("type") == "array":
         made |= _collection(given)
-        # OpenAPI 3 puts no spaces and no pipes between the items of a path or header parameter.
         if given.get("in") != "query":
-            made.pop("style", None)
             made["explode"] = False
     return made
 
 
 def _collection(given: JsonObject) -> Mapping[str, Json]:
     name = str(given.get("collectionFormat", "csv"))
-    if name not in _COLLECTIONS:
-        # That is `tsv`: no style of OpenAPI 3 writes tabs.
-        raise DocumentError(f"the parameter `{given.get('name')}` has the collection format `{name}`, which is gone")
-    return _COLLECTIONS[name]
+    # No style of OpenAPI 3 writes tabs (`tsv`): its name is refused as a style, with the operation.
+    return _COLLECTIONS.get(name, {"style": name})
 
 
 def _body(parameters: list[dict[str, Json]], consumes: list[str]) -> JsonObject | None:
@@ -150,7 +141,7 @@ def _body(parameters: list[dict[str, Json]], consumes: list[str]) -> JsonObject 
     if not fields:
         return None
     if not all(isinstance(each.get("name"), str) for each in fields):
-        raise DocumentError("a form parameter has no `name`")
+        return {"content": "a form parameter has no `name`"}
     has_files = any(each.get("type") == "file" for each in fields)
     required = [each["name"] for each in fields if each.get("required") is True]
     schema: dict[str, Json] = {"type": "object", "properties": {each["name"]: _field(each) for each in fields}}
@@ -190,12 +181,16 @@ def _scheme(scheme: dict[str, Json]) -> dict[str, Json]:
 
 
 def _with_references(value: Json) -> Json:
-    """Point references to where things stand now."""
+    """Point references to where things stand now, and write schemas as OpenAPI 3.0 does."""
     if isinstance(value, list):
         return [_with_references(item) for item in value]
     if not isinstance(value, dict):
         return value
     made = {key: _with_references(member) for key, member in value.items()}
+    if isinstance(name := made.get("discriminator"), str):
+        made["discriminator"] = {"propertyName": name}
+    if made.get("x-nullable") is True:
+        made.setdefault("nullable", True)
     if isinstance(reference := made.get("$ref"), str) and reference.startswith("#/"):
         section, slash, rest = reference[2:].partition("/")
         if section in _MOVED and slash:

@@ -23,10 +23,11 @@ from gateway.openapi.references import Node, References
 from gateway.openapi.request_bodies import RequestBody, request_body_of
 from gateway.openapi.responses import Response, response_of
 from gateway.openapi.schemas import Schemas
-from gateway.openapi.servers import base_url
+from gateway.openapi.servers import base_url, sent_fields
 
 MAX_DESCRIPTION: Final = 2048
 """Bytes."""
+_MAX_WORD: Final = 64
 _IN_PATH: Final = re.compile(r"\{([^{}]+)\}")
 _ANNOTATIONS: Final[Mapping[str, Mapping[str, bool]]] = {
     "get": {"read_only": True},
@@ -49,6 +50,13 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
     connection: Connection | None = None
     allow_private: Json = None
     """That of the entry, where it has no connection."""
+    credentials: frozenset[tuple[str, str]] = frozenset()
+    """The fields that callers must not choose: see `credential_fields`."""
+    notes: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    """What is ignored in the document → the operations that it is about."""
+
+    def note(self, message: str, operation: Operation) -> None:
+        self.notes.setdefault(message, []).append(operation.key)
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,20 +89,29 @@ def call_of(operation: Operation, reader: Reader, override: OperationOverride) -
     """
     parameters = parameters_of(operation, reader.references, reader.schemas)
     body = request_body_of(operation, reader.references, reader.schemas)
+    if body is None and operation.node.value.get("requestBody") is not None:
+        reader.note("the request body is not sent: it has no content, or is optional with this method", operation)
     names = named([*(each.input for each in parameters), *(body.inputs if body else ())])
     keys = {name: key for key, name in names.items()}
     if unknown := [name for name in (*override.hide, *override.set) if name not in keys]:
         raise DocumentError(f"the override names `{unknown[0]}`, and it has no such input; there are {', '.join(keys)}")
+    if body is not None and any(keys[name][0] == "body" for name in override.hide):
+        body = msgspec.structs.replace(body, is_open=False)  # a hidden member must not come as an undeclared one
+    values = {keys[name]: value for name, value in override.set.items()}
+    credentials = {key for key in names if (key[0], key[1].lower()) in reader.credentials and key not in values}
     call = Call(
         operation=operation,
         parameters=parameters,
         body=body,
         names=names,
-        values={keys[name]: value for name, value in override.set.items()},
-        hidden=frozenset(keys[name] for name in override.hide),
+        values=values,
+        hidden=frozenset(keys[name] for name in override.hide) | credentials,
     )
     for each in call.inputs:
-        if each.is_required and each.key in call.hidden:
+        if each.is_required and each.key in credentials:
+            if (each.place, each.wire_name.lower()) not in sent_fields(reader.connection):
+                reader.note(f"`{each.wire_name}` is a credential, and the connection does not send it", operation)
+        elif each.is_required and each.key in call.hidden:
             raise DocumentError(f"`{names[each.key]}` is required, so that `hide` is not enough; give it with `set`")
     return call
 
@@ -135,7 +152,9 @@ def description_of(operation: Operation) -> str | None:
         return text
     # A space and `…` take four bytes; what the cut leaves of a character is dropped.
     cut = text.encode()[: MAX_DESCRIPTION - 4].decode(errors="ignore")
-    return f"{cut.rsplit(' ', 1)[0]} …"
+    words = cut.rsplit(maxsplit=1)[0]
+    # Some languages have no spaces between words.
+    return f"{words if len(words) > len(cut) - _MAX_WORD else cut} …"
 
 
 def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
@@ -149,14 +168,15 @@ def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
         for name, others in dependencies.items()
         if name in asked_names and (kept := [other for other in others if other in asked_names])
     }
-    if not names and not dependent:
+    is_open = call.body is not None and call.body.is_open
+    if not names and not dependent and not is_open:
         return {"input": _bounded({call.names[each.key]: _short(each) for each in asked})} if asked else {}
     schema: dict[str, Json] = {
         "type": "object",
         "properties": {call.names[each.key]: each.schema for each in asked},
         "required": [call.names[each.key] for each in asked if each.is_required],
         "dependentRequired": dependent,
-        "additionalProperties": False,
+        "additionalProperties": is_open,
     }
     schema = {key: value for key, value in schema.items() if value or key == "additionalProperties"}
     if names:
@@ -190,7 +210,7 @@ def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
         made["connection"] = reader.connection_name
     else:
         base = base_url(call.operation, reader.root)
-    if call.operation.method != "get":
+    if call.operation.method != "get" or call.body is not None:
         made["method"] = call.operation.method.upper()
     made["url"] = _text_of([base, *_path(call)])
     if reader.connection_name is None and reader.allow_private is not None:

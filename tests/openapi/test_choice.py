@@ -144,9 +144,9 @@ def test_patterns_and_overrides_that_fit_nothing_are_warnings(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("root", "message"),
     [
-        ({"swagger": "2.0"}, "is Swagger 2.0; 3.0 and 3.1 are read; `mcp-gateway import openapi` converts it"),
-        ({"openapi": "4.0"}, "is OpenAPI 4.0; 3.0 and 3.1 are read"),
-        ({}, "is no OpenAPI; 3.0 and 3.1 are read"),
+        ({"swagger": "1.2"}, "is Swagger 1.2. Use OpenAPI 3.x or Swagger 2.0"),
+        ({"openapi": "4.0"}, "is OpenAPI 4.0. Use OpenAPI 3.x or Swagger 2.0"),
+        ({}, "is not OpenAPI. Use OpenAPI 3.x or Swagger 2.0"),
     ],
 )
 def test_another_kind_of_document_is_refused(tmp_path: Path, root: Json, message: str) -> None:

@@ -23,7 +23,6 @@ from gateway.openapi.operations import Operation, clean, operations_of
 from gateway.openapi.references import Node, References
 from gateway.openapi.remote_documents import FetchedDocuments, fetch_documents
 from gateway.openapi.servers import base_url
-from gateway.openapi.swagger import converted, is_swagger
 from gateway.openapi.yaml_output import as_yaml
 
 
@@ -34,6 +33,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     left_out: list[SkippedOperation]
     credentials: list[str]
     """What to add, for each scheme of the document that its requests need."""
+    warnings: list[str]
 
 
 def parser(name: str) -> Parser:
@@ -86,7 +86,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     except (DocumentError, ExecutionError, DeadlineExceededError, ValueError) as error:
         raise ConfigError.at(options.document, str(error)) from error
     out.line(as_yaml(imported.sections).rstrip("\n"))
-    for message in imported.credentials:
+    for message in (*imported.credentials, *imported.warnings):
         hints.foreign(message)
     for each in imported.left_out:
         hints.foreign(f"not written: {each.operation}: {each.reason}")
@@ -106,12 +106,7 @@ def imported_from(
     Raises:
         DocumentError: it is no document that can be read.
     """
-
-    def opened(wanted: str) -> JsonObject:
-        root = open_document(wanted)
-        return converted(root) if is_swagger(root) else root
-
-    references = References(opened)
+    references = References(open_document)
     root = references.root(uri)
     name = connection or clean(_title(root) or urlsplit(uri).path.rpartition("/")[2].partition(".")[0]).lower()
     entry: dict[str, Json] = {"document": uri, "connection": name}
@@ -128,6 +123,7 @@ def imported_from(
         left_out=found.left_out,
         # Without the way out, `ignore_security`, which is a key of `openapi:` and not of what is written here.
         credentials=[message.partition(" (or ")[0] for _, message in found.errors],
+        warnings=[message for _, message in found.warnings],
     )
 
 

@@ -247,17 +247,22 @@ class Connection(Model):
     """How to sign in to the service."""
 
 
-class StyledValue(Model):
-    """A value of any type with the style in which it is written, in OpenAPI's words."""
+class FieldStyle(Model):
+    """The style in which a list or an object is written, as in OpenAPI."""
 
-    value: ScalarTemplate
-    """One expression, whose list or object the style writes: `"{{ ids }}"`; or text."""
     style: Literal["form", "simple", "spaceDelimited", "pipeDelimited", "deepObject"] | None = None
     """Default `form`, in header fields `simple`, which is the only one there. Cookies take `form`."""
     explode: Flag | None = None
     """Whether each item, or member, is a field of its own. Default true for `form`."""
     allow_reserved: Flag = False
     """Whether reserved characters (RFC 3986) of a query's value go out as they are, but for those that separate."""
+
+
+class StyledValue(FieldStyle):
+    """A value of any type with the style in which it is written, in OpenAPI's words."""
+
+    value: ScalarTemplate
+    """One expression, whose list or object the style writes: `"{{ ids }}"`; or text."""
 
 
 RequestField = Annotated[
@@ -287,12 +292,16 @@ class Http(Model):
     """A JSON body; an item that is one expression keeps its type."""
     form: Annotated[dict[str, FormValue] | None, Use.SECRET] = None
     """A form body. A list repeats its field, a mapping becomes `field[name]`; lists within brackets are numbered."""
+    form_styles: dict[str, FieldStyle] = {}
+    """Styles of fields of `form`, in place of repeated fields and brackets: `ids: {explode: false}`."""
     multipart: Annotated[dict[str, MultipartField] | None, Use.SECRET] = None
     """A multipart/form-data body: field → text, an expression, a list of these, or a part."""
     body: Annotated[Body | None, Use.SECRET] = None
     """Any other body: text, or a file."""
     optional_body: Flag = False
     """Send no body, and no Content-Type, where nothing was given that would stand in it."""
+    open_body: Flag = False
+    """Send arguments that are not declared as inputs as members of `json`. Needs `additionalProperties: true`."""
     success: Annotated[Items[StatusPattern], SOME_DISTINCT] = ("2xx",)
     """Statuses that are not an error."""
     timeout: PositiveDuration | None = None
@@ -328,6 +337,10 @@ class Http(Model):
             raise PydanticCustomError("two_bodies", "has {given}; only one can be the body", context)
         if self.optional_body and not given:
             raise misplaced("optional_body", goes_with="json")
+        if self.open_body and not isinstance(self.json_, dict):
+            raise misplaced("open_body", goes_with="json")
+        if self.form_styles and self.form is None:
+            raise misplaced("form_styles", goes_with="form")
         return self
 
 

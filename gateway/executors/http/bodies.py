@@ -1,6 +1,6 @@
 """Bodies of requests: compiled from `json`, `form`, `multipart` and `body` of the file, filled in at each call."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Final
 from urllib.parse import urlencode
 
@@ -12,6 +12,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.http.file_sources import FileSource, compile_media_type, compile_source, rendered_media_type
 from gateway.executors.http.multipart import PartTemplate, compile_parts, multipart_body
 from gateway.executors.http.streamed_body import DiskFile, StreamedBody
+from gateway.executors.http.styles import Style, style_of
 from gateway.executors.output.media_types import JSON, OCTETS
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import ABSENT, Json, JsonObject
@@ -34,9 +35,14 @@ class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
     template: JsonTemplate
     has_files: bool
     is_optional: bool
+    """Whether there is no body where no member is given."""
+    declared: Collection[str] | None
+    """The inputs, where all other arguments are members of the body; None: these are not sent."""
 
     def render(self, arguments: JsonObject) -> Body | None:
         value = self.template.render(arguments)
+        if self.declared is not None:
+            value = {name: each for name, each in arguments.items() if name not in self.declared} | value
         if value is ABSENT or (self.is_optional and value == {}):
             return None
         return json_of(json_with_files(value) if self.has_files else value).encode(), JSON
@@ -45,13 +51,14 @@ class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
 class _FormBody(msgspec.Struct, frozen=True, kw_only=True):
     template: JsonTemplate
     is_optional: bool
+    styles: Mapping[str, Style]
 
     def render(self, arguments: JsonObject) -> Body | None:
-        data = _encoded_form(self.template.render(arguments))
+        data = _encoded_form(self.template.render(arguments), self.styles)
         return None if self.is_optional and not data else (data, _FORM)
 
 
-def _encoded_form(fields: JsonObject) -> bytes:
+def _encoded_form(fields: JsonObject, styles: Mapping[str, Style]) -> bytes:
     """Encode fields whose values may be nested.
 
     HTML knows no nesting. What servers read (PHP, Rack, `qs`) is brackets: `a[b]=1`. A list repeats its field, as HTML
@@ -61,14 +68,23 @@ def _encoded_form(fields: JsonObject) -> bytes:
         ExecutionError: a name cannot be that of a field, or the form would be too long.
     """
     pairs, room = [], MAX_FORM_BYTES
+    taken = {name.lower() for name in fields}
     for name, member in fields.items():
-        for pair in _pairs(name, member, is_inner=False):
+        for pair in _encoded_pairs(name, member, styles.get(name), taken):
             # Counted pair by pair, so that a form that is too long is never built.
-            room -= len(pair[0]) + len(pair[1]) + 2
+            room -= len(pair) + 1
             if room < 0:
                 raise ExecutionError(f"the form would be over {MAX_FORM_BYTES // 2**20} MiB")
             pairs.append(pair)
-    return urlencode(pairs, errors="replace").encode()
+    return "&".join(pairs).encode()
+
+
+def _encoded_pairs(name: str, member: Json, style: Style | None, taken: Container[str]) -> Iterator[str]:
+    if style is None or member is None or isinstance(member, FileArgument):
+        yield from (urlencode([pair], errors="replace") for pair in _pairs(name, member, is_inner=False))
+    else:
+        # WHATWG URL, "application/x-www-form-urlencoded percent-encode set": it contains the comma.
+        yield from ("=".join(pair).replace(",", "%2C") for pair in style.query_pairs(name, member, taken=taken))
 
 
 def _pairs(name: str, value: Json, *, is_inner: bool) -> Iterator[tuple[str, str]]:
@@ -157,12 +173,14 @@ def compile_body(config: Http, scope: Scope, *, threads: DaemonThreadPool) -> Bo
             return _JsonBody(
                 template=compile_json(config.json_, scope.at("json").taking_files()),
                 has_files=scope.inputs.has_files,
-                is_optional=is_optional,
+                is_optional=is_optional and isinstance(config.json_, Mapping),
+                declared=scope.inputs.schemas.keys() if config.open_body else None,
             )
         case "form":
             return _FormBody(
                 template=compile_json(config.form, scope.at("form").taking_files(), null=UNDEFINED),
                 is_optional=is_optional,
+                styles={name: style_of(each) for name, each in config.form_styles.items()},
             )
         case "multipart":
             return _MultipartBody(

@@ -38,6 +38,8 @@ MAX_EXCERPT: Final = 2000
 """Characters of an unsuccessful answer that the model is shown."""
 
 
+_WITHOUT_CONTENT: Final = frozenset({201, 202, 204, 205})
+"""RFC 9110 §15.3: successes that need no content, whatever else the service promises."""
 _NoResponse = ConnectionFailedError | DeadlineExceededError
 """After these a request may be sent again."""
 
@@ -150,13 +152,12 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             data=response.body,
             media_type=_field(response.headers, "Content-Type"),
             variables=_Variables(response),
+            success="\n".join(_summary(response)) if response.status in _WITHOUT_CONTENT else None,
         )
 
     def _failure(self, response: Response) -> str:
         """Describe the response: status, reason, location, and the beginning of its text."""
-        said = [f"HTTP {response.status} {response.reason or _phrase(response.status)}".rstrip()]
-        if location := _field(response.headers, "Location"):
-            said.append(f"Location: {location}")
+        said = _summary(response)
         # Masked before it is cut, lest half a secret remain.
         text = response.body[: 16 * MAX_EXCERPT].decode(errors="replace")
         # Where the rest is missing, `head` leaves out as much at the end as a torn secret could be.
@@ -165,6 +166,13 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if len(excerpt) > MAX_EXCERPT:
             excerpt = f"{excerpt[:MAX_EXCERPT]}…"
         return "\n".join([*map(self.sanitizer.text, said), *filter(None, [excerpt])])
+
+
+def _summary(response: Response) -> list[str]:
+    said = [f"HTTP {response.status} {response.reason or _phrase(response.status)}".rstrip()]
+    if location := _field(response.headers, "Location"):
+        said.append(f"Location: {location}")
+    return said
 
 
 class _Variables(Mapping[str, Json]):

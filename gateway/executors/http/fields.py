@@ -44,7 +44,7 @@ def pairs_of(
     fields: Sequence[Field], arguments: JsonObject, *, written: set[str] | None = None, of_cookie: bool = False
 ) -> Iterator[Pair]:
     """The encoded names and values of a query's fields, or of cookies; `written` are names that the URL has already."""
-    taken = {*(written or ()), *(field.name for field in fields)}
+    taken = {name.lower() for name in (*(written or ()), *(field.name for field in fields))}
     for field in fields:
         value = field.value(arguments)
         if value is UNDEFINED:

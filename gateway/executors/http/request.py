@@ -107,14 +107,16 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
                 headers[field.name.lower()] = Header(
                     name=field.name, value=checked_value(field.name, value), is_bound=field.is_bound
                 )
-        if self.cookies and (cookies := self._cookies(invocation.arguments)):
+        if self.cookies and (cookies := self._cookies(invocation.arguments, headers.get("cookie"))):
             # RFC 6265 §5.4: a request has one field Cookie at most.
             sent = [headers["cookie"].value, *cookies] if "cookie" in headers else cookies
             headers["cookie"] = Header(name="Cookie", value=checked_value("Cookie", "; ".join(sent)), is_bound=True)
         return headers
 
-    def _cookies(self, arguments: JsonObject) -> list[str]:
-        return [f"{name}={value}" for name, value in pairs_of(self.cookies, arguments, of_cookie=True)]
+    def _cookies(self, arguments: JsonObject, sent: Header | None) -> list[str]:
+        written = set() if sent is None else {each.partition("=")[0].strip() for each in sent.value.split(";")}
+        pairs = pairs_of(self.cookies, arguments, written=written, of_cookie=True)
+        return [f"{name}={value}" for name, value in pairs]
 
 
 def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject) -> URL:

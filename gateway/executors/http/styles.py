@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from gateway.config.models.backends import StyledValue
+from gateway.config.models.backends import FieldStyle
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
 from gateway.language.templates.render_state import text_of
@@ -24,11 +24,11 @@ Pair = tuple[str, str]
 
 _DELIMITERS: Final = {"form": ",", "simple": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
 
-_percent: Final[Encode] = partial(quote, safe="")
-# RFC 3986 §3.4: reserved characters that a query's value may hold as they are; `&`, `=`, `+` and `,` separate.
-_reserved: Final[Encode] = partial(quote, safe="!$'()*/:;?@")
+_percent: Final[Encode] = partial(quote, safe="", errors="replace")
+# RFC 3986 §3.4: reserved characters that a query's value may hold as they are; `&`, `=` and `+` separate.
+_reserved: Final[Encode] = partial(quote, safe="!$'()*,/:;?@", errors="replace")
 # RFC 6265 §4.1.1, but for the percent sign, which begins an encoded octet.
-_cookie_octets: Final[Encode] = partial(quote, safe="!#$&'()*+-./:<=>?@[]^_`{|}~")
+_cookie_octets: Final[Encode] = partial(quote, safe="!#$&'()*+-./:<=>?@[]^_`{|}~", errors="replace")
 
 
 class Style(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,14 +39,14 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
     allows_reserved: bool = False
 
     def query_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
-        """The fields of a query; `taken` are the names that others have.
+        """The fields of a query; `taken` are the names of all fields, in lower case.
 
         Raises:
             ExecutionError: the value cannot be written so that it reads as the same.
         """
         encode = _reserved if self.allows_reserved else _percent
-        if self.name == "deepObject" and isinstance(value, Mapping):
-            return [(_percent(path), encode(text)) for path, text in _deep(name, value)]
+        if self.name == "deepObject" and isinstance(value, Mapping | list):
+            return [(_percent(_own(path, name, taken)), encode(text)) for path, text in _deep(name, value)]
         return self._pairs(name, value, encode, taken=taken)
 
     def cookie_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
@@ -92,12 +92,12 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
     def _joined(self, name: str, texts: list[str], encode: Encode) -> str:
         delimiter = _DELIMITERS.get(self.name, ",")
         if delimiter == ",":  # stays as it is between encoded items, as in RFC 6570
-            return ",".join(map(encode, texts))
+            return ",".join(encode(text).replace(",", "%2C") for text in texts)
         # The delimiter itself is sent encoded, so within an item it could not be told apart.
         return _percent(delimiter).join(encode(_without(text, delimiter, name)) for text in texts)
 
 
-def style_of(config: StyledValue, *, default: str = "form") -> Style:
+def style_of(config: FieldStyle, *, default: str = "form") -> Style:
     """Compile a style; `default` is that of the place."""
     name = config.style or default
     explodes = name == "form" if config.explode is None else config.explode
@@ -118,15 +118,16 @@ def _deep(path: str, value: Json) -> Iterator[Pair]:
                     raise ExecutionError(f"`{key}` holds a bracket, and cannot be the name of a member of `{path}`")
                 yield from _deep(f"{path}[{key}]", item)
         case list():
-            for index, item in enumerate(value):
+            # As in forms: to PHP, numbers with a gap are keys, not a list.
+            for index, item in enumerate(item for item in value if item is not None):
                 yield from _deep(f"{path}[{index}]", item)
         case _:
             yield path, text_of(value)
 
 
 def _own(key: str, name: str, taken: Container[str]) -> str:
-    # Otherwise a caller's key could override a field whose value the file fixes.
-    if key in taken:
+    # Otherwise a caller's key could override a field whose value the file fixes. Some servers ignore case.
+    if key.lower() in taken:
         raise ExecutionError(f"`{key}` cannot be a member of `{name}`: the request has a field of that name already")
     return key
 

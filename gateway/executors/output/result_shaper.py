@@ -150,6 +150,11 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return self._json(value, {}, invocation, is_structured=is_structured, shown=shown)
 
     def _raw(self, output: RawOutput, invocation: Invocation) -> ToolResult:
+        is_lenient = (
+            self.template is None and self.format in {"auto", "json"} and not isinstance(self.schema, Validator)
+        )
+        if output.success is not None and not output.data.strip() and is_lenient:
+            return ToolResult(content=(text_block(self.sanitizer.text(output.success)),))
         match self._form(output):
             case "text":
                 return self._plain(output, invocation)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from gateway.errors import ConfigError
 from gateway.openapi.document import DocumentError, version_of
 from gateway.openapi.local_documents import LocalDocuments
+from gateway.openapi.references import References
 
 FIRST_FILE: Final = """\
 # An MCP server, made of this file. Check it with `mcp-gateway validate`; saving it changes what is on offer.
@@ -167,7 +168,7 @@ def of_document(document: str, directory: Path) -> str:
     if "://" not in document:
         documents = LocalDocuments(Path(document))
         try:
-            version_of(documents.open(documents.uri))
+            version_of(References(documents.open).root(documents.uri))
         except DocumentError as error:
             raise ConfigError.at(document, str(error)) from error
         document = os.path.relpath(document, directory)

@@ -179,7 +179,8 @@ class _Conversion:
         if not self._is_answer:
             _describe(given, made)
             self._pattern(given, made)
-            _fit_clients(made)
+            if "enum" in made:
+                made["enum"] = _distinct(made["enum"])
         if self._is_3_0 and given.get("nullable") is True:
             return _nullable(made)
         return made
@@ -295,17 +296,14 @@ def _listed(node: Node) -> list[Node]:
     return [node.item(index) for index in range(len(node.value))] if isinstance(node.value, list) else []
 
 
-def _fit_clients(made: dict[str, Json]) -> None:
-    """Remove what validators of clients refuse: an array without `items`, and a value that `enum` has twice."""
-    if "array" in (made.get("type") or ()) and "prefixItems" not in made:
-        made.setdefault("items", {})
-    if "enum" in made:
-        distinct: dict[bytes, Json] = {}
-        for value in made["enum"]:
-            # To JSON, 1 and 1.0 are the same, and 1 and true are not.
-            number = int(value) if isinstance(value, float) and value.is_integer() else value
-            distinct.setdefault(orjson.dumps(number, option=orjson.OPT_SORT_KEYS), value)
-        made["enum"] = [*distinct.values()]
+def _distinct(values: list[Json]) -> list[Json]:
+    """The values of `enum`, each once, as validators of clients want it."""
+    found: dict[bytes, Json] = {}
+    for value in values:
+        # To JSON, 1 and 1.0 are the same, and 1 and true are not.
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        found.setdefault(orjson.dumps(number, option=orjson.OPT_SORT_KEYS), value)
+    return [*found.values()]
 
 
 def _types(given: Json) -> Json:

@@ -59,7 +59,7 @@ def test_the_servers_of_a_client_are_taken_as_they_are(run: Run, tmp_path: Path)
         (["sqlite", "empty.db"], "empty.db: has no tables"),
         (["mcp-json", "broken.json"], "broken.json: is not JSON: Expecting property name"),
         (["mcp-json", "list.json"], "list.json: expected a JSON object with `mcpServers` or `servers`"),
-        (["openapi", "config.yaml"], "config.yaml: is no OpenAPI; 3.0 and 3.1 are read"),
+        (["openapi", "config.yaml"], "config.yaml: is not OpenAPI. Use OpenAPI 3.x or Swagger 2.0"),
         (["openapi", "ftp://example.com/shop.yaml"], "not by ftp:"),
         (["openapi", "https://[x/shop.yaml"], "https://[x/shop.yaml: is no URL such as https://"),
         (["word", "config.yaml"], "there is no kind 'word'; expected one of mcp-json, openapi, sqlite"),

@@ -1,10 +1,8 @@
 """Finds the call that each of the daemon's children belongs to, and reaps zombies without a waiting parent.
 
-As child subreaper the daemon inherits what its calls leave behind. What this process started itself, plugins' children
-included (`StartedChildren`), is left to the code that started it.
-
-As the first process of a container the daemon inherits what others start there (`docker exec`), too: the rest is
-reaped there when it is dead, but not ended.
+As child subreaper the daemon inherits what its calls leave behind. Children that other code of this process started,
+such as plugins, are left to that code, and so is a process that left its call's session and cleared its environment:
+without a cgroup nothing tells whose it is.
 """
 
 import os
@@ -17,18 +15,13 @@ from itertools import count
 from typing import Final
 
 from gateway.executors.processes.cgroups import Cgroup, Cgroups
-from gateway.executors.processes.process_table import MARKER, Child, ChildList, all_pids, child, marker_of
-from gateway.executors.processes.started_children import STARTED
+from gateway.executors.processes.process_table import MARKER, Child, ChildList, all_pids, child, marker_of, own_identity
 
 Families = Mapping[int, set[int]]
 """Living children by the process id of the leader of their tree."""
 
 ORPHAN: Final = 0
 """Stands for the leader of children whose tree is gone."""
-UNKNOWN: Final = -1
-"""Stands for the leader of children that may belong to several trees, or to others."""
-_CLAIM_SECONDS: Final = 60.0
-"""How old a zombie is that nobody will reap any more."""
 _ROUNDS: Final = 8
 """The maximal number of looks in a row: a process that forks and ends, again and again, would keep it busy."""
 
@@ -46,22 +39,30 @@ class Descendants:
         self._leaders: dict[int, str] = {}
         """Process id, which is the session's too → marker."""
         self._places: dict[int, Cgroup] = {}
-        self._candidates: dict[int, set[int]] = {}
-        """Orphans that have hidden where they come from → leaders that ran when they were first seen."""
+        self._seen: set[int] = set()
+        """Children that a look has found to be a call's."""
         self._unclaimed: dict[int, float] = {}
         """Zombies that may be a plugin's → when they were first seen."""
-        self._secret = secrets.token_hex(8)
+        self._prefix = ""
         self._numbers = count(1)
         self._children = ChildList()
 
+    def open(self, *, with_cgroups: bool) -> None:
+        """Find out what this process is called, and make room for the cgroups of its calls where that is allowed."""
+        identity = own_identity()
+        self._prefix = f"{identity}.{secrets.token_hex(8)}-"
+        self.cgroups = Cgroups.open(identity) if with_cgroups else None
+
     def close(self) -> None:
-        """Close what is kept open for looks."""
+        """Remove the cgroups, and close what is kept open for looks."""
+        if self.cgroups is not None:
+            self.cgroups.close()
         self._children.close()
 
     @property
     def prefix(self) -> str:
         """The common beginning of the markers of all calls."""
-        return f"{STARTED.identity}.{self._secret}-"
+        return self._prefix
 
     def new_marker(self) -> Mapping[str, str]:
         """Return the environment variable by which the next tree will be known."""
@@ -76,10 +77,14 @@ class Descendants:
         del self._leaders[leader]
         self._places.pop(leader, None)
 
-    def look(self) -> Families:
-        """Reap the dead, and return the living. Costs one small file where there are no children but leaders."""
+    def look(self, *, claim_seconds: float) -> Families:
+        """Reap the dead, and return the living. Costs one small file where there are no children but leaders.
+
+        `claim_seconds`: how long a zombie that may be a plugin's is left to the plugin. One that asks later gets no
+        exit status.
+        """
         for _ in range(_ROUNDS):
-            families, has_reaped = self._look_once()
+            families, has_reaped = self._look_once(claim_seconds)
             if not has_reaped:
                 break  # else what a dead one left was inherited as it died, perhaps after the children were read
         self.living = sum(map(len, families.values()))
@@ -89,10 +94,10 @@ class Descendants:
         """Every process of the machine that carries one of our markers. Slow: looks at each."""
         return (pid for pid in all_pids() if (marker_of(pid) or "").startswith(self.prefix))
 
-    def _look_once(self) -> tuple[Families, bool]:
-        others = [pid for pid in self._children.pids() if pid not in self._leaders and pid not in STARTED]
+    def _look_once(self, claim_seconds: float) -> tuple[Families, bool]:
+        others = [pid for pid in self._children.pids() if pid not in self._leaders]
         if not others:  # nearly always
-            self._candidates.clear()
+            self._seen.clear()
             self._unclaimed.clear()
             return {}, False
         families: defaultdict[int, set[int]] = defaultdict(set)
@@ -100,44 +105,37 @@ class Descendants:
         reaped = 0
         for each in children:
             if each.is_zombie:
-                reaped += self._may_reap(each) and _reap(each.pid)
+                reaped += self._may_reap(each, claim_seconds) and _reap(each.pid)
             elif (leader := self._leader_of(each)) is not None:
                 families[leader].add(each.pid)
+                self._seen.add(each.pid)
         self.reaped += reaped
         pids = {each.pid for each in children}
-        self._candidates = {pid: leaders for pid, leaders in self._candidates.items() if pid in pids}
+        self._seen &= pids
         self._unclaimed = {pid: since for pid, since in self._unclaimed.items() if pid in pids}
         return families, bool(reaped)
 
-    def _may_reap(self, zombie: Child) -> bool:
-        """Whether nobody awaits its exit status: an orphan's at once, another's when nobody has come for a minute."""
-        if zombie.session != os.getsid(0) and not _is_started(zombie.pid):
-            return True  # its parent is dead as well
+    def _may_reap(self, zombie: Child, claim_seconds: float) -> bool:
+        """Whether no code of this process waits for its exit status.
+
+        A call's at once; any other, which may be a plugin's, when it has not been waited for in a while.
+        """
+        if zombie.pid in self._seen or zombie.session in self._leaders:
+            return True
         since = self._unclaimed.setdefault(zombie.pid, time.monotonic())
-        return time.monotonic() - since >= _CLAIM_SECONDS
+        return time.monotonic() - since >= claim_seconds
 
     def _leader_of(self, living: Child) -> int | None:
-        """Return the leader of the call that a child belongs to; None where it is to be left alone. The order counts.
+        """Return the leader of the call that a child belongs to; None for a child that is no call's.
 
-        1. one in the daemon's session, where no call's child is: None
-        2. one with a call's traces, also while other code is starting children: that call's
-        3. one that other code of this process has started, or may be starting right now: None
-        4. any other hides where it comes from (`env -i setsid`): see `_last_candidate`
+        A child belongs to the call whose session, marker or cgroup it has.
         """
         if living.session == os.getsid(0):
             return None
-        marker = marker_of(living.pid) or ""
-        leader = self._known_leader_of(living, marker)
-        if leader is not None:
-            return leader
-        if _is_started(living.pid) or marker == STARTED.marker or marker.startswith(tuple(STARTED.prefixes)):
-            return None
-        return self._last_candidate(living.pid)
-
-    def _known_leader_of(self, living: Child, marker: str) -> int | None:
         # A leader is not reaped as long as it is listed, unless by other code: its session's number is nobody else's.
         if living.session in self._leaders:
             return living.session
+        marker = marker_of(living.pid) or ""
         if marker.startswith(self.prefix):
             # Ours, but of no tree that is listed: it has outlived its call.
             return next((leader for leader, own in self._leaders.items() if own == marker), ORPHAN)
@@ -145,24 +143,6 @@ class Descendants:
             return None
         # Asked last, for it takes one more file for each process; it finds those, too, that cleared their environment.
         return next((leader for leader, own in self._places.items() if self.cgroups.holds(living.pid, own)), None)
-
-    def _last_candidate(self, orphan: int) -> int:
-        """The call of an orphan that hides: the last that still runs of those that ran when it was first seen.
-
-        While several do it may be any's; once none does, it is killed.
-        """
-        # It may be a stranger's (`docker exec`): nothing is killed there on a guess.
-        if os.getpid() == 1:
-            return UNKNOWN
-        candidates = self._candidates.setdefault(orphan, set(self._leaders))
-        candidates.intersection_update(self._leaders)
-        if len(candidates) > 1:
-            return UNKNOWN
-        return next(iter(candidates), ORPHAN)
-
-
-def _is_started(pid: int) -> bool:
-    return STARTED.is_starting or pid in STARTED  # in this order: one that was being started is recorded by then
 
 
 def _reap(pid: int) -> bool:

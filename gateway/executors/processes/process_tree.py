@@ -15,7 +15,6 @@ import msgspec
 from gateway.executors.processes.cgroups import Cgroup
 from gateway.executors.processes.pipes import InputPipe, LastingInput, OutputPipe
 from gateway.executors.processes.process_table import descendants_of
-from gateway.executors.processes.started_children import STARTED
 
 Sink = Callable[[bytes], None]
 
@@ -159,8 +158,6 @@ class ProcessTree:
             output.close()
         # This reaps the leader: from here on its id may be another's, and nothing is sent to it any more.
         self._process.poll()
-        # Each Popen is recorded there, ours too; an id that is free again may become an orphan's.
-        STARTED.discard(self.pid)
         self._afterwards()
 
     def _one_at_end(self) -> None:

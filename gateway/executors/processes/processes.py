@@ -24,13 +24,12 @@ import structlog
 from gateway.errors import ExecutionError
 from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import Permit
-from gateway.executors.processes.cgroups import Cgroup, Cgroups
+from gateway.executors.processes.cgroups import Cgroup
 from gateway.executors.processes.descendants import ORPHAN, Descendants, Families
 from gateway.executors.processes.leftovers import DeathGuard, end_leftovers
 from gateway.executors.processes.process_table import become_subreaper
 from gateway.executors.processes.process_tree import NOWHERE, Command, ProcessTree, Sinks
 from gateway.executors.processes.spawner import NoProcessError, Spawner
-from gateway.executors.processes.started_children import STARTED
 
 log: Final = structlog.get_logger()
 
@@ -55,8 +54,10 @@ def _nothing() -> None:
 class Processes:
     """Runs commands, and leaves no process behind: `async with Processes() as processes`."""
 
-    def __init__(self, *, grace_seconds: float = 5.0, with_cgroups: bool = True) -> None:
+    def __init__(self, *, grace_seconds: float = 5.0, claim_seconds: float = 10.0, with_cgroups: bool = True) -> None:
+        """Do nothing yet. `claim_seconds`: see `Descendants.look`."""
         self._grace = grace_seconds
+        self._claim_seconds = claim_seconds
         self._with_cgroups = with_cgroups
         self._descendants = Descendants()
         self._death_guard = DeathGuard()
@@ -74,13 +75,9 @@ class Processes:
     async def __aenter__(self) -> Self:
         self._can_adopt = become_subreaper()
         self._spawner.open()
-        # Before `watch` replaces the marker in os.environ. A daemon that a call has started knows itself by the old
-        # one, which /proc goes on to show; without it, it would end itself.
         if left := end_leftovers():
             log.warning("ended what calls of a killed daemon had left running", processes=left)
-        STARTED.watch()
-        STARTED.prefixes.add(self._descendants.prefix)
-        self._descendants.cgroups = Cgroups.open(STARTED.identity) if self._with_cgroups else None
+        self._descendants.open(with_cgroups=self._with_cgroups)
         self._sweeping = asyncio.create_task(self._sweep_often(), name="reap orphans")
         return self
 
@@ -101,11 +98,8 @@ class Processes:
             if not self._look().get(ORPHAN):
                 break
             await asyncio.sleep(_KILLING_SECONDS)
-        if self._descendants.cgroups is not None:
-            self._descendants.cgroups.close()
         self._descendants.close()
         self._spawner.close()
-        STARTED.prefixes.discard(self._descendants.prefix)
 
     def kill_all(self) -> None:
         """Kill what can be reached at once, from any thread: the daemon is about to exit."""
@@ -195,7 +189,7 @@ class Processes:
         try:
             tree = self._spawner.start(command, marker=marker, sinks=sinks, afterwards=afterwards)
         except NoProcessError:
-            self._look()
+            self._look(is_urgent=True)
             tree = self._spawner.start(command, marker=marker, sinks=sinks, afterwards=afterwards)
         # No await between the start and `add`: a look would take what the child has forked for orphans, and kill it.
         tree.cgroup = self._confine(tree.pid)
@@ -264,9 +258,9 @@ class Processes:
         confined = {pid for pid in tree.confined() if tree.exit_code is not None or _group(pid) != tree.pid}
         return self._look().get(tree.pid, set()) | confined
 
-    def _look(self) -> Families:
+    def _look(self, *, is_urgent: bool = False) -> Families:
         """Reap dead orphans, and kill living ones. Those are not reaped yet, so their ids are still theirs."""
-        families = self._descendants.look()
+        families = self._descendants.look(claim_seconds=0 if is_urgent else self._claim_seconds)
         self._looked_at = time.monotonic()
         orphans = families.get(ORPHAN, set())
         for pid in orphans:
@@ -280,7 +274,6 @@ class Processes:
         while True:
             before = self.orphans_killed
             self._look()
-            STARTED.forget_the_reaped()
             await asyncio.sleep(_KILLING_SECONDS if self.orphans_killed > before else SWEEP_SECONDS)
 
     def _release(self, tree: ProcessTree, *, is_gone: bool) -> None:

@@ -29,6 +29,11 @@ async def offers(context: Context, file: str) -> str:
     }
     return (await context.elicit("a", "Which?", {"type": "object", "properties": fields})).action
 
+async def names(context: Context, file: str) -> str:
+    """Name a field after a file."""
+    form = {"type": "object", "properties": {file: {"type": "string"}, "b": {"type": "string"}}, "required": [file]}
+    return (await context.elicit("a", "Which?", form)).content[file]
+
 async def leads(context: Context, url: str) -> str:
     """Lead somewhere."""
     return (await context.elicit_url("a", "Come", url)).action
@@ -44,6 +49,7 @@ tools:
   asks: {python: "house:asks"}
   offers: {python: "house:offers"}
   leads: {python: "house:leads"}
+  names: {python: "house:names"}
 """
 HIDDEN: Final = {
     "\x1b[2K": "\\u001b[2K",
@@ -94,6 +100,18 @@ async def test_who_chooses_sees_each_character_of_a_choice(tmp_path: Path, hidde
         fields = (await asked(client, "offers", file="plain"))["requestedSchema"]["properties"]
         assert fields["one"] == {"type": "string", "enum": ["plain", "z"]}
         assert fields["some"]["items"] == {"type": "string", "enum": ["plain", "z"]}
+
+
+@pytest.mark.parametrize("hidden", HIDDEN, ids=HIDDEN.values())
+async def test_who_fills_in_a_form_sees_each_character_of_its_names(tmp_path: Path, hidden: str) -> None:
+    file, seen = f"a{hidden}b", f"a{HIDDEN[hidden]}b"
+    async with product(tmp_path, FILE, {"plugins/house.py": PLUGIN}) as client:
+        schema = (await asked(client, "names", file=file))["requestedSchema"]
+        assert list(schema["properties"]) == [seen, "b"]
+        assert schema["required"] == [seen]
+        answers = {"a": {"action": "accept", "content": {seen: "yes"}}}
+        params = {"name": "names", "arguments": {"file": file}, "_meta": META, "inputResponses": answers}
+        assert (await client.request("tools/call", params))["content"][0]["text"] == "yes"
 
 
 async def test_a_question_without_such_characters_stays_as_its_author_wrote_it(tmp_path: Path) -> None:

@@ -188,14 +188,16 @@ class CallContext:
         # All answers of a call share their keys: under this one stands the user's yes to the tool itself.
         if CONFIRMATION_KEY in asked:
             raise ToolError(f"The key {CONFIRMATION_KEY} is the gateway's own")
-        put = {key: self._shown(questions.checked(key, question)) for key, question in asked.items()}
+        masked = {key: self._masked(questions.checked(key, question)) for key, question in asked.items()}
+        has_lines = not _has_breaks(self._call.params)
+        put = {key: questions.shown(question, has_lines=has_lines) for key, question in masked.items()}
         if self._call.send_queue is not None:
             await self._call.send_queue.drain()  # what was said before the question comes before it
-        return await self._requester.request(put, pause=self._run.suspension, where=where)
+        found = await self._requester.request(put, pause=self._run.suspension, where=where)
+        return {key: questions.with_names_of(masked[key], answer) for key, answer in found.items()}
 
-    def _shown(self, question: InputRequest) -> InputRequest:
-        masked = InputRequest(question.method, self._call.catalog.masker.json(question.params))
-        return questions.shown(masked, has_lines=not _has_breaks(self._call.params))
+    def _masked(self, question: InputRequest) -> InputRequest:
+        return InputRequest(question.method, self._call.catalog.masker.json(question.params))
 
     @property
     def _requester(self) -> InputRequester:

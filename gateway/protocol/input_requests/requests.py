@@ -79,13 +79,31 @@ def read_input_request(wire: Json) -> InputRequest:
 def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
     """A question in which the person who decides sees what is there: controls and what directs text as escapes.
 
-    `has_lines`: whether lines of the message are its author's. What comes back as an answer, such as a choice, stays.
+    `has_lines`: whether lines of the message are its author's. What comes back as an answer, such as a choice, stays,
+    except for the names of fields: see `with_names_of`.
     """
     if question.method != ELICIT:
         return question
     params = {name: _shown(value, has_lines=has_lines) for name, value in question.params.items()}
+    if question.is_form:
+        schema = params["requestedSchema"]
+        properties = {_shown_name(name): field for name, field in schema["properties"].items()}
+        required = {"required": [*map(_shown_name, schema["required"])]} if "required" in schema else {}
+        params["requestedSchema"] = {**schema, "properties": properties, **required}
     message = question.params.get("message")
     return InputRequest(ELICIT, {**params, "message": visible(message, has_lines=has_lines)} if message else params)
+
+
+def with_names_of(question: InputRequest, answer: JsonObject) -> JsonObject:
+    """Return an answer to `shown(question)` with the field names of `question`."""
+    if not question.is_form or not isinstance(content := answer.get("content"), dict):
+        return answer
+    names = {_shown_name(name): name for name in question.params["requestedSchema"]["properties"]}
+    return {**answer, "content": {names.get(name, name): value for name, value in content.items()}}
+
+
+def _shown_name(name: str) -> str:
+    return visible(name, has_lines=False)
 
 
 _READ: Final = frozenset({"title", "description"})

@@ -135,15 +135,16 @@ def _location_in_yaml(source: Source, text: str, pointer: tuple[str, ...]) -> Lo
     composition = compose(SourceFile(source.path, text), has_scalar_keys=True, max_nodes=_MAX_NODES)
     if composition.root is None:
         return Location(file=source.path, line=1, column=1)
-    steps = tuple(int(step) if step.isdecimal() and not _is_status(step) else step for step in pointer)
+    steps = tuple(int(step) if _is_index(step) else step for step in pointer)
     entry, node, _ = find(composition.root, steps)
     place = place_of(entry, node)
     return Location(file=source.path, line=place.line, column=place.column)
 
 
-def _is_status(step: str) -> bool:
-    # A JSON Pointer does not tell an index from a key; one of three digits is taken for a key of `responses`.
-    return len(step) == 3
+def _is_index(step: str) -> bool:
+    # A JSON Pointer does not tell an index from a key: three digits are taken for a key of `responses`, and so are more
+    # digits than a list has items.
+    return step.isdecimal() and len(step) < 10 and len(step) != 3
 
 
 def _offset_in_json(text: str, pointer: tuple[str, ...]) -> int:

@@ -156,7 +156,11 @@ class Mailbox:
                 self._take(fields)
 
     def _take(self, fields: Mapping[str, bytes]) -> None:
-        kind, message_id, sender = (fields.get(name, b"").decode() for name in ("k", "i", "f"))
+        try:
+            kind, message_id, sender = (fields[name].decode() for name in ("k", "i", "f"))
+        except (KeyError, UnicodeDecodeError) as error:
+            log.warning("malformed message of another replica skipped", reason=str(error))
+            return
         # What one announces comes back to oneself, and a command without an answer was sent again with the same id.
         if sender == self.replica or self._taken.get(message_id):
             return
@@ -165,7 +169,7 @@ class Mailbox:
         body = fields.get("b", b"")
         if kind == _REPLY:
             asked, _, content = body.partition(b" ")
-            waiting = self._asked.get(asked.decode())
+            waiting = self._asked.get(asked.decode(errors="replace"))
             if waiting is not None and not waiting.done():
                 waiting.set_result(content)
         elif (handler := self._handlers.get(kind)) is not None:

@@ -152,7 +152,10 @@ class RedisConnection:
             self._note_away(error)
             raise StoreAwayError(self.problem) from error
         entries = found[0][1] if found else []
-        return [(entry.decode(), {name.decode(): value for name, value in fields.items()}) for entry, fields in entries]
+        return [
+            (entry.decode(), {name.decode(errors="replace"): value for name, value in fields.items()})
+            for entry, fields in entries
+        ]
 
     async def returned(self) -> None:
         """Wait until it can be used."""

@@ -15,6 +15,7 @@ from gateway.config.settings import NO_STATE
 from gateway.json_types import Json
 from gateway.state.clock import SteadyClock
 from gateway.state.database import Database
+from gateway.state.key_comparison import compare_keys
 from gateway.state.keys import SigningKeys, own_keys
 from gateway.state.replica import Replica
 from gateway.state.session_store import SessionStore
@@ -146,6 +147,7 @@ class State:
             await self.used_states.load()
             if self._store is not None:
                 self.replica = await stack.enter_async_context(Replica(self._store, clock=self.clock))
+                compare_keys(self.replica, self.keys)
                 self.sessions = self.replica.sessions
                 self.used_states.shared = self.replica.store
             # Last: where a step above raises, `stack` undoes those before it.

@@ -10,6 +10,9 @@ from typing import Final
 import msgspec
 
 MAX_EVENT: Final = 32 * 2**20
+_MAX_DIGITS: Final = 10
+_LONGEST_RETRY: Final = 10**_MAX_DIGITS
+"""Milliseconds. Python refuses to read a number of more than 4300 digits (`sys.set_int_max_str_digits`)."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +97,7 @@ class EventParser:
             case b"id" if b"\0" not in value:
                 self._id = value.decode(errors="replace")
             case b"retry" if value.isdigit():
-                self._retry = int(value)
+                self._retry = int(value) if len(value) < _MAX_DIGITS else _LONGEST_RETRY
 
     def _finished(self) -> Event | None:
         data, name, id_, retry = b"\n".join(self._data), self._name or "message", self._id, self._retry

@@ -1,20 +1,23 @@
 """What plugins switch is the same at all replicas, in whatever order these hear of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.app import shared_changes
 from gateway.app.shared_changes import SharedChanges
 from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.store import CatalogStore
 from gateway.protocol.notifier import ChangeNotifier
+from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
+from gateway.state.state import State
 from tests.catalog.test_store import catalog
 from tests.redis_server import RedisServer, redis_server
 
@@ -123,3 +126,58 @@ async def test_what_was_disabled_and_could_not_be_told_holds_everywhere_a_little
     here, there = await joined(stack, server), await joined(stack, server)
     here.store.disable("prompts", "one")
     await until(lambda: "one" not in there.offered)
+
+
+MALFORMED: Final[list[dict[Any, Any]]] = [
+    {b"\xff": b"\xff"},
+    {"k": b"\xff\xfe", "i": "1", "f": "x", "b": ""},
+    {"k": "reply", "i": b"\xff", "f": b"\xff", "b": b"\xff"},
+    {"k": "reply", "i": "2", "f": "x", "b": b"\xff\xff some"},
+    {"k": "catalog change", "i": "3", "f": "x", "b": b"\xff"},
+    {"k": "signing keys", "i": "4", "f": "x", "b": b"\xff"},
+    {"k": "unknown", "i": "5", "f": "x"},
+]
+
+
+async def test_a_malformed_message_does_not_keep_a_replica_from_reading_on(
+    stack: AsyncExitStack, server: RedisServer
+) -> None:
+    here, there = await joined(stack, server), await joined(stack, server)
+    for stream in ("announcements", f"mailbox:{there.replica.name}"):
+        for message in MALFORMED:
+            await server.client.xadd(f"mcp-gateway:{stream}", message)
+    here.disable("one")
+    await until(lambda: there.offered == {"two"})
+    there.replica.mailbox.on("echo", lambda body: asyncio.sleep(0, body))
+    assert await here.replica.mailbox.ask(there.replica.name, "echo", b"\xff") == b"\xff"
+
+
+async def opened(stack: AsyncExitStack, server: RedisServer, *keys: bytes, prefix: str = "") -> Replica:
+    state = await stack.enter_async_context(State(None, keys=SigningKeys(keys), store=f"{server.url}?prefix={prefix}"))
+    assert state.replica is not None
+    state.replica.mailbox.on("echo", lambda body: asyncio.sleep(0, body))
+    await state.replica.open()
+    return state.replica
+
+
+def strangers(logs: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {each["replica"] for each in logs if "other signing keys" in each["event"]}
+
+
+async def test_a_gateway_with_other_signing_keys_in_the_same_store_is_warned_of(
+    stack: AsyncExitStack, server: RedisServer
+) -> None:
+    with capture_logs() as logs:
+        one, two = await opened(stack, server, b"a" * 32), await opened(stack, server, b"b" * 32)
+        await until(lambda: strangers(logs) == {one.name, two.name})
+
+
+async def test_replicas_with_a_key_in_common_and_gateways_with_prefixes_are_not_warned_of(
+    stack: AsyncExitStack, server: RedisServer
+) -> None:
+    with capture_logs() as logs:
+        await opened(stack, server, b"c" * 32, prefix="another")
+        one, two = await opened(stack, server, b"a" * 32, b"b" * 32), await opened(stack, server, b"b" * 32)
+        await until(lambda: one.mailbox.received >= 1)
+        assert await two.mailbox.ask(one.name, "echo", b"there") == b"there"
+        assert strangers(logs) == set()

@@ -1,5 +1,6 @@
 """How long to wait before a request is sent again."""
 
+import math
 from datetime import UTC, datetime
 
 import pytest
@@ -27,6 +28,10 @@ def test_pauses_grow_and_vary(attempt: int, dice: float, pause: float) -> None:
         ("Tue, 28 Jul 2026 11:00:00 GMT", 0.0),
         ("soon", 0.25),
         ("-5", 0.25),
+        ("9" * 400, math.inf),
+        ("9" * 5000, math.inf),
+        (f"Mon, 01 Jan {'9' * 400} 00:00:00 GMT", 0.25),
+        (f"Mon, 01 Jan 2026 00:00:00 +{'9' * 400}", 0.25),
         ("٣", 0.25),
         ("", 0.25),
     ],

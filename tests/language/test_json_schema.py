@@ -13,6 +13,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.errors import MAX_MESSAGE
 from gateway.language.schemas.json_schema import MAX_ERRORS, Validator, compile_schema
+from gateway.language.schemas.keywords import referenced
 from tests.examples import examples
 from tests.executors.recording import OneFile
 
@@ -273,3 +274,10 @@ def test_a_second_implementation_agrees_on_what_a_schema_is(schema: JsonObject, 
     problems = Problems(OneFile(Path("/")))
     compile_schema(schema, problems)
     assert (list(problems) == []) == metaschema.is_valid(schema)
+
+
+@pytest.mark.parametrize("index", ["7", "9" * 400, "9" * 5000])
+def test_a_reference_to_an_item_that_a_list_does_not_have_leads_nowhere(index: str) -> None:
+    schema = {"allOf": [{"type": "integer"}]}
+    assert referenced(schema, "#/allOf/0") == {"type": "integer"}
+    assert referenced(schema, f"#/allOf/{index}") is None

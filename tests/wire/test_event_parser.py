@@ -27,3 +27,6 @@ def test_lines_end_with_cr_lf_or_both_in_whatever_pieces_they_come(size: int) ->
 def test_a_stream_of_few_bytes_waits_for_no_byte_order_mark() -> None:
     assert list(EventParser().feed(b"\xef\n\n")) == []
     assert [event.retry_ms for event in EventParser().feed(b"retry:1\n\n")] == [1]
+    for digits in (b"9" * 400, b"9" * 5000):
+        [event] = EventParser().feed(b"retry: " + digits + b"\n\n")
+        assert event.retry_ms == 10**10

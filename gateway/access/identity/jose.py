@@ -131,7 +131,7 @@ def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer:
         raise TokenError("The token is of another authorization server") from None
     except jwt.MissingRequiredClaimError as error:
         raise TokenError(f"The token has no {error.claim}") from None
-    except jwt.PyJWTError:
+    except (jwt.PyJWTError, OverflowError):  # the latter for a time that is Infinity
         raise TokenError("The token cannot be read") from None
     # PyJWT asks only that it is there; callers with an empty one would all be the same caller.
     if not claims["sub"]:

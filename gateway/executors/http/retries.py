@@ -66,7 +66,7 @@ def _retry_after(value: str, now: datetime) -> float | None:
         return float(value)
     try:
         when = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for a year, or an offset, of many digits
         return None
     # RFC 9110 §5.6.7: dates are in GMT, and the obsolete asctime form does not say so.
     return ((when if when.tzinfo else when.replace(tzinfo=UTC)) - now).total_seconds()

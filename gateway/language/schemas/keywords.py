@@ -81,7 +81,9 @@ def referenced(schema: Json, reference: Json) -> Json:
         # RFC 6901 §4: in this order, so that `~01` is `~1`, and not `/`.
         key = step.replace("~1", "/").replace("~0", "~")
         if isinstance(found, list):
-            found = found[int(key)] if key.isdecimal() and int(key) < len(found) else None
+            # Python refuses to read more than 4300 digits.
+            is_index = key.isdecimal() and len(key) < 10 and int(key) < len(found)
+            found = found[int(key)] if is_index else None
         else:
             found = found.get(key) if isinstance(found, Mapping) else None
     return found

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -72,6 +72,10 @@ class Invocation(Protocol):
     @property
     def access_token(self) -> Credential | None:
         """The caller's verified access token, to be exchanged for another and never passed on; None of others."""
+
+    @property
+    def announce(self) -> Callable[[str, JsonObject], object] | None:
+        """Queues a notification for the client's session, under a key, also when the call is over; None without one."""
 
     @property
     def headers(self) -> Mapping[str, str]:

@@ -1,6 +1,6 @@
 """The caller behind an invocation: its client, asked and told through the invocation's context."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from gateway.access.identity.credentials import Credential
@@ -43,6 +43,10 @@ class InvocationCaller:
     @property
     def access_token(self) -> Credential | None:
         return self._invocation.access_token
+
+    @property
+    def announce(self) -> Callable[[str, JsonObject], object] | None:
+        return self._invocation.announce
 
     @property
     def log_level(self) -> str | None:

@@ -48,6 +48,7 @@ class ParkedCall:
         # Copied: the request that began the call is gone when a later one serves it.
         self.key: Final = first.key
         self.capabilities: Final = first.capabilities
+        self.announce: Final = None  # a modern client, whose revision has no such notifications
         self.declared: Final = first.declared
         self.access_token: Final = first.access_token
         self.log_level: Final = first.log_level

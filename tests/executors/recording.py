@@ -141,6 +141,7 @@ class RecordedInvocation:
     trace: Trace = UNTRACED
     wants_progress: bool = True
     output_seconds: float | None = None
+    announce: Callable[[str, JsonObject], object] | None = None
 
     def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> "RecordedInvocation":
         return replace(self, arguments=arguments, deadline=deadline)

@@ -5,7 +5,7 @@ While an input request is open, neither the permit nor the deadline is used up.
 """
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from functools import partial
@@ -247,6 +247,10 @@ class Run(msgspec.Struct, eq=False):
     @property
     def output_seconds(self) -> float | None:
         return None if self.call.task is None else self.call.task.seconds_left
+
+    @property
+    def announce(self) -> Callable[[str, JsonObject], object] | None:
+        return None if self.call.session is None else self.call.session.outbox.put
 
     @property
     def headers(self) -> Mapping[str, str]:

@@ -47,8 +47,10 @@ def for_revision(question: InputRequest, revision: str) -> InputRequest:
         messages = [_plain_message(message, revision) for message in question.params["messages"]]
         return replace(question, params={**question.params, "messages": messages})
     if question.method == ELICIT and not question.is_form:
-        # Required in 2025-11-25, and gone in 2026-07-28.
-        return replace(question, params={**question.params, "elicitationId": secrets.token_urlsafe(_ID_BYTES)})
+        # Required in 2025-11-25, and gone in 2026-07-28. An upstream's own is what it announces the completion of.
+        given = question.params.get("elicitationId")
+        elicitation_id = given if isinstance(given, str) and given else secrets.token_urlsafe(_ID_BYTES)
+        return replace(question, params={**question.params, "elicitationId": elicitation_id})
     if question.method == ELICIT and revision < V2025_11_25:
         return replace(question, params=_plain_form(question.params))
     return question

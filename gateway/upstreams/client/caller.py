@@ -47,6 +47,10 @@ class Caller(Protocol):
     def meta(self) -> JsonObject:
         """Members of its `_meta` that go along."""
 
+    @property
+    def announce(self) -> Callable[[str, JsonObject], object] | None:
+        """Queues a notification for it, under a key, also when the call is over; None where it takes none."""
+
     async def ask(self, method: str, params: JsonObject) -> JsonObject:
         """Put a question of the upstream to it (elicitation, sampling, roots).
 

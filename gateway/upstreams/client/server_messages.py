@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, MissingCapabilityError, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.upstreams.client.caller import OpenCall
+from gateway.upstreams.client.caller import Caller, OpenCall
 from gateway.upstreams.client.link import Incoming, Unreadable, own_id
 from gateway.upstreams.failures import UpstreamError
 from gateway.wire import jsonrpc, meta
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 MAX_OPEN_REQUESTS: Final = 1000
 """Requests of one server that are answered at a time; more are dropped."""
+_MAX_ID_LENGTH: Final = 1024
 QUESTIONS: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -55,6 +56,8 @@ class ServerMessages:
         self._send: Final = send
         self._tasks: Final = tasks
         self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
+        self._elicitations: Final[dict[str, Callable[[str, JsonObject], object]]] = {}
+        """What tells the client that was sent to a URL, by the id of that elicitation."""
         self.may_ask = True
         """Whether the server may make requests; since 2026-07-28 it asks by its results."""
         self.acknowledged: Final = asyncio.Event()
@@ -74,6 +77,15 @@ class ServerMessages:
         else:
             self._notification(message, during)
 
+    def expect_completion(self, elicitation: Json, caller: Caller) -> None:
+        """Remember the client that is sent to a URL (2025-11-25 client/elicitation), to tell it when that is done."""
+        name = elicitation.get("elicitationId") if isinstance(elicitation, dict) else None
+        if not isinstance(name, str) or len(name) > _MAX_ID_LENGTH or caller.announce is None:
+            return
+        if len(self._elicitations) >= MAX_OPEN_REQUESTS:
+            del self._elicitations[next(iter(self._elicitations))]
+        self._elicitations[name] = caller.announce
+
     def _notification(self, message: Notification, during: RequestId | None) -> None:
         params = message.params
         match message.method:
@@ -89,6 +101,10 @@ class ServerMessages:
                 self.acknowledged.set()
             case "notifications/resources/updated" if isinstance(uri := params.get("uri"), str):
                 self._listener.resource_updated(uri)
+            case "notifications/elicitation/complete" as method if isinstance(name := params.get("elicitationId"), str):
+                if (announce := self._elicitations.pop(name, None)) is not None:
+                    told = {"jsonrpc": jsonrpc.VERSION, "method": method, "params": {"elicitationId": name}}
+                    announce(f"{method} {name}", told)
             case method if method in _LIST_CHANGED:
                 self._listener.lists_changed()
 
@@ -134,6 +150,7 @@ class ServerMessages:
             raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"There is no client here that offers {capability}")
         if capability not in call.caller.capabilities:
             return call.caller.declined(request.method)
+        self.expect_completion(request.params, call.caller)
         try:
             return await call.ask(request.method, request.params)
         except MissingCapabilityError:  # a mode of elicitation, or tools in sampling: the code is not a legacy one

@@ -166,6 +166,7 @@ class Session:
             # Progress and log messages that came before the response reach our client before it, too.
             if call is not None:
                 await call.finish()
+                self._note_elicitations(response, call)
         except asyncio.CancelledError:
             # 2025-06-18 basic/utilities/cancellation: clients must not cancel `initialize`.
             if method not in {"initialize", "server/discover"}:
@@ -174,6 +175,13 @@ class Session:
         finally:
             self._incoming.calls.pop(request_id, None)
         return _result_of(response)
+
+    def _note_elicitations(self, response: Response, call: OpenCall) -> None:
+        error = _mapping(response.error)
+        if error.get("code") == ErrorCode.URL_ELICITATION_REQUIRED:
+            elicitations = _mapping(error.get("data")).get("elicitations")
+            for elicitation in elicitations if isinstance(elicitations, list) else ():
+                self._incoming.expect_completion(elicitation, call.caller)
 
     async def notify(self, method: str, params: Mapping[str, Json] | None = None) -> None:
         """Send a notification.

@@ -14,6 +14,7 @@ from tests.behaviour.cells import Cell
 from tests.behaviour.client import Call, Client
 from tests.behaviour.conftest import Newcomer
 from tests.e2e.daemon import Daemon, serving
+from tests.upstreams.test_failures import odd
 from tests.upstreams.upstream_servers import WAYS, Way, over_stdio, reached, until_offered
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -247,3 +248,22 @@ async def test_an_upstream_that_may_not_ask_is_declined_and_the_caller_hears_of_
 
     assert "elicitation" in refused
     assert [question["method"] for question in client.asked] == ["sampling/createMessage"]
+
+
+@pytest.mark.parametrize("tool", ["odd_ask_url", "odd_refer"])
+async def test_a_client_that_is_sent_to_a_url_hears_when_that_is_done(
+    tool: str, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"upstreams: {{odd: {{{odd('ask_url')}}}}}\n", encoding="utf-8")
+    daemon = await processes.enter_async_context(serving(config, "--http", "127.0.0.1:0", "--state-dir", "none"))
+    capabilities: JsonObject = {"elicitation": {"url": {}}}
+    cell = Cell(binding="sse", revision="2025-11-25")
+    other, client = [await newcomer(cell, capabilities=capabilities, daemon=daemon) for _ in range(2)]
+
+    answer = await client.call(tool)
+    done = await client.hear("notifications/elicitation/complete")
+
+    known = [question["params"] for question in client.asked] or answer.error["data"]["elicitations"]
+    assert [each["elicitationId"] for each in known] == [done["elicitationId"]] == ["e"]
+    assert other.heard("notifications/elicitation/complete") == []

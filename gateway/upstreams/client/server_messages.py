@@ -21,6 +21,7 @@ _LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind i
 MAX_OPEN_REQUESTS: Final = 1000
 """Requests of one server that are answered at a time; more are dropped."""
 _MAX_ID_LENGTH: Final = 1024
+_Announce = Callable[[str, JsonObject], object]
 QUESTIONS: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -56,8 +57,8 @@ class ServerMessages:
         self._send: Final = send
         self._tasks: Final = tasks
         self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
-        self._elicitations: Final[dict[str, Callable[[str, JsonObject], object]]] = {}
-        """What tells the client that was sent to a URL, by the id of that elicitation."""
+        self._elicitations: Final[dict[str, _Announce | None]] = {}
+        """By id, what tells the client that was sent to a URL; None for one that is complete and has no client yet."""
         self.may_ask = True
         """Whether the server may make requests; since 2026-07-28 it asks by its results."""
         self.acknowledged: Final = asyncio.Event()
@@ -80,11 +81,20 @@ class ServerMessages:
     def expect_completion(self, elicitation: Json, caller: Caller) -> None:
         """Remember the client that is sent to a URL (2025-11-25 client/elicitation), to tell it when that is done."""
         name = elicitation.get("elicitationId") if isinstance(elicitation, dict) else None
-        if not isinstance(name, str) or len(name) > _MAX_ID_LENGTH or caller.announce is None:
-            return
-        if len(self._elicitations) >= MAX_OPEN_REQUESTS:
-            del self._elicitations[next(iter(self._elicitations))]
-        self._elicitations[name] = caller.announce
+        if isinstance(name, str) and caller.announce is not None:
+            self._match_completion(name, caller.announce)
+
+    def _match_completion(self, name: str, announce: _Announce | None) -> None:
+        """Tell the client once both are known, in either order: it, and that the elicitation is complete (None)."""
+        known = self._elicitations.get(name, announce)
+        if (known is None) is (announce is None):
+            if len(self._elicitations) < MAX_OPEN_REQUESTS and len(name) <= _MAX_ID_LENGTH:
+                self._elicitations[name] = announce
+        elif (tell := known or announce) is not None:
+            del self._elicitations[name]
+            method = "notifications/elicitation/complete"
+            told = {"jsonrpc": jsonrpc.VERSION, "method": method, "params": {"elicitationId": name}}
+            tell(f"{method} {name}", told)
 
     def _notification(self, message: Notification, during: RequestId | None) -> None:
         params = message.params
@@ -101,10 +111,8 @@ class ServerMessages:
                 self.acknowledged.set()
             case "notifications/resources/updated" if isinstance(uri := params.get("uri"), str):
                 self._listener.resource_updated(uri)
-            case "notifications/elicitation/complete" as method if isinstance(name := params.get("elicitationId"), str):
-                if (announce := self._elicitations.pop(name, None)) is not None:
-                    told = {"jsonrpc": jsonrpc.VERSION, "method": method, "params": {"elicitationId": name}}
-                    announce(f"{method} {name}", told)
+            case "notifications/elicitation/complete" if isinstance(name := params.get("elicitationId"), str):
+                self._match_completion(name, None)
             case method if method in _LIST_CHANGED:
                 self._listener.lists_changed()
 

@@ -23,6 +23,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     "ask_form": {"message": "Who?", "requestedSchema": FORM},
     "ask_url": {"message": "Go", "mode": "url", "url": "https://example.com/", "elicitationId": "e"},
 }
+COMPLETE = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e"}}
 REFUSED = {"fail": "tools/call", "halved": "resources/list", "refusing": "resources/subscribe"}
 CONFUSED = {"resultType": "input_required", "inputRequests": [5]}
 MISTYPED: dict[str, Any] = {
@@ -71,7 +72,9 @@ def asked(question: dict[str, Any]) -> str:
 
 def call(name: str) -> dict[str, Any]:
     if name in QUESTIONS:
-        return text(asked(QUESTIONS[name]))
+        said = asked(QUESTIONS[name])
+        say(COMPLETE)
+        return text(said)
     match name:
         case "die":
             print("out of cheese", file=sys.stderr, flush=True)
@@ -124,6 +127,19 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return FIXED.get(method, {})
 
 
+def refused(message: dict[str, Any]) -> bool:
+    if message["method"] == REFUSED.get(MODE):
+        code = int(sys.argv[2]) if MODE == "fail" else -32603
+        say({"id": message["id"], "error": {"code": code, "message": "the disk is full"}})
+        return True
+    if message.get("params", {}).get("name") == "refer":
+        error = {"code": -32042, "message": "Sign in", "data": {"elicitations": [QUESTIONS["ask_url"]]}}
+        say({"id": message["id"], "error": error})
+        say(COMPLETE)
+        return True
+    return False
+
+
 def serve() -> None:
     for line in sys.stdin:
         message = json.loads(line)
@@ -141,9 +157,7 @@ def serve() -> None:
         if message["method"] == "server/discover" and not IS_MODERN:
             say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
             continue
-        if message["method"] == REFUSED.get(MODE):
-            code = int(sys.argv[2]) if MODE == "fail" else -32603
-            say({"id": message["id"], "error": {"code": code, "message": "the disk is full"}})
+        if refused(message):
             continue
         say({"id": message["id"], "result": answer(message["method"], message.get("params", {}))})
 
@@ -177,6 +191,8 @@ match MODE:
             TOOLS.append({**MISTYPED, "name": MODE})
         if MODE == "nameless":
             TOOLS.append({"name": "huge", "inputSchema": {"type": "object", "maxProperties": 2**70}})
+        if MODE == "ask_url":
+            TOOLS.append({"name": "refer", "inputSchema": {"type": "object"}})
         if MODE in {"ask_form", "ask_url", "mutter", "pretend", "roots", "slow"}:
             TOOLS.append({"name": MODE, "inputSchema": {"type": "object"}})
         print("Welcome! This line is no message.", flush=True)

@@ -27,6 +27,11 @@ log: Final = structlog.get_logger(__name__)
 
 SETTLE_SECONDS: Final = 0.2
 """The time for which announcements of one upstream are put together."""
+_MAX_NAMED: Final = 5
+_ONLY_THERE: Final = (
+    "offers {} only in a client's own session, so it is not listed; with `session: shared`, all clients use one"
+    " session, and its lists are offered"
+)
 _LOOK_SECONDS: Final = 5.0
 _STORM_SECONDS: Final = 1.0
 """Lists that are asked for again within this time, and twice the last pause, are asked for later the next time."""
@@ -80,6 +85,8 @@ class UpstreamServer:
         self._is_stale = True
         """Whether the lists may be others than those that are known."""
         self._is_remembered = False
+        self._note_on_sessions = ""
+        """What only the sessions of some clients offer."""
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         self.lists = inherited
@@ -227,6 +234,8 @@ class UpstreamServer:
             }
             if lists.missing:
                 shown["missing"] = dict(lists.missing)
+        if self._note_on_sessions:
+            shown["note"] = self._note_on_sessions
         if pool.circuit.reason:
             shown["reason"] = pool.circuit.reason
             shown["next_try_seconds"] = pool.circuit.seconds_to_next_try
@@ -309,6 +318,7 @@ class UpstreamServer:
             raise
         self._is_remembered = True
         self._plan_retry(lists)
+        await self._compare_sessions(lists)
         if lists == self.lists and not self._is_inherited:
             return
         self.lists, self._is_inherited = lists, False
@@ -318,6 +328,16 @@ class UpstreamServer:
     async def _discover(self, session: Session) -> ServerLists:
         async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
             return await discover(session, before=None if self._is_inherited else self.lists)
+
+    async def _compare_sessions(self, lists: ServerLists) -> None:
+        """Note what a client's session offers and the session of nobody does not: it is not offered to anyone."""
+        for session in filter(Session.take_list_change, self.pool.sessions):
+            with suppress(UpstreamError, RpcError, TimeoutError):
+                names = sorted((await self._discover(session)).names - lists.names)
+                note = _ONLY_THERE.format(", ".join(f"`{name}`" for name in names[:_MAX_NAMED])) if names else ""
+                if note and note != self._note_on_sessions:
+                    log.warning("upstream offers more to one client", upstream=self.name, note=note)
+                self._note_on_sessions = note
 
     def _damp(self) -> None:
         """Ask less and less often while an upstream announces changes without end."""

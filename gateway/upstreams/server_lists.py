@@ -55,6 +55,12 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
     missing: dict[str, str] = {}
     """The lists that could not be had, with the reason."""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names and URIs of everything that it offers."""
+        lists = ((self.tools, "name"), (self.prompts, "name"), (self.resources, "uri"), (self.templates, "uriTemplate"))
+        return frozenset(str(each.get(member)) for entries, member in lists for each in entries)
+
 
 async def discover(session: Session, *, before: ServerLists | None) -> ServerLists:
     """Ask for all lists. Of one that cannot be had, what was offered before stays; one that is too long is cut.

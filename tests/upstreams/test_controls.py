@@ -479,3 +479,17 @@ async def test_an_upstream_without_room_for_a_session_of_its_own_is_kept_in_touc
         assert "upstream web" in [task.get_name() for task in asyncio.all_tasks()]
         server.released.set()
         assert await calling == "seen"
+
+
+@pytest.mark.parametrize("session", ["per_client", "shared"])
+async def test_what_only_the_session_of_one_client_offers_is_reported(session: str, tmp_path: Path) -> None:
+    async with gateway(config(tmp_path, odd=f"{odd('good')}, session: {session}")) as running:
+        await until_listed(running, "odd_grow")
+        await call(ada(running), "odd_grow")
+
+        async def is_known() -> bool:
+            listed = "odd_more_3" in await tools(running.memory_client())
+            noted = "`more_3`" in str(state(running, "odd").get("note"))
+            return (listed, noted) == (session == "shared", session != "shared")
+
+        await until(is_known)

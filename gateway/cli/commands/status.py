@@ -130,6 +130,8 @@ def _warnings_of_upstreams(status: JsonObject) -> Iterator[str]:
     for name, each in status.get("upstreams", {}).items():
         if reason := each.get("reason"):
             yield f"the upstream {name} is {each['state']}: {reason}; next try in {each['next_try_seconds']} s"
+        if note := each.get("note"):
+            yield f"the upstream {name} {note}"
         for kind, reason in each.get("missing", {}).items():
             yield f"the upstream {name} does not tell its {kind}: {reason}"
 

@@ -59,6 +59,8 @@ class ServerMessages:
         self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
         self._elicitations: Final[dict[str, _Announce | None]] = {}
         """By id, what tells the client that was sent to a URL; None for one that is complete and has no client yet."""
+        self.has_changed_lists = False
+        """Whether the server has announced a change of its lists in this session, and nobody has compared them yet."""
         self.may_ask = True
         """Whether the server may make requests; since 2026-07-28 it asks by its results."""
         self.acknowledged: Final = asyncio.Event()
@@ -114,6 +116,7 @@ class ServerMessages:
             case "notifications/elicitation/complete" if isinstance(name := params.get("elicitationId"), str):
                 self._match_completion(name, None)
             case method if method in _LIST_CHANGED:
+                self.has_changed_lists = True
                 self._listener.lists_changed()
 
     def _progress(self, params: JsonObject) -> None:

@@ -93,6 +93,11 @@ class Session:
         """The first thing that the server sent that is not a message; empty once it has sent a message."""
         return self._link.noise
 
+    def take_list_change(self) -> bool:
+        """Whether a change of its lists was announced in this session since the last call."""
+        has_changed, self._incoming.has_changed_lists = self._incoming.has_changed_lists, False
+        return has_changed
+
     async def open(self, *, token: Credential | None, is_anonymous: bool) -> None:
         """Connect; see `Link.open`.
 

@@ -218,7 +218,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 79_000,
+    "lines": 79_250,
     "files": 615,
     "classes": 940,
     "patches of libraries or the standard library": 5,

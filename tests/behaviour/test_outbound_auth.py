@@ -605,8 +605,9 @@ async def test_tokens_are_read_as_servers_write_them(
     [
         web.json_response({"error": "bad_verification_code", "error_description": "The code is wrong."}),
         web.Response(text="error=bad_verification_code&error_description=The+code+is+wrong."),
+        web.json_response({"error": "bad_verification_code: The code is wrong.", "access_token": None}),
     ],
-    ids=["json", "form"],
+    ids=["json", "form", "null-token"],
 )
 async def test_an_error_under_200_is_shown(
     tmp_path: Path, server: TokenServer, service: Service, answer: web.Response

@@ -30,6 +30,8 @@ class Guarded:
     """An upstream of either era whose tool says who called; its 401 to others says where its metadata is."""
 
     server: TokenServer
+    names: str = ""
+    """The issuer that its metadata name, in place of its own."""
     lists_are_open: bool = False
     refused: str = ""
     """Whom it lets neither begin a session nor call."""
@@ -44,7 +46,8 @@ class Guarded:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     async def metadata(self, _request: web.Request) -> web.Response:
-        return web.json_response({"resource": self.url, "authorization_servers": [self.server.issuer.issuer]})
+        issuer = self.names or self.server.issuer.issuer
+        return web.json_response({"resource": self.url, "authorization_servers": [issuer]})
 
     async def respond(self, request: web.Request) -> web.Response:
         body: JsonObject = await request.json() if request.method == "POST" else {"method": request.method, "id": 0}
@@ -117,9 +120,11 @@ async def test_a_token_that_is_not_taken_any_more_is_fetched_anew(tmp_path: Path
 
 
 @asynccontextmanager
-async def exchanging(folder: Path, server: TokenServer, upstream: Guarded, *, era: str) -> AsyncIterator[Served]:
+async def exchanging(
+    folder: Path, server: TokenServer, upstream: Guarded, *, era: str, **changes: Any
+) -> AsyncIterator[Served]:
     """A gateway whose callers have tokens, which it exchanges."""
-    auth = {"token_exchange": own(server)["client_credentials"]}
+    auth = {"token_exchange": own(server, **changes)["client_credentials"]}
     callers = CALLERS.format(issuer=server.issuer.issuer, audience=server.gateway, key=API_KEY)
     config = folder / "config.yaml"
     config.write_text(entry(upstream, auth, era=era) + "\n".join(line[8:] for line in callers.splitlines()))
@@ -148,6 +153,14 @@ async def test_callers_sign_in_each_by_a_token_of_their_own_and_lists_are_asked_
 
         assert not any(sent and token in sent for _, sent in upstream.seen for token in (*tokens.values(), API_KEY))
         assert {sent for method, sent in upstream.seen if method == "tools/list"} == {None}
+
+
+async def test_an_upstream_does_not_choose_who_gets_the_tokens_of_callers(tmp_path: Path) -> None:
+    async with token_server() as server, token_server() as thief, guarded(server, lists_are_open=True) as upstream:
+        upstream.names = thief.issuer.issuer
+        async with exchanging(tmp_path, server, upstream, era="legacy", issuer=None) as served:
+            assert await said(served, server.caller_token("alice")) == "alice"
+        assert not thief.issuer.asked
 
 
 async def test_a_callers_session_goes_on_with_the_token_that_the_caller_has_now(tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ _LONGEST_LIFETIME: Final = 86_400.0
 _MARGIN_SECONDS: Final = 30.0
 """How long before its end a token is fetched anew; of a short-lived one a tenth of its life."""
 _MEMBERS: Final = ("access_token", "error")
+_REFUSALS: Final = ("invalid_client", "invalid_request", "unauthorized_client")
+"""Errors of a server that expects a client to authenticate another way. RFC 6749 §5.2 has the first for that; others
+miss the client's id in the form, or do not allow the client that way."""
 _BEARER: Final = ("bearer", "bearertoken")
 """Values of `token_type`, in lower case: that of RFC 6750 §6.1.1 and Apigee's."""
 _MAX_REASON: Final = 400
@@ -159,7 +162,7 @@ def _read(response: Response, *, host: str) -> AccessToken:
     """
     answer = _content(response)
     # GitHub answers 200 with an `error`.
-    if response.status != 200 or not answer or ("error" in answer and "access_token" not in answer):
+    if response.status != 200 or not answer or ("error" in answer and not answer.get("access_token")):
         raise ExecutionError(f"{host} answered {response.status}{_reason(answer)}")
     token, kind = answer.get("access_token"), answer.get("token_type") or "bearer"
     if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH or not _SENDABLE.fullmatch(token):
@@ -182,21 +185,15 @@ def _content(response: Response) -> Mapping[str, Json]:
 
 
 def _refuses_client(response: Response) -> bool:
-    """Return whether another way to authenticate may help.
-
-    Some servers answer `invalid_request` where the client's id is not in the form, or `unauthorized_client`.
-    """
-    return response.status == 401 or _content(response).get("error") in ("invalid_client", "invalid_request")
+    """Return whether another way to authenticate may help."""
+    return response.status == 401 or _content(response).get("error") in _REFUSALS
 
 
 def _reason(answer: Mapping[str, Json]) -> str:
     """Say what the server said; more than is shown, because secrets are masked before it is cut."""
     said = [answer.get(name) for name in ("error", "error_description")]
-    return "".join(
-        f"{before}{each[: 16 * _MAX_REASON]}"
-        for before, each in zip((" ", ": "), said, strict=True)
-        if isinstance(each, str)
-    )
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in said if each is not None]
+    return "".join(f"{before}{text[: 16 * _MAX_REASON]}" for before, text in zip((" ", ": "), texts, strict=False))
 
 
 def _seconds_to_keep(expires_in: Json) -> float:

@@ -62,6 +62,8 @@ class DocumentDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     errors: list[tuple[tuple[str, ...], str]]
     """The mistakes of the operator, each with its place below the entry."""
     warnings: list[tuple[tuple[str, ...], str]]
+    faults: dict[tuple[str, ...], str]
+    """What makes all of the document useless, by its place there."""
 
 
 class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +109,7 @@ class _Selection:
         self._config: Final = entry.config
         self._reader: Final = reader
         self._operations: Final[list[Operation]] = []
-        self._result: Final = DocumentDefinitions(made=[], left_out=[], errors=[], warnings=[])
+        self._result: Final = DocumentDefinitions(made=[], left_out=[], errors=[], warnings=[], faults={})
         self._missing: Final[dict[str, list[str]]] = {}
         """Security schemes that the connection has not → the operations that need them."""
         self._without_host: Final[dict[str, list[str]]] = {}
@@ -185,7 +187,9 @@ class _Selection:
             else:
                 data = tool_of(operation, self._reader, override)
         except DocumentError as error:
-            self._leave_out(operation, str(error))
+            self._leave_out(operation, str(error), error.pointer)
+            if error.pointer is not None and error.pointer[0] == "servers":
+                self._result.faults[error.pointer] = str(error)
             self._note_missing(operation.key, error)
             # Such a server has no host wherever the daemon runs: an error of the operator's, told once for all.
             if isinstance(error, RelativeServerError):
@@ -207,8 +211,8 @@ class _Selection:
         made = MadeDefinition(kind=kind, name=name, operation=operation.key, data=data, override=key)
         self._result.made.append(made)
 
-    def _leave_out(self, operation: Operation, reason: str) -> None:
-        left_out = SkippedOperation(operation=operation.key, reason=reason, pointer=operation.node.pointer)
+    def _leave_out(self, operation: Operation, reason: str, pointer: tuple[str, ...] | None = None) -> None:
+        left_out = SkippedOperation(operation=operation.key, reason=reason, pointer=pointer or operation.node.pointer)
         self._result.left_out.append(left_out)
 
     def _report_servers(self) -> None:

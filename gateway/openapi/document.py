@@ -32,6 +32,11 @@ _DECODER: Final = json.JSONDecoder()
 class DocumentError(Exception):
     """A document, or a part of it, cannot be used; the text is for the operator."""
 
+    def __init__(self, message: str, *, pointer: tuple[str, ...] | None = None) -> None:
+        super().__init__(message)
+        self.pointer = pointer
+        """The place of what is wrong, where that is not the operation itself."""
+
 
 class MissingDocumentError(DocumentError):
     """A document could not be read or fetched; it may be, later."""

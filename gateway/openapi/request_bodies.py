@@ -143,7 +143,7 @@ def request_body_of(operation: Operation, references: References, schemas: Schem
 
 def _chosen(content: Iterable[str]) -> tuple[str, BodyFormat]:
     # Plain JSON first, then a merge patch (RFC 7396), whose members are inputs as well.
-    preferred = sorted(content, key=lambda each: ("application/json" not in each, "merge-patch" not in each))
+    preferred = sorted(content, key=lambda each: ("application/json" not in each, "/merge-patch" not in each))
     for kind in _WRITERS:
         for media_type in preferred:
             if kind.pattern.fullmatch(media_type.partition(";")[0].strip()):

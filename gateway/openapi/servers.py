@@ -54,7 +54,10 @@ def _first(servers: Node) -> str | None:
 
     def default(match: re.Match[str]) -> str:
         said = known.get(match[1])
-        return str(said.get("default", "")) if isinstance(said, dict) else ""
+        if not isinstance(said, dict) or said.get("default") is None:
+            message = f"its server `{url}` has no default for `{match[1]}`: name a `connection` with the `base_url`"
+            raise DocumentError(message, pointer=servers.item(0).pointer)
+        return str(said["default"])
 
     url = server.get("url")
     return _VARIABLE.sub(default, url) if isinstance(url, str) and url else None
@@ -146,7 +149,10 @@ def different_servers(operations: Iterator[Operation], base: str) -> list[str]:
     """The operations whose own server is another than the connection's, each with its server."""
     found = []
     for each in operations:
-        server = own_server(each)
+        try:
+            server = own_server(each)
+        except DocumentError:  # an undefined variable, which the connection makes unimportant
+            continue
         if server is not None and server.startswith("http") and not server.rstrip("/").startswith(base.rstrip("/")):
             found.append(f"{each.key} ({server})")
     return found

@@ -209,7 +209,7 @@ class _Making:
             digests=self._opened,
             entry=entry,
             models=self._models,
-            errors=tuple(found.errors),
+            errors=(*found.errors, *((("document",), self._located(*each)) for each in found.faults.items())),
             warnings=tuple(found.warnings),
         )
 
@@ -250,12 +250,15 @@ class _Making:
     def _left_out(self, left_out: Iterable[SkippedOperation]) -> Iterable[LeftOutOperation]:
         located = 0
         for each in left_out:
-            where = ""
+            reason = each.reason
             if each.pointer is not None and located < _MAX_LOCATED:
                 located += 1
-                where = f"{_shown(location_of(self._documents.source(self._documents.uri), each.pointer))}: "
+                reason = self._located(each.pointer, reason)
             name = f"{self._entry.name}: {each.operation}"
-            yield LeftOutOperation(section="openapi", name=name, reason=f"{where}{each.reason}")
+            yield LeftOutOperation(section="openapi", name=name, reason=reason)
+
+    def _located(self, pointer: tuple[str, ...], message: str) -> str:
+        return f"{_shown(location_of(self._documents.source(self._documents.uri), pointer))}: {message}"
 
 
 _NO_OVERRIDE: Final = defaults_of(OperationOverride)

@@ -24,7 +24,7 @@ from gateway.json_types import Json
 from gateway.openapi.source import OpenApiSource
 from gateway.openapi.yaml_output import as_yaml
 from tests.local_server import listening
-from tests.openapi.shop_documents import ALL_METHODS, document, operation, write_both_ways
+from tests.openapi.shop_documents import ALL_METHODS, config_of, document, operation, write_both_ways
 
 TEXT: Final = {"type": "string"}
 EXAMPLE: Final = Path(__file__).parents[2] / "config" / "examples" / "data" / "shop.openapi.yaml"
@@ -201,6 +201,42 @@ async def test_the_status_names_each_operation_that_is_no_tool(tmp_path: Path) -
         [left_out] = gateway.status()["left_out"]
     assert (left_out["kind"], left_out["name"]) == ("openapi", "shop: POST /a")
     assert "GET and HEAD alone" in left_out["reason"]
+
+
+PROMISED: Final = {"200": {"content": {"application/json": {"schema": {"type": "object", "properties": {"a": TEXT}}}}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        (201, b"", "HTTP 201 Created\nLocation: /x/1"),
+        (202, b" \r\n", "HTTP 202 Accepted"),
+        (204, b"", "HTTP 204 No Content"),
+        (205, b"", "HTTP 205 Reset Content"),
+        (201, b'{"a": "b"}', '{"a":"b"}'),
+        (200, b"", None),
+        (200, b"<p>hi", None),
+    ],
+)
+async def test_a_success_without_content_is_no_error(
+    tmp_path: Path, status: int, body: bytes, text: str | None
+) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, body=body, headers={"Location": "/x/1"} if status == 201 else {})
+
+    application = web.Application()
+    application.router.add_post("/x", answer)
+    given = document({"/x": {"post": {"operationId": "x", "responses": PROMISED}}})
+    config = config_of(given, tmp_path)
+    async with listening(application) as port:
+        connection = {"base_url": f"http://127.0.0.1:{port}", "allow_private": True}
+        config.write_bytes(orjson.dumps({**orjson.loads(config.read_bytes()), "connections": {"shop": connection}}))
+        async with serving(config) as gateway:
+            result = await gateway.memory_client().request("tools/call", {"name": "shop_x", "arguments": {}})
+    shown = result["content"][0]["text"]
+    assert result.get("isError", False) is (text is None)
+    assert shown.startswith(text or "The output is not JSON")
+    assert ("structuredContent" in result) is (body == b'{"a": "b"}')
 
 
 class Publisher:

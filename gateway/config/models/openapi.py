@@ -20,7 +20,8 @@ from gateway.config.models.quantities import PositiveDuration, WrittenRateLimit
 
 HttpMethod = Literal["get", "head", "post", "put", "patch", "delete", "options"]
 OperationPattern = NotEmpty
-"""An operationId, or a method and a path such as `GET /items/{id}`; either may be a glob. `*` is any method."""
+"""An operationId, or a method and a path such as `GET /items/{id}`; either may be a glob. `*` as the method is any, and alone
+every operation."""
 
 
 class OperationFilter(Model):
@@ -48,7 +49,7 @@ class OperationResources(Model):
 
 
 class OpenApi(Model):
-    """An OpenAPI document (3.0 or 3.1, JSON or YAML), whose operations are offered here as tools."""
+    """An OpenAPI document (3.x or Swagger 2.0, JSON or YAML), whose operations are offered here as tools."""
 
     document: NotEmpty
     """Its path, relative to this file, or its https: or http: URL."""

@@ -20,8 +20,8 @@ from gateway.config.models.quantities import PositiveDuration, WrittenRateLimit
 
 HttpMethod = Literal["get", "head", "post", "put", "patch", "delete", "options"]
 OperationPattern = NotEmpty
-"""An operationId, or a method and a path such as `GET /items/{id}`; either may be a glob. `*` as the method is any, and alone
-every operation."""
+"""An operationId, or a method and a path such as `GET /items/{id}`; either may be a glob. `*` as the method is any, and
+alone every operation."""
 
 
 class OperationFilter(Model):

@@ -47,6 +47,8 @@ def blob(data: bytes) -> str:
         (b"\xff\xd8", "image/jpeg", "a://x", {"mimeType": "image/jpeg", "blob": blob(b"\xff\xd8")}),
         (b"x", "application/octet-stream", "a://x", {"mimeType": "application/octet-stream", "text": "x"}),
         (b"\xff", "text/plain", "a://x", {"mimeType": "text/plain", "blob": blob(b"\xff")}),
+        ("Ж".encode("cp1251"), "text/plain; charset=cp1251", "a://x", {"mimeType": "text/plain", "text": "Ж"}),
+        ("Ж".encode("utf-16"), None, "docs:///a.txt", {"mimeType": "text/plain", "text": "Ж"}),
         (b"<svg/>", "image/svg+xml", "a://x", {"mimeType": "image/svg+xml", "text": "<svg/>"}),
         (SECRET.encode(), "text/plain", "a://x", {"mimeType": "text/plain", "text": "***"}),
         (b"\x1b[1m", "text/plain", "a://x", {"mimeType": "text/plain", "text": "\x1b[1m"}),

@@ -5,7 +5,8 @@ import gzip
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -372,14 +373,66 @@ async def test_an_endless_answer_is_cut_off(services: Services, server: Server) 
     assert "is over 8MiB" in await refusal(call(http(url=server.url), services))
 
 
-async def test_what_is_compressed_arrives_unpacked(services: Services, server: Server) -> None:
+LONG = b"x" * 100_000
+RAW_DEFLATE = zlib.compress(LONG)[2:-4]
+
+
+def compressed_as(body: bytes, encodings: Sequence[str]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(_request: web.Request) -> web.StreamResponse:
-        return web.Response(body=gzip.compress(b"x" * 100_000), headers={"Content-Encoding": "gzip"})
+        return web.Response(body=body, headers=[("Content-Encoding", each) for each in encodings])
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("body", "encodings"),
+    [
+        (gzip.compress(LONG), ["gzip"]),
+        (gzip.compress(LONG), ["x-gzip"]),
+        (gzip.compress(LONG), ["X-GZip, identity"]),
+        (gzip.compress(LONG[:7]) + gzip.compress(LONG[7:]), ["x-gzip"]),
+        (gzip.compress(gzip.compress(LONG)), ["gzip, gzip"]),
+        (gzip.compress(gzip.compress(LONG)), ["gzip", "gzip"]),
+        (gzip.compress(zlib.compress(LONG)), ["deflate,x-gzip"]),
+        (RAW_DEFLATE, ["identity, deflate"]),
+        (LONG, ["utf-8"]),
+        (b"", ["compress"]),
+    ],
+)
+async def test_what_is_compressed_arrives_unpacked(
+    services: Services, server: Server, body: bytes, encodings: Sequence[str]
+) -> None:
+    server.answer = compressed_as(body, encodings)
+    outcome = await call(http(url=server.url), services)
+    assert isinstance(outcome, RawOutput)
+    assert outcome.data == (LONG if body else b"")
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "said"),
+    [
+        (b"\x1f\x9d", "compress", "has the content encoding `compress`, which cannot be decoded"),
+        (gzip.compress(b"x"), "pack200-gzip, gzip", "has the content encoding `pack200-gzip`"),
+        (b"plain", "x-gzip", "broke off, or is not encoded as it says"),
+        (gzip.compress(LONG)[:-20], "x-gzip", "broke off, or is not encoded as it says"),
+        (gzip.compress(gzip.compress(b"\0" * 2**26)), "gzip, gzip", "is over 8MiB"),
+    ],
+)
+async def test_what_cannot_be_decompressed_is_never_shown(
+    services: Services, server: Server, body: bytes, encoding: str, said: str
+) -> None:
+    server.answer = compressed_as(body, [encoding])
+    assert said in await refusal(call(http(url=server.url), services))
+
+
+async def test_a_failure_is_read_in_its_charset(services: Services, server: Server) -> None:
+    async def answer(_request: web.Request) -> web.StreamResponse:
+        return web.Response(status=400, body="中文".encode("gbk"), headers={"Content-Type": "text/plain; charset=gbk"})
 
     server.answer = answer
     outcome = await call(http(url=server.url), services)
-    assert isinstance(outcome, RawOutput)
-    assert outcome.data == b"x" * 100_000
+    assert isinstance(outcome, Failure)
+    assert "中文" in outcome.text
 
 
 async def talking(sent: bytes, services: Services) -> Outcome:

@@ -80,8 +80,46 @@ async def test_what_is_not_utf8_is_replaced() -> None:
     assert text_of(await shape(raw(b"a\xffb"), backend="shell")) == "a\N{REPLACEMENT CHARACTER}b"
 
 
-async def test_a_charset_that_old_servers_name_is_heeded() -> None:
-    assert text_of(await shape(raw(b"\xfc", 'text/plain; charset="ISO-8859-1"'))) == "ü"
+@pytest.mark.parametrize(
+    ("text", "codec", "media_type"),
+    [
+        ("ü", "latin-1", 'text/plain; charset="ISO-8859-1"'),
+        ("ü€", "cp1252", "text/plain; charset=latin1"),
+        ("ł", "iso-8859-2", "text/plain;charset='iso-8859-2'"),
+        ("ł", "cp1250", "text/plain; boundary=x; Charset = Windows-1250 ;x=y"),
+        ("Ж", "koi8-r", "text/plain; charset=KOI8-R"),
+        ("Ж", "cp866", "text/plain; charset=ibm866"),
+        ("中", "gbk", "text/plain; charset=gb2312"),
+        ("日", "cp932", "text/plain; charset=x-sjis"),
+        ("日本", "iso-2022-jp", "text/plain; charset=ISO-2022-JP"),
+        ("ก", "cp874", "text/plain; charset=windows-874"),
+        ("é", "utf-8", "text/plain; charset=utf8"),
+        ("é", "utf-8", "text/plain; charset=rot13"),
+        ("é", "utf-8", "text/plain; charset=undefined"),
+        ("é", "utf-8", "text/plain; charset=x-unknown"),
+        ("é", "utf-8", 'text/plain; charset=""'),
+        ("é", "utf-8-sig", "text/plain; charset=iso-8859-1"),
+        ("é", "utf-16", "text/plain"),
+        ("é", "utf-32", None),
+        ('<?xml version="1.0" encoding="windows-1251"?><a>Ж</a>', "cp1251", "application/xml"),
+        ("<!doctype html><html><head><meta charset=gbk><p>中", "gbk", "text/html"),
+        ('<meta http-equiv="Content-Type" content="text/html; charset=euc-kr">한', "euc-kr", "text/html"),
+        ('<meta charset="utf-16">é', "utf-8", "text/html"),
+        ('<meta charset="gbk">é', "utf-8", "text/html; charset=utf-8"),
+        ("<meta charset=gbk> é", "utf-8", "text/plain"),
+    ],
+)
+async def test_text_is_read_in_the_encoding_that_it_declares(text: str, codec: str, media_type: str | None) -> None:
+    assert text_of(await shape(raw(text.encode(codec), media_type))) == text
+
+
+async def test_json_is_read_in_the_encoding_that_it_declares() -> None:
+    for data, media_type in [
+        ('{"a": "ü"}'.encode("latin-1"), "application/json; charset=iso-8859-1"),
+        ('{"a": "ü"}'.encode("utf-16"), "application/json"),
+        (b"\xef\xbb\xbf" + '{"a": "ü"}'.encode(), "application/json"),
+    ]:
+        assert (await shape(raw(data, media_type))).structured == {"a": "ü"}
 
 
 async def test_no_output_is_no_content() -> None:

@@ -10,7 +10,10 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from gateway import __version__
+from gateway.executors.http.content_encoding import BodyTooLargeError, decoded_content
 from gateway.executors.output.media_types import OCTETS
+
+_DECODED_BY_AIOHTTP: Final = frozenset({"gzip", "deflate", "br", "zstd"})
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
 
@@ -34,6 +37,7 @@ class Answer(msgspec.Struct, frozen=True):
 
         Raises:
             BodyTooLargeError: it is longer.
+            UnknownEncodingError: it is not decompressed, since nothing here knows how.
         """
         chunks, size = [], 0
         while not self.content.at_eof():
@@ -43,11 +47,14 @@ class Answer(msgspec.Struct, frozen=True):
             if size > max_bytes:
                 raise BodyTooLargeError
             chunks.append(chunk)
-        return b"".join(chunks)
+        return decoded_content(b"".join(chunks), self._encodings_left(), max_bytes=max_bytes)
 
-
-class BodyTooLargeError(Exception):
-    """The body of an answer is longer than its reader takes."""
+    def _encodings_left(self) -> list[str]:
+        """The content encodings of the body that aiohttp has not decoded, in the order in which they were applied."""
+        fields = [field.strip().lower() for field in self.headers.getall("Content-Encoding", ())]
+        if fields and fields[-1] in _DECODED_BY_AIOHTTP:
+            fields.pop()
+        return [encoding.strip() for encoding in ",".join(fields).split(",")]
 
 
 class Pool:

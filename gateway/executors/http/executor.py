@@ -26,6 +26,7 @@ from gateway.executors.http.retries import IDEMPOTENT, RetryPolicy, compile_retr
 from gateway.executors.http.sender import ConnectionFailedError, Response, Sender, check_proxy, valid_text
 from gateway.executors.http.tls import compile_tls
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
+from gateway.executors.output.media_types import decoded
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
@@ -159,7 +160,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         """Describe the response: status, reason, location, and the beginning of its text."""
         said = _summary(response)
         # Masked before it is cut, lest half a secret remain.
-        text = response.body[: 16 * MAX_EXCERPT].decode(errors="replace")
+        text = decoded(response.body[: 16 * MAX_EXCERPT], _field(response.headers, "Content-Type"))
         # Where the rest is missing, `head` leaves out as much at the end as a torn secret could be.
         clean = self.sanitizer.text if len(response.body) <= 16 * MAX_EXCERPT else self.sanitizer.head
         excerpt = clean(text).strip()

@@ -23,7 +23,8 @@ from gateway.errors import ExecutionError
 from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.http.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http.clients import ClientProfile, HttpClients
-from gateway.executors.http.connection_pool import Answer, BodyTooLargeError
+from gateway.executors.http.connection_pool import Answer
+from gateway.executors.http.content_encoding import BodyTooLargeError, UnknownEncodingError
 from gateway.executors.http.request import Request
 from gateway.executors.http.streamed_body import StreamedBody, streamed
 from gateway.executors.http.tls import ClientIdentity
@@ -263,6 +264,10 @@ def _url(_error: aiohttp.InvalidURL, host: str) -> ExecutionError:
     return ExecutionError(f"{host} is not a host that can be connected to")
 
 
+def _encoding(error: UnknownEncodingError, host: str) -> ExecutionError:
+    return ExecutionError(f"The answer of {host} has the content encoding `{error}`, which cannot be decoded")
+
+
 def _system_text(error: OSError) -> str:
     # Errors of getaddrinfo have numbers of their own, on Linux below zero.
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else "no connection"
@@ -281,6 +286,7 @@ _EXPLANATIONS: Final[tuple[tuple[type[Exception], Callable[..., ExecutionError]]
     (aiohttp.ClientHttpProxyError, _proxy_answer),
     (aiohttp.ClientConnectorError, _connect),
     (aiohttp.InvalidURL, _url),
+    (UnknownEncodingError, _encoding),
     (aiohttp.ClientPayloadError, _saying("The answer of {} broke off, or is not encoded as it says")),
     (aiohttp.ClientConnectionError, _saying("{} closed the connection before it answered")),
     (aiohttp.ClientResponseError, _saying("The answer of {} is not HTTP as it should be")),

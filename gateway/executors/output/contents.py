@@ -7,10 +7,10 @@ import msgspec
 
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Relayed, Value
-from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT
+from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, declared_encoding, decoded, form_of
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.json_types import Json, JsonObject
-from gateway.language.files.media_types import media_type_of
+from gateway.language.files.media_types import essence, media_type_of
 from gateway.language.templates.render_state import json_of
 
 
@@ -50,6 +50,8 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
         # Without the query, whose end may look like a suffix.
         named = self.mime_type or output.media_type or media_type_of(uri.partition("?")[0])
         if not output.is_blob:
+            if form_of(named or "") in {"text", "json"} and declared_encoding(output.data, named) is not None:
+                return self._text(decoded(output.data, named), essence(named), uri)
             try:
                 return self._text(output.data.decode(), named or PLAIN_TEXT, uri)
             # Its media type may say text; what is no UTF-8 can only be sent as a blob.

@@ -1,5 +1,6 @@
 """Reads bytes as their media type says: as JSON, as text of a charset, or as neither. Pure."""
 
+import codecs
 import re
 from functools import lru_cache
 from typing import Final, Literal
@@ -29,17 +30,34 @@ _TEXTUAL: Final = frozenset(
         "message/rfc822",
     }
 )
-_CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([A-Za-z0-9._-]+)', re.IGNORECASE)
-_CHARSETS: Final = {
-    "iso-8859-1": "cp1252",  # as browsers read it: WHATWG Encoding, "Names and labels"
-    "iso-8859-15": "iso8859-15",
-    "us-ascii": "cp1252",
-    "windows-1252": "cp1252",
-    "utf-16": "utf-16",
-    "utf-16be": "utf-16-be",
-    "utf-16le": "utf-16-le",
+_CHARSET: Final = re.compile(r""";\s*charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE)
+_DECLARED: Final = re.compile(
+    rb"""<\?xml[^>]*?\bencoding\s*=\s*["']([^"']+)|<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([^\s"'/>;]+)""", re.IGNORECASE
+)
+"""XML 1.0 §4.3.3, and HTML §4.2.5.4."""
+_DECLARED_WITHIN: Final = 1024
+"""Bytes (HTML §13.2.3.2)."""
+_MARKS: Final = (
+    (b"\xef\xbb\xbf", "utf-8-sig"),
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+"""Byte order marks; longer ones first."""
+_READ_AS: Final = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "big5": "big5hkscs",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
 }
-"""Charsets that old servers still use; all else is read as UTF-8."""
+"""Codecs that browsers replace with a superset (WHATWG Encoding, "Names and labels"), which is what servers send."""
 
 
 @lru_cache(maxsize=64)  # a server says the same of each response
@@ -57,11 +75,33 @@ def form_of(media_type: str) -> Literal["json", "text", "image", "audio"] | None
 
 
 def decoded(data: bytes, media_type: str | None = None) -> str:
-    """Read text in the charset that the media type names, or UTF-8; what is not in it is replaced."""
-    return data.decode("utf-8" if media_type is None else _charset_of(media_type), errors="replace")
+    """Read text in the encoding that it declares, or UTF-8; bytes that are not in it are replaced."""
+    return data.decode(declared_encoding(data, media_type) or "utf-8", errors="replace")
 
 
-@lru_cache(maxsize=64)
-def _charset_of(media_type: str) -> str:
-    named = _CHARSET.search(media_type)
-    return _CHARSETS.get(named[1].lower(), "utf-8") if named else "utf-8"
+def declared_encoding(data: bytes, media_type: str | None) -> str | None:
+    """The encoding that a byte order mark, the media type, or the start of HTML or XML names; None for UTF-8."""
+    if (marked := next((codec for mark, codec in _MARKS if data.startswith(mark)), None)) is not None:
+        return marked
+    if media_type is None:
+        return None
+    if (named := _CHARSET.search(media_type)) is not None:
+        return _codec(named[1].lower())
+    if essence(media_type).endswith(("html", "xml")) and (found := _DECLARED.search(data[:_DECLARED_WITHIN])):
+        codec = _codec((found[1] or found[2]).decode("ascii", errors="replace").lower())
+        # HTML §13.2.3.2: a declaration that can be read as ASCII is not in UTF-16.
+        return None if codec is None or codec.startswith(("utf-16", "utf-32")) else codec
+    return None
+
+
+@lru_cache(maxsize=64)  # a server says the same of each response
+def _codec(charset: str) -> str | None:
+    """Python's codec for a charset; None if there is none, and for UTF-8."""
+    for name in (charset, charset.removeprefix("x-"), charset.replace("windows-", "cp")):
+        try:
+            b"x".decode(name, errors="replace")  # codecs that are not of text refuse, and so does `undefined`
+            codec = codecs.lookup(name).name
+        except (LookupError, ValueError):
+            continue
+        return None if codec == "utf-8" else _READ_AS.get(codec, codec)
+    return None

@@ -28,7 +28,7 @@ from gateway.executors.invocation import (
     sole_text,
 )
 from gateway.executors.output.expected_schema import ExpectedSchema
-from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, decoded, form_of
+from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, declared_encoding, decoded, form_of
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.output.size_limit import SizeLimit, text_block
 from gateway.json_types import ABSENT, Json, JsonObject
@@ -271,8 +271,10 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if output.omitted:
             raise self.room.too_large(len(output.data) + output.omitted)
         try:
-            # RFC 8259 §8.1: a byte order mark must not be written, and may be ignored by who reads it.
-            return exact_json.loads(output.data.removeprefix(b"\xef\xbb\xbf"))
+            # RFC 8259 §8.1: a byte order mark must not be written, and may be ignored; old servers name other charsets.
+            encoding = declared_encoding(output.data, output.media_type)
+            data = output.data if encoding is None else output.data.decode(encoding, errors="replace")
+            return exact_json.loads(data)
         except orjson.JSONDecodeError as error:
             start = self._decoded(output)[:200].strip()
             raise ExecutionError(f"The output is not JSON ({error}); it begins: {start or 'nothing'}") from error

@@ -32,6 +32,11 @@ def strip_control_characters(text: str) -> str:
     return "".join(map(_cleaned, _pieces(text)))
 
 
+def with_newlines(text: str) -> str:
+    """Return `text` in which a carriage return ends a line, as it does for a progress bar or in a file of Windows."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
 def visible(text: str, *, has_lines: bool) -> str:
     """Return `text` with escapes for characters that show a person something else than is there.
 

@@ -72,6 +72,19 @@ async def test_text_is_cleaned_and_masked() -> None:
     assert not result.is_error
 
 
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "text"),
+    [
+        ("10%\r20%\rdone\r\n", "", "10%\n20%\ndone\n"),
+        ("", "warned", "stderr:\nwarned"),
+        ("\n", "warned", "stderr:\nwarned"),
+        ("said", "warned", "said"),
+    ],
+)
+async def test_the_text_of_a_command(stdout: str, stderr: str, text: str) -> None:
+    assert text_of(await shape(raw(stdout, exit_code=0, stderr=stderr), backend="shell")) == text
+
+
 async def test_raw_keeps_escapes_and_still_masks_secrets() -> None:
     assert text_of(await shape(raw(f"\x1b[31m{SECRET}"), raw=True)) == "\x1b[31m***"
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -36,6 +37,46 @@ async def test_a_command_runs_in_the_directory_of_its_file(tool: Tool, tmp_path:
     assert outcome.data.decode() == f"{tmp_path}\nx y\n"
     assert outcome.variables == {"exit_code": 0, "stderr": "no\n"}
     assert (outcome.media_type, outcome.omitted) == (None, 0)
+
+
+PYTHON = sys.executable
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        ("#!/usr/bin/env bash\nwords=(one two)\necho ${words[1]}\n", "two\n"),
+        ("#!/bin/bash -u\necho ${unset-$-}\n", "huB\n"),
+        ("#! /bin/bash\t \nfalse; echo $-\n", "hB\n"),
+        (f"#!{PYTHON} -O\nprint(__debug__)\n", "False\n"),
+        (f"#!/usr/bin/env -S A=b {PYTHON} -O\nimport os\nprint(__debug__, os.environ['A'])\n", "False b\n"),
+        ("#!/bin/cat\nas it is\n", "#!/bin/cat\nas it is\n"),
+        ("#!/bin/sh\necho $-\n", "e\n"),
+        ("#!/usr/bin/env sh\necho $-\n", "e\n"),
+        ("#!/bin/sh -u\necho $-\n", "u\n"),
+        ("#!\necho $-\n", "e\n"),
+        ("echo $- # !/bin/bash\n", "e\n"),
+    ],
+)
+async def test_a_script_runs_by_the_interpreter_that_its_first_line_names(tool: Tool, script: str, text: str) -> None:
+    assert text_of(await tool({"script": script})) == text
+
+
+async def test_an_interpreter_that_is_written_wins_over_the_first_line(tool: Tool) -> None:
+    assert text_of(await tool({"script": "#!/bin/cat\necho $-", "interpreter": ["sh", "-u"]})) == "u\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("/nowhere/python9", "/nowhere/python9"),
+        ("/usr/bin/env python9", "python9"),
+        ("/usr/bin/env -S A=b py9 -u", "py9"),
+    ],
+)
+def test_an_interpreter_that_is_missing_is_a_warning(tool: Tool, line: str, named: str) -> None:
+    [warning] = tool.problems({"script": f"#!{line}\n"})
+    assert warning.endswith(f"its first line names the interpreter `{named}`, which is not found here")
 
 
 async def test_a_working_directory_is_relative_to_the_file(tool: Tool, tmp_path: Path) -> None:

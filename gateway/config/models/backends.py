@@ -118,7 +118,8 @@ class Shell(Model):
     script: Annotated[str | None, Use.SCRIPT] = None
     """Text for `interpreter`; not a template. Inputs are INPUT_<NAME>, INPUTS_JSON and the file INPUTS_FILE."""
     interpreter: Annotated[Items[str], Field(min_length=1)] = ("sh", "-e")
-    """Runs the script; its path comes as the last argument."""
+    """Runs the script; its path comes as the last argument. Without this key, a script whose first line names an
+    interpreter (`#!/usr/bin/env python3`) is run by that one, as Linux does; `#!/bin/sh` without options is `sh -e`."""
     cwd: Template | None = None
     """Working directory, relative to this file."""
     env: Annotated[dict[str, ScalarTemplate], Use.SECRET] = {}
@@ -130,7 +131,7 @@ class Shell(Model):
     success_codes: Annotated[Items[ExitCode], SOME_DISTINCT] = (0,)
     """Exit codes that are not an error."""
     progress: Literal["stdout", "stderr"] | None = None
-    """Send each line of this stream as a progress message."""
+    """Send each line of this stream as a progress message. A carriage return ends a line, as in a progress bar."""
     timeout: PositiveDuration | None = None
     """How long it may take."""
     limits: ProcessLimits | None = None

@@ -15,6 +15,7 @@ from jmespath.exceptions import JMESPathError
 from jmespath.parser import ParsedResult
 
 from gateway import exact_json
+from gateway.control_characters import with_newlines
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import (
     Blocks,
@@ -182,6 +183,9 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
             value = self.sanitizer.json(self._selected(self._read_json(output)))
             return self._json(value, output.variables, invocation, is_structured=False)
         text, omitted = self._decoded(output), output.omitted
+        said = output.variables.get("stderr")
+        if said and self.template is None and not text.strip():
+            text = f"stderr:\n{said}"
         if omitted:
             omitted -= len(_gap(output).encode())  # what says so was no output
         return ToolResult(content=self._written(text, output.variables, invocation, omitted=omitted))
@@ -262,10 +266,13 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     def _decoded(self, output: RawOutput) -> str:
         """The sanitized text; where its middle is missing, a line says so."""
         if not output.omitted:
-            return self.sanitizer.text(decoded(output.data, output.media_type))
+            return self.sanitizer.text(self._lines(decoded(output.data, output.media_type)))
         half = len(output.data) // 2
-        head, tail = decoded(output.data[:half]), decoded(output.data[half:])
+        head, tail = self._lines(decoded(output.data[:half])), self._lines(decoded(output.data[half:]))
         return f"{self.sanitizer.head(head)}{_gap(output)}{self.sanitizer.tail(tail)}"
+
+    def _lines(self, text: str) -> str:
+        return text if self.sanitizer.keeps_controls else with_newlines(text)
 
     def _read_json(self, output: RawOutput) -> Json:
         if output.omitted:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
+from gateway.control_characters import with_newlines
 from gateway.errors import ExecutionError
 from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
@@ -182,7 +183,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         """The end of it."""
         # Where the beginning is cut off, it may be half of a secret.
         clean = self.sanitizer.text if written.is_whole_within(MAX_STDERR) else self.sanitizer.tail
-        return without_scratch(clean(written.end(MAX_STDERR).decode(errors="replace")))
+        return without_scratch(clean(with_newlines(written.end(MAX_STDERR).decode(errors="replace"))))
 
     def _output(self, written: BoundedBuffer) -> bytes:
         """All of it that was kept; where its middle is missing, half of it must still be what stood before that."""
@@ -195,8 +196,8 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if written.is_empty:
             return ""
         if not written.omitted:
-            return without_scratch(self.sanitizer.text(written.data.decode(errors="replace")))
-        head, tail = (part.decode(errors="replace") for part in written.parts)
+            return without_scratch(self.sanitizer.text(with_newlines(written.data.decode(errors="replace"))))
+        head, tail = (with_newlines(part.decode(errors="replace")) for part in written.parts)
         return without_scratch(self.sanitizer.head(head)) + without_scratch(self.sanitizer.tail(tail))
 
 

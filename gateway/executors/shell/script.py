@@ -6,11 +6,13 @@ standard input stays free, there is no limit of length, and every interpreter ca
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import msgspec
 
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.machine_facts import program_path
 from gateway.config.models.backends import Shell
 from gateway.errors import ExecutionError
 from gateway.executors.shell.environment import fits
@@ -93,7 +95,27 @@ def compile_script(config: Shell, scope: Scope) -> ShellScript:
             problems.error(f"the inputs `{first[variable]}` and `{name}` would both be {variable}; rename one")
     scope.use_all()
     mentioned = frozenset(re.findall("INPUT_[A-Z0-9_]+", text))
-    return ShellScript(text=text, interpreter=config.interpreter, variables=variables, mentioned=mentioned)
+    interpreter = _interpreter(config, scope.problems.at("script"))
+    return ShellScript(text=text, interpreter=interpreter, variables=variables, mentioned=mentioned)
+
+
+def _interpreter(config: Shell, problems: Problems) -> Sequence[str]:
+    """The command that runs the script: as written, else as its first line says, which is read as Linux does."""
+    first_line = (config.script or "").partition("\n")[0]
+    if "interpreter" in config.model_fields_set or not first_line.startswith("#!"):
+        return config.interpreter
+    # execve(2): whatever follows the program is one argument; env(1) splits it itself, after -S.
+    words = first_line[2:].strip().split(maxsplit=1)
+    program = PurePosixPath(words[0]).name if words else ""
+    if program == "env" and len(words) > 1:
+        program = next((word for word in words[1].split() if word[0] != "-" and "=" not in word), "")
+    if not program or (program == "sh" and words[-1] in {words[0], "sh"}):
+        return config.interpreter
+    named = program if PurePosixPath(words[0]).name == "env" else words[0]
+    is_relative = "/" in named and not named.startswith("/")
+    if not is_relative and "PATH" not in config.env and program_path(named) is None:
+        problems.warning(f"its first line names the interpreter `{named}`, which is not found here")
+    return words
 
 
 def _variable_of(name: str) -> str:

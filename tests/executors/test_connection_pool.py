@@ -10,8 +10,7 @@ from yarl import URL
 
 from gateway.executors.http.address_guard import AddressGuard
 from gateway.executors.http.clients import ClientProfile, HttpClients
-from gateway.executors.http.connection_pool import Pool
-from gateway.executors.http.content_encoding import BodyTooLargeError
+from gateway.executors.http.connection_pool import BodyTooLargeError, Pool
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -390,7 +390,6 @@ def compressed_as(body: bytes, encodings: Sequence[str]) -> Callable[[web.Reques
         (gzip.compress(LONG), ["gzip"]),
         (gzip.compress(LONG), ["x-gzip"]),
         (gzip.compress(LONG), ["X-GZip, identity"]),
-        (gzip.compress(LONG[:7]) + gzip.compress(LONG[7:]), ["x-gzip"]),
         (gzip.compress(gzip.compress(LONG)), ["gzip, gzip"]),
         (gzip.compress(gzip.compress(LONG)), ["gzip", "gzip"]),
         (gzip.compress(zlib.compress(LONG)), ["deflate,x-gzip"]),
@@ -413,6 +412,7 @@ async def test_what_is_compressed_arrives_unpacked(
     [
         (b"\x1f\x9d", "compress", "has the content encoding `compress`, which cannot be decoded"),
         (gzip.compress(b"x"), "pack200-gzip, gzip", "has the content encoding `pack200-gzip`"),
+        (gzip.compress(b"x") + b"y", "x-gzip", "broke off, or is not encoded as it says"),
         (b"plain", "x-gzip", "broke off, or is not encoded as it says"),
         (gzip.compress(LONG)[:-20], "x-gzip", "broke off, or is not encoded as it says"),
         (gzip.compress(gzip.compress(b"\0" * 2**26)), "gzip, gzip", "is over 8MiB"),

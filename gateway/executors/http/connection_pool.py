@@ -1,5 +1,6 @@
 """Sends HTTP requests over the connections of one aiohttp session, and bounds what is read of an answer."""
 
+import zlib
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -10,10 +11,7 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from gateway import __version__
-from gateway.executors.http.content_encoding import BodyTooLargeError, decoded_content
 from gateway.executors.output.media_types import OCTETS
-
-_DECODED_BY_AIOHTTP: Final = frozenset({"gzip", "deflate", "br", "zstd"})
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
 
@@ -47,14 +45,47 @@ class Answer(msgspec.Struct, frozen=True):
             if size > max_bytes:
                 raise BodyTooLargeError
             chunks.append(chunk)
-        return decoded_content(b"".join(chunks), self._encodings_left(), max_bytes=max_bytes)
+        body = b"".join(chunks)
+        for encoding in reversed(self._encodings_left()) if body else ():
+            body = _inflated(body, encoding, max_bytes=max_bytes)
+        return body
 
     def _encodings_left(self) -> list[str]:
-        """The content encodings of the body that aiohttp has not decoded, in the order in which they were applied."""
+        """The content encodings that aiohttp has not undone, in the order in which they were applied."""
         fields = [field.strip().lower() for field in self.headers.getall("Content-Encoding", ())]
-        if fields and fields[-1] in _DECODED_BY_AIOHTTP:
+        if fields and fields[-1] in {"gzip", "deflate", "br", "zstd"}:
             fields.pop()
-        return [encoding.strip() for encoding in ",".join(fields).split(",")]
+        names = [name.strip() for name in ",".join(fields).split(",")]
+        return [name for name in names if name not in _NOT_ENCODED]
+
+
+_NOT_ENCODED: Final = frozenset({"", "identity", "none", "utf-8", "binary", "8bit", "aws-chunked"})
+"""Names that servers send with a body that is not compressed."""
+
+
+def _inflated(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
+    if encoding.removeprefix("x-") not in {"gzip", "deflate"}:  # RFC 9110 §8.4.1.3: x-gzip is gzip
+        raise UnknownEncodingError(encoding)
+    # The zlib header that deflate should have (RFC 9110 §8.4.1.2) is left out by some; 32 tells it from that of gzip.
+    is_raw = encoding.endswith("deflate") and body[0] & 0x0F != zlib.DEFLATED
+    decompressor = zlib.decompressobj(-zlib.MAX_WBITS if is_raw else zlib.MAX_WBITS + 32)
+    try:
+        content = decompressor.decompress(body, max_bytes + 1)
+    except zlib.error as error:
+        raise aiohttp.ClientPayloadError(str(error)) from error
+    if len(content) > max_bytes:
+        raise BodyTooLargeError
+    if not decompressor.eof or decompressor.unused_data:
+        raise aiohttp.ClientPayloadError("does not end where its compressed content does")
+    return content
+
+
+class BodyTooLargeError(Exception):
+    """The body of an answer is longer than its reader takes."""
+
+
+class UnknownEncodingError(aiohttp.ClientPayloadError):
+    """The body of an answer has a content encoding that cannot be undone; its text is the name."""
 
 
 class Pool:

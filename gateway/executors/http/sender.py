@@ -23,8 +23,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.http.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http.clients import ClientProfile, HttpClients
-from gateway.executors.http.connection_pool import Answer
-from gateway.executors.http.content_encoding import BodyTooLargeError, UnknownEncodingError
+from gateway.executors.http.connection_pool import Answer, BodyTooLargeError, UnknownEncodingError
 from gateway.executors.http.request import Request
 from gateway.executors.http.streamed_body import StreamedBody, streamed
 from gateway.executors.http.tls import ClientIdentity

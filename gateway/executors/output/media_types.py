@@ -35,8 +35,6 @@ _DECLARED: Final = re.compile(
     rb"""<\?xml[^>]*?\bencoding\s*=\s*["']([^"']+)|<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([^\s"'/>;]+)""", re.IGNORECASE
 )
 """XML 1.0 §4.3.3, and HTML §4.2.5.4."""
-_DECLARED_WITHIN: Final = 1024
-"""Bytes (HTML §13.2.3.2)."""
 _MARKS: Final = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\xff\xfe\x00\x00", "utf-32"),
@@ -46,16 +44,10 @@ _MARKS: Final = (
 )
 """Byte order marks; longer ones first."""
 _READ_AS: Final = {
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "iso8859-11": "cp874",
-    "tis-620": "cp874",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "big5": "big5hkscs",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
+    **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
+    **dict.fromkeys(("iso8859-11", "tis-620"), "cp874"),
+    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
+    **dict(zip(("iso8859-9", "big5", "shift_jis", "euc_kr"), ("cp1254", "big5hkscs", "cp932", "cp949"), strict=True)),
 }
 """Codecs that browsers replace with a superset (WHATWG Encoding, "Names and labels"), which is what servers send."""
 
@@ -87,7 +79,7 @@ def declared_encoding(data: bytes, media_type: str | None) -> str | None:
         return None
     if (named := _CHARSET.search(media_type)) is not None:
         return _codec(named[1].lower())
-    if essence(media_type).endswith(("html", "xml")) and (found := _DECLARED.search(data[:_DECLARED_WITHIN])):
+    if essence(media_type).endswith(("html", "xml")) and (found := _DECLARED.search(data[:1024])):
         codec = _codec((found[1] or found[2]).decode("ascii", errors="replace").lower())
         # HTML §13.2.3.2: a declaration that can be read as ASCII is not in UTF-16.
         return None if codec is None or codec.startswith(("utf-16", "utf-32")) else codec

@@ -13,8 +13,6 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from gateway.errors import ExecutionError
 from gateway.executors.sql.postgresql_values import encoded, is_text, type_name, with_text_columns
 from gateway.executors.sql.query import BoundStatement
@@ -49,17 +47,9 @@ _RESET: Final = """
 """What DISCARD ALL does (PostgreSQL's manual), without the statements that this gateway keeps prepared."""
 
 
-class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement that the server has prepared."""
-
-    statement: Any
-    types: Mapping[int, str]
-    """The types to which its values, counted from 1, are cast."""
-    columns: Sequence[Any]
-    """Its columns, as they were before some were cast to text."""
-
-
-_PreparedStatements = OrderedDict[tuple[str, tuple[str | None, ...]], Prepared]
+Prepared = tuple["PreparedStatement", Mapping[int, str], Sequence[Any]]
+"""A prepared statement, the types to which its values (counted from 1) are cast, and its columns before their casts."""
+_PreparedStatements = OrderedDict[tuple[Any, ...], Prepared]
 """The prepared statements of one connection, the latest used last."""
 
 
@@ -87,17 +77,17 @@ class PostgresqlSession:
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
         self._running = statement
-        prepared = await self._prepared_for(statement)
-        values = [encoded(value, prepared.types.get(number)) for number, value in enumerate(statement.values, start=1)]
-        if not prepared.columns:
-            await prepared.statement.fetch(*values)
-            rows.note_affected(_affected(prepared.statement.get_statusmsg()))
+        prepared, types, columns = await self._prepared_for(statement)
+        values = [encoded(value, types.get(number)) for number, value in enumerate(statement.values, start=1)]
+        if not columns:
+            await prepared.fetch(*values)
+            rows.note_affected(_affected(prepared.get_statusmsg()))
             return
         rows.begin(
-            [column.name for column in prepared.columns],
-            json_columns=[index for index, each in enumerate(prepared.columns) if each.type.name in _JSON_TYPES],
+            [column.name for column in columns],
+            json_columns=[index for index, each in enumerate(columns) if each.type.name in _JSON_TYPES],
         )
-        cursor = await prepared.statement.cursor(*values)
+        cursor = await prepared.cursor(*values)
         while wanted := rows.wanted:
             fetched = await cursor.fetch(wanted)
             rows.add([tuple(record) for record in fetched])
@@ -143,7 +133,7 @@ class PostgresqlSession:
 
     async def _prepared_for(self, statement: BoundStatement) -> Prepared:
         # The same text may be two tools', whose inputs are of other types.
-        key = statement.text, tuple(place.fallback for place in statement.uncast)
+        key = statement.text, statement.uncast
         prepared = self._prepared.get(key)
         if prepared is None:
             prepared = self._prepared[key] = await self._prepare(statement)
@@ -164,11 +154,11 @@ class PostgresqlSession:
             attempt = await self._attempt(as_text)
             # What cannot stand in a WITH clause, such as CALL, is left as the driver reads it.
             found = found if isinstance(attempt, Exception) else attempt
-        return Prepared(statement=found, types=types, columns=columns)
+        return found, types, columns
 
     async def _typed(self, statement: BoundStatement) -> "tuple[dict[int, str], PreparedStatement]":
         """The types to which values without a cast are cast, and the statement by which the server told them."""
-        said = {place.number: place.fallback for place in statement.uncast if place.fallback is not None}
+        said = {number: name for _, number, name in statement.uncast if name is not None}
         types: dict[int, str] = {}
         found: PreparedStatement | Exception
         if not said:
@@ -185,17 +175,13 @@ class PostgresqlSession:
             else:
                 raise errors[0]
         kinds = found.get_parameters()
-        for place in statement.uncast:
-            kind = kinds[place.number - 1]
-            if place.number in types:
-                continue
-            if place.fallback == "numeric":
+        for _, number, name in statement.uncast:
+            kind = kinds[number - 1]
+            if name == "numeric" and number not in types:
                 # Any other type may hold less of the number; 32 bits equal no decimal with a fraction.
-                types[place.number] = "float4" if kind.name == "float4" else "numeric"
-            elif not is_text(kind):
-                types[place.number] = type_name(kind)
-            elif place.fallback is not None:
-                types[place.number] = "jsonb"
+                types[number] = "float4" if kind.name == "float4" else "numeric"
+            elif number not in types and (name is not None or not is_text(kind)):
+                types[number] = "jsonb" if is_text(kind) else type_name(kind)
         return types, found
 
     async def _attempt(self, text: str) -> "PreparedStatement | Exception":

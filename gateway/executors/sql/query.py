@@ -43,18 +43,6 @@ class Fragment(msgspec.Struct, frozen=True):
 Piece = Fragment | Parameter | ListParameter
 
 
-class Uncast(msgspec.Struct, frozen=True, kw_only=True):
-    """A placeholder without a cast in the text of a bound statement."""
-
-    placeholder: str
-    start: int
-    """Characters before it."""
-    number: int
-    """The number of its value, counted from 1."""
-    fallback: str | None
-    """Of an array or a number, the type of the database that its schema says."""
-
-
 class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
     """A statement ready to be sent."""
 
@@ -64,18 +52,18 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
     """The input that each value comes from."""
     starts: tuple[tuple[int, int], ...] = ()
     """Offsets in `text` → offsets in the text that was written, at the start of each piece."""
-    uncast: tuple[Uncast, ...] = ()
-    """The placeholders whose type the database tells, in the order of the text."""
+    uncast: tuple[tuple[int, int, str | None], ...] = ()
+    """Of each placeholder without a cast: where it begins in `text`, the number of its value, and, of an array or a
+    number, the database's type that its schema says."""
 
     def with_types(self, types: Mapping[int, str]) -> str:
         """The text, in which some of the values (counted from 1) are read as text and cast to these types."""
-        parts, end = [], 0
-        for place in self.uncast:
-            if place.number in types:
-                cast = f"CAST(CAST({place.placeholder} AS text) AS {types[place.number]})"
-                parts += [self.text[end : place.start], cast]
-                end = place.start + len(place.placeholder)
-        return "".join([*parts, self.text[end:]])
+        text = self.text
+        for start, number, _ in reversed(self.uncast):
+            if number in types:
+                end = start + len(f"${number}")
+                text = f"{text[:start]}CAST(CAST(${number} AS text) AS {types[number]}){text[end:]}"
+        return text
 
     def written_offset(self, offset: int) -> int:
         """The place in the text as it was written that a place in `text` comes from."""
@@ -144,7 +132,7 @@ class _Writing:
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._starts: list[tuple[int, int]] = []
-        self._uncast: list[Uncast] = []
+        self._uncast: list[tuple[int, int, str | None]] = []
 
     def mark(self, start: int) -> None:
         self._starts.append((self._length, start))
@@ -173,7 +161,7 @@ class _Writing:
         placeholder = self._dialect.placeholder.format(number)
         if cast is None:
             fallback = "numeric" if kind is InputType.NUMBER else fallback
-            self._uncast.append(Uncast(placeholder=placeholder, start=self._length, number=number, fallback=fallback))
+            self._uncast.append((self._length, number, fallback))
         elif self._dialect.binding is Binding.TEXT and kind is not InputType.FILE:
             placeholder = f"CAST({placeholder} AS text)"
         self.text(placeholder if cast is None else f"CAST({placeholder} AS {cast})")

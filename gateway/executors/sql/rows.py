@@ -3,14 +3,13 @@
 Writes them as a short table of text, too, for clients and models that do not read structured content.
 """
 
-import base64
 import datetime as dt
 import decimal
 import math
 import re
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -149,15 +148,15 @@ def parsed(value: Json) -> Json:
 
 
 def _json_value(value: Json, decimals: Decimals = "string") -> Json:
-    """A value of a driver as JSON: dates in ISO 8601, bytes in base64, and as text what JSON has no form for."""
+    """A value of a driver as JSON: times in ISO 8601, bytes in base64, and as text what JSON has no form for."""
     # By its exact type: a datetime is a date as well, and a boolean an integer.
     kind = type(value)
     if kind in _AS_IT_IS or (kind is float and math.isfinite(value)):
         return value
     if kind is decimal.Decimal:
         return _decimal(value, decimals)
-    if (convert := _CONVERSIONS.get(kind)) is not None:
-        return convert(value)
+    if kind is float or kind in _WRITTEN_BY_MSGSPEC:
+        return _not_finite(value) if kind is float else msgspec.to_builtins(value)
     if hasattr(value, "keys"):  # a mapping, or a record of asyncpg's
         return {str(name): _json_value(member, decimals) for name, member in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -166,6 +165,9 @@ def _json_value(value: Json, decimals: Decimals = "string") -> Json:
 
 
 _AS_IT_IS: Final = frozenset({type(None), bool, int, str})
+_WRITTEN_BY_MSGSPEC: Final = frozenset(
+    {bytes, bytearray, memoryview, dt.date, dt.datetime, dt.time, dt.timedelta, uuid.UUID}
+)
 
 
 def _not_finite(value: float) -> str:
@@ -180,36 +182,6 @@ def _decimal(value: decimal.Decimal, decimals: Decimals) -> Json:
         # `str` may write an exponent (1E+3), which not everybody who takes text for a number reads.
         return format(value, "f")
     return int(value) if value == value.to_integral_value() else float(value)
-
-
-def _duration(value: dt.timedelta) -> str:
-    """ISO 8601 §5.5.2: days, hours, minutes and seconds, each with the sign of the whole."""
-    microseconds = abs(value) // dt.timedelta(microseconds=1)
-    seconds, fraction = divmod(microseconds, 1_000_000)
-    days, seconds = divmod(seconds, 86_400)
-    hours, seconds = divmod(seconds, 3600)
-    minutes, seconds = divmod(seconds, 60)
-    exact = f"{seconds}.{fraction:06}".rstrip("0") if fraction else str(seconds)
-    date = f"{days}D" if days else ""
-    time = f"{hours}H{minutes}M{exact}S"
-    return f"{'-' if value < dt.timedelta() else ''}P{date}T{time}"
-
-
-def _base64(value: bytes | bytearray | memoryview) -> str:
-    return base64.b64encode(value).decode("ascii")
-
-
-_CONVERSIONS: Final[Mapping[type, Callable[[Json], Json]]] = {
-    float: _not_finite,
-    bytes: _base64,
-    bytearray: _base64,
-    memoryview: _base64,
-    dt.date: dt.date.isoformat,
-    dt.datetime: dt.datetime.isoformat,
-    dt.time: dt.time.isoformat,
-    dt.timedelta: _duration,
-    uuid.UUID: str,
-}
 
 
 def table_of(

@@ -18,8 +18,7 @@ from gateway.errors import ExecutionError
 from gateway.executors.http.address_guard import AddressPolicy, AddressRefusedError
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.clients import ClientProfile, HttpClients
-from gateway.executors.http.connection_pool import Answer
-from gateway.executors.http.content_encoding import BodyTooLargeError
+from gateway.executors.http.connection_pool import Answer, BodyTooLargeError
 from gateway.executors.http.sender import explained
 from gateway.executors.http.tls import ClientTrust
 from gateway.executors.http.url import origin_of, parse_url

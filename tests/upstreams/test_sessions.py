@@ -35,17 +35,35 @@ async def gateway(folder: Path, text: str) -> AsyncIterator[Daemon]:
         yield daemon
 
 
-@pytest.mark.parametrize(("session", "children"), [("per_client", 2), ("shared", 1)])
+@pytest.mark.parametrize("arguments", [("good",), ("good", "modern")], ids=["legacy", "modern"])
+@pytest.mark.parametrize(("more", "children"), [("", 2), (", session: per_client", 2), (", session: shared", 1)])
 async def test_each_client_has_a_session_of_its_own_unless_it_is_shared(
-    session: str, children: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    arguments: tuple[str, ...], more: str, children: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
-    text = f"upstreams: {{odd: {{{odd('good')}, session: {session}}}}}\n"
+    text = f"upstreams: {{odd: {{{odd(*arguments)}{more}}}}}\n"
     daemon = await processes.enter_async_context(gateway(tmp_path, text))
     clients = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
 
     answers = {(await client.call("odd_work")).text for client in (*clients, *clients)}
 
     assert len(answers) == children
+
+
+async def test_each_principal_of_modern_clients_has_a_child_of_its_own(
+    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    keys = {name: f"key-of-{name}-0123456789" for name in ("ada", "bob")}
+    api_keys = {name: {"secret": secret, "scopes": ["x"]} for name, secret in keys.items()}
+    text = f"upstreams: {{odd: {{{odd('good', 'modern')}}}}}\nauth: {{api_keys: {api_keys}}}\n"
+    daemon = await processes.enter_async_context(gateway(tmp_path, text))
+
+    async def child_of(name: str) -> str:
+        client = await newcomer(MODERN, daemon=daemon)
+        client.headers["Authorization"] = f"Bearer {keys[name]}"
+        return (await client.call("odd_work")).text
+
+    ada, bob, ada_again = [await child_of(name) for name in ("ada", "bob", "ada")]
+    assert ada == ada_again != bob
 
 
 @pytest.mark.parametrize("cell", [MODERN, LEGACY, Cell(binding="http", revision="2024-11-05")], ids=str)

@@ -124,7 +124,8 @@ class Session:
                 await self._introduced(era, supported[-1])
             except RpcError as again:
                 raise _refused(again) from again
-        self._watch()
+        if self._watching is None:
+            self._watch()
 
     async def close(self) -> None:
         await self._tasks.cancel()
@@ -251,6 +252,8 @@ class Session:
             "initialize",
             {"protocolVersion": self.revision, "capabilities": self._declared, "clientInfo": CLIENT_INFO},
         )
+        if self._watching is not None:
+            return  # the probe was answered after all
         revision = result.get("protocolVersion")
         # 2025-06-18 basic/lifecycle, "Version Negotiation": a client disconnects from a revision that it does not know.
         if revision not in LEGACY:
@@ -263,6 +266,8 @@ class Session:
 
     async def _discover(self) -> None:
         result = await self.request("server/discover")
+        if self._watching is not None:
+            return  # `initialize`, which was sent later, was answered first
         versions = result.get("supportedVersions")
         known = [version for version in MODERN if version in _list(versions)]
         if not known:

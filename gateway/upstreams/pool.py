@@ -173,6 +173,8 @@ class SessionPool:
             connecting = asyncio.create_task(self._connect(key, caller), name=f"connect to {self.name}")
             self._connecting[key] = connecting
             connecting.add_done_callback(lambda _: self._connecting.pop(key, None))
+            # Whoever waits for it may be gone by the time it fails.
+            connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
         with nullcontext() if caller is None else self._in_use():
             # Others may wait for the same connection: a caller that goes away must not end it for them.
             return await asyncio.shield(connecting)

@@ -15,16 +15,18 @@ import pytest
 from aiohttp import web
 
 from gateway.app.gateway import Gateway
+from gateway.config.models.upstreams import Upstream
 from gateway.json_types import Json
 from gateway.upstreams.client.http_link import HttpLink
 from gateway.upstreams.connecting import Way, connect
 from gateway.upstreams.failures import UpstreamError
+from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.server_spec import ServerSpec
 from gateway.wire.revisions import Era
 from tests import local_server
 from tests.upstreams.test_answers import RAW
 from tests.upstreams.test_controls import ada, state
-from tests.upstreams.test_failures import ODD, config, gateway, odd, said, until, until_listed
+from tests.upstreams.test_failures import ODD, config, gateway, said, until, until_listed
 from tests.upstreams.test_links import Nobody, http_endpoint
 
 SECONDS: Final = 30.0
@@ -331,14 +333,25 @@ async def test_a_remembered_server_over_http_is_asked_once_for_its_lists(tmp_pat
             assert server.asked["tools/list"] == 1
 
 
-async def test_a_timeout_leaves_no_exception_that_nobody_took(tmp_path: Path) -> None:
+async def test_a_connection_that_fails_after_its_caller_went_away_leaves_no_exception_behind() -> None:
+    async def never(_request: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError("never set")
+
     problems: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
-    entries = {"silent": odd("hang") + ", connect_timeout: 300ms", "dead": "command: ['false'], connect_timeout: 300ms"}
-    async with asyncio.timeout(SECONDS), gateway(config(tmp_path, **entries)) as running:
+    application = web.Application()
+    application.router.add_post("/mcp", never)
+    upstream = Upstream.model_validate({"url": "https://example.com", "connect_timeout": "300ms"})
+    async with asyncio.timeout(SECONDS), http_endpoint(application, "/mcp") as endpoint:
+        spec = ServerSpec(links={"http": lambda: HttpLink(endpoint)})
+        pool = SessionPool("up", upstream, spec, listener=Nobody(), starting=asyncio.Semaphore())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await pool.session_for(None)
 
         async def has_failed() -> bool:
-            return all("reason" in state(running, name) for name in entries)
+            return bool(pool.circuit.reason)
 
         await until(has_failed)
     gc.collect()

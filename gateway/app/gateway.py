@@ -34,7 +34,7 @@ from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile
 from gateway.json_types import JsonObject
 from gateway.lean_imports import import_lean
-from gateway.reload.interpreter_tuning import gc_paused, tune_interpreter
+from gateway.reload.interpreter_tuning import gc_paused, return_free_memory, tune_interpreter
 from gateway.reload.reloader import Trigger
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
@@ -150,7 +150,9 @@ class Gateway:
         if self._worker is not None:
             on_stop_signals(self._leave_sockets, watchdog=watchdog, seconds=seconds, signals=[signal.SIGUSR2])
         await self.start()
+        returning = asyncio.create_task(return_free_memory(), name="return free memory")
         await self._stop_wanted.wait()
+        returning.cancel()
         # Again: the end of standard input, or of the supervisor, is no signal, and nothing has armed it then.
         watchdog.arm(seconds=seconds)
         await self.stop()

@@ -145,6 +145,7 @@ class Listeners:
             dispatcher=self._dispatcher,
             streams=streams,
             max_line=self._served.document.listen.max_body,
+            max_unread=self._served.document.limits.unread.per_caller,
             scopes=self._settings.scopes,
             view=self._settings.view,
         )

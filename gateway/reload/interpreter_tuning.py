@@ -5,9 +5,11 @@ holds up every thread for a second, and again each time that the heap has grown 
 gives way to the event loop after 5 ms, twice in each call.
 """
 
+import asyncio
+import ctypes
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -17,11 +19,45 @@ _YOUNG: Final = 3_000
 """Objects of one collection while files are loaded: a millisecond or two."""
 _NEVER: Final = 2**31 - 1
 
+# Parameters of mallopt(3).
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_TRIM_SECONDS: Final = 30.0
+_MAPPED_BYTES: Final = 1024 * 1024
+"""The smallest block that is mapped by itself, and so returned to the system as soon as it is freed."""
+
 
 def tune_interpreter() -> None:
     """Shorten the turn of a thread that computes, and exempt what was made so far from collections."""
     sys.setswitchinterval(_TURN_SECONDS)
+    _return_large_blocks()
     gc.freeze()
+
+
+def _return_large_blocks() -> None:
+    """Make glibc return large blocks when they are freed.
+
+    By default it raises its threshold to the size of each mapped block that is freed, up to 32 MiB. After that, large
+    answers come from the heaps of threads, which seldom shrink.
+    """
+    if (mallopt := _glibc("mallopt")) is not None:
+        mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, 2 * _MAPPED_BYTES)  # as glibc itself would choose it
+
+
+async def return_free_memory() -> None:
+    """Return free memory to the system every half minute: glibc keeps pages that lie between blocks in use."""
+    if (malloc_trim := _glibc("malloc_trim")) is None:
+        return
+    while True:
+        await asyncio.sleep(_TRIM_SECONDS)
+        await asyncio.to_thread(malloc_trim, 0)
+
+
+def _glibc(name: str) -> Callable[..., int] | None:
+    """Return a function of glibc; None where the C library has none of that name."""
+    function: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+    return function
 
 
 @contextmanager

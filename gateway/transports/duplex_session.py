@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
 import msgspec
+import structlog
 from msgspec.structs import replace
 
-from gateway.errors import RpcError
+from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.dispatcher import Dispatcher, Received
@@ -21,11 +22,18 @@ from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Notification, Request, RequestId, size_of
 
+log: Final = structlog.get_logger()
+
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
 """How long cancelled calls may take to end."""
 
-Write = Callable[[bytes], Awaitable[None]]
-"""Puts one encoded message into the channel. Does nothing once the client is gone."""
+Write = Callable[[bytes], Awaitable[bool]]
+"""Puts one encoded message into the channel. Does nothing once the client is gone. Returns False if the message was
+dropped because too many bytes wait for the client to read them."""
+
+_UNREAD: Final = RpcError(
+    ErrorCode.INTERNAL_ERROR, "The answer was dropped: too many bytes of answers wait to be read (limits.unread)"
+)
 
 
 _ANSWERED: Final = (Request, Batch)
@@ -38,8 +46,7 @@ class _ChannelExchange(msgspec.Struct, frozen=True, kw_only=True):
 
     async def send(self, notification: JsonObject) -> bool:
         await asyncio.sleep(0)  # a tool that reports in a tight loop must let others run
-        await self.write(jsonrpc.encode(notification))
-        return True
+        return await self.write(jsonrpc.encode(notification))
 
     async def close_stream(self, retry_ms: int | None) -> None:
         """Nothing: the channel is all there is."""
@@ -95,12 +102,13 @@ class DuplexSession:
             self._outbox = asyncio.get_running_loop().create_task(sending, name="outbox")
         # What cannot be written at once waits for the client to read, and `take` must not: it gets a task.
         if reply.body is not None and not (self._write_now is not None and self._write_now(reply.body)):
-            self._run(self._write(reply))
+            self._run(self._write(reply, message))
 
     def refuse(self, error: RpcError, *, request_id: RequestId | None = None) -> None:
         """Answer what could not be read, or is not to be served."""
         revision = None if self.session is None else self.session.revision
-        self._run(self._write(results.error_reply(error, request_id=request_id, revision=revision)))
+        refusal = results.error_reply(error, request_id=request_id, revision=revision)
+        self._run(self._write(refusal, None))
 
     async def drain(self, seconds: float) -> None:
         """Give the calls in flight this long to end by themselves, those that begin meanwhile too."""
@@ -129,11 +137,25 @@ class DuplexSession:
         await self.drain(SHUTDOWN_GRACE_SECONDS)
 
     async def _answer(self, message: Request | Batch, exchange: _ChannelExchange) -> None:
-        await self._write(await self._dispatcher.answer(message, exchange, self.session, in_flight=self._modern))
+        # No variable for the answer, which must be freed once it is dropped.
+        await self._write(
+            await self._dispatcher.answer(message, exchange, self.session, in_flight=self._modern), message
+        )
 
-    async def _write(self, reply: Reply) -> None:
-        if reply.body is not None:
-            await self._exchange.write(reply.body)
+    async def _write(self, reply: Reply, message: Received | None) -> None:
+        """Write the answer to a message, or an error in place of one that was dropped."""
+        if reply.body is None or await self._exchange.write(reply.body):
+            return
+        del reply  # the error waits, too
+        log.warning("answer dropped", why="its client reads too slowly")
+        entries = message.entries if isinstance(message, Batch) else (message,)
+        failures = [
+            results.error_reply(_UNREAD, request_id=each.id, revision=None).body
+            for each in entries
+            if isinstance(each, Request)
+        ]
+        body = b",".join(filter(None, failures))
+        await self._exchange.write(b"[%b]" % body if isinstance(message, Batch) else body)
 
     def _run(self, answering: Coroutine[Json, Json, None], *, messages: int = 1) -> None:
         task = asyncio.get_running_loop().create_task(answering, name="request")

@@ -202,11 +202,12 @@ class HttpSse:
         )
         ended = asyncio.Event()
 
-        async def write(message: bytes) -> None:
+        async def write(message: bytes) -> bool:
             try:
                 await stream.send(message)
             except ConnectionError:
                 ended.set()  # whoever does not read is gone
+            return True
 
         channel = DuplexSession(dispatcher=self._dispatcher, caller=request.caller, write=write)
         return _Client(

@@ -128,17 +128,28 @@ async def test_over_the_sessions_bounds_finished_streams_go_first_the_oldest_bef
         assert await found(kept, at(running, 0)) == [b"R" * 10, b"1" * 10, b"2" * 10]
 
 
-async def test_no_session_pays_for_another_when_the_room_of_all_is_used_up() -> None:
-    room = ReplayQuota(ReplayBounds(total_bytes=30))
+async def test_the_oldest_events_of_all_sessions_make_room_for_new_ones() -> None:
+    room = ReplayQuota(ReplayBounds(total_bytes=40))
     first, second = EventStore(room, sends_priming_event=True), EventStore(room, sends_priming_event=True)
-    early = said_on(first, b"a" * 20)
-    late = said_on(second, b"b" * 10, b"c" * 10)
-    assert await found(first, at(early, 0)) == [b"a" * 20]
-    assert await found(second, at(late, 0)) == [b"c" * 10]
-    first.close()
+    early = said_on(first, b"a" * 20, b"b" * 10)
+    late = said_on(second, b"c" * 10)
     said_on(second, b"d" * 10, stream=late)
-    assert await found(second, at(late, 1)) == [b"c" * 10, b"d" * 10]
-    assert room.used == 20
+    assert await found(first, at(early, 0)) == [b"b" * 10]
+    assert await found(second, at(late, 0)) == [b"c" * 10, b"d" * 10]
+    assert (room.used, len(room.streams)) == (30, 2)
+    first.close()
+    assert (room.used, len(room.streams)) == (20, 1)
+
+
+async def test_abandoned_sessions_together_keep_no_more_than_the_room_of_all() -> None:
+    room = ReplayQuota(ReplayBounds())
+    stores = [EventStore(room, sends_priming_event=True) for _ in range(200)]
+    for each in stores:
+        said_on(each, *[b"x" * 60_000] * 10)
+        assert room.used <= 64 * 2**20
+    for each in stores:
+        each.close()
+    assert (room.used, room.streams) == (0, {})
 
 
 async def test_what_is_too_old_is_forgotten_with_its_stream() -> None:

@@ -2,14 +2,17 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.json_types import Json
+from gateway.transports.stdio import line_writer
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.transports.stdio.stdio import AFTER_INPUT_SECONDS, Stdio
 from tests.transports.http_server import Course, call, dispatching, initialize_request, legacy_request, modern_request
@@ -318,7 +321,41 @@ class TestTheEnd:
             assert sent < 60_000_000
             os.close(requests_in)
             await serving
-        for descriptor in (requests_out, answers_out, answers_in):
+            os.close(answers_out)
+            for thread in threading.enumerate():  # or what is left would go to whoever gets the descriptor next
+                if thread.name == "stdout writer":
+                    await asyncio.to_thread(thread.join)
+        for descriptor in (requests_out, answers_in):
+            os.close(descriptor)
+
+    @pytest.mark.parametrize("is_batch", [False, True])
+    async def test_answers_that_nobody_reads_are_dropped_and_told(
+        self, monkeypatch: pytest.MonkeyPatch, *, is_batch: bool
+    ) -> None:
+        monkeypatch.setattr(line_writer, "STANDSTILL_SECONDS", 0.01)
+        requests_out, requests_in = os.pipe()
+        answers_out, answers_in = os.pipe()
+        calls: list[Json] = [call("large", size=2_000_000) | {"id": number} for number in range(8)]
+        messages = [initialize_request("2025-03-26"), *([each] for each in calls)] if is_batch else calls
+        if not is_batch:
+            messages.insert(0, initialize_request("2025-06-18"))
+        os.write(requests_in, b"".join(orjson.dumps(each) + b"\n" for each in messages))
+        async with dispatching(Course()) as dispatcher, asyncio.timeout(20):
+            streams = StandardStreams(requests_out, answers_in)
+            stdio = Stdio(dispatcher=dispatcher, streams=streams, max_line=100_000, max_unread=5_000_000)
+            with capture_logs() as logs:
+                serving = asyncio.create_task(stdio.serve())
+                # One is being written, and two wait.
+                while sum(each["event"] == "answer dropped" for each in logs) < 5:
+                    await asyncio.sleep(0.001)
+            with os.fdopen(answers_out, "rb") as answers:
+                lines = [orjson.loads(await asyncio.to_thread(answers.readline)) for _ in range(9)]
+                os.close(requests_in)
+                await serving
+        replies = [line[0] if isinstance(line, list) else line for line in lines[1:]]
+        assert sorted(reply["id"] for reply in replies) == list(range(8))
+        assert sum("limits.unread" in reply.get("error", {}).get("message", "") for reply in replies) == 5
+        for descriptor in (requests_out, answers_in):
             os.close(descriptor)
 
 

@@ -157,6 +157,7 @@ class Run(msgspec.Struct, eq=False):
         """
         # First, so that nothing is sent any more by what the work may have left running.
         self.is_over = True
+        self._context = None  # a cycle, which would keep the request until the next full garbage collection
         if self._step is not None:
             self._step.__exit__(kind, error, trace)
         if self._permit is not None:

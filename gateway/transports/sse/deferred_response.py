@@ -7,7 +7,7 @@ when the answer takes so long that the connection would look dead.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -153,14 +153,16 @@ class DeferredResponse:
     async def close_stream(self, retry_ms: int | None) -> None:
         """Nothing: there are no event ids, so its client could not come back."""
 
-    async def finish(self, reply: Reply) -> web.StreamResponse:
+    def finish(self, reply: Reply) -> Awaitable[web.StreamResponse]:
         """Write the answer: the stream's last event, or the whole response.
+
+        What is returned does not keep the reply, which is as large as its event.
 
         Raises:
             ConnectionError: the reader is gone.
         """
         last = reply.body if self.choose_form(reply) else None
-        return await self.end(None if last is None else encode_event(last))
+        return self.end(None if last is None else encode_event(last))
 
     def choose_form(self, reply: Reply) -> bool:
         """Choose the answer's form, now that it is known: whether it is an event. What is none is left to `end`."""

@@ -1,7 +1,8 @@
 """Keeps the events of a session's streams for clients that resume them (`Last-Event-ID`). In memory, no I/O.
 
-Bounded in every direction: events and bytes of a stream, of a session and of all sessions, and by age. What does not
-fit pushes out what is older: of the stream itself, or of the session's finished ones; no other session pays for it.
+Bounded in every direction: events and bytes of a stream and of a session, bytes of all sessions, and by age. What does
+not fit in a session pushes out its own older events, those of finished streams first. What does not fit in all sessions
+together pushes out the oldest events of any of them.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import re
 import secrets
 from collections import deque
 from datetime import timedelta
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 import msgspec
@@ -39,19 +41,35 @@ class ReplayBounds(msgspec.Struct, frozen=True, kw_only=True):
     stream_bytes: int = 4 * 2**20
     session_events: int = 2000
     session_bytes: int = 8 * 2**20
-    total_bytes: int = 256 * 2**20
+    total_bytes: int = 64 * 2**20
     age: timedelta = timedelta(minutes=10)
 
 
 class ReplayQuota:
     """The bytes that all sessions keep together."""
 
-    __slots__ = ("bounds", "used")
+    __slots__ = ("_has_dropped", "bounds", "streams", "used")
 
     def __init__(self, bounds: ReplayBounds) -> None:
         self.bounds: Final = bounds
         self.used = 0
         """Bytes."""
+        self.streams: Final[dict[SessionStream, EventStore]] = {}
+        """The streams of which events are kept, each with its store."""
+        self._has_dropped = False
+
+    def make_room(self) -> None:
+        """Drop the oldest events until an eighth of the room is free, so that this is seldom needed."""
+        if not self._has_dropped:  # once, and not for each of the thousands that may follow
+            self._has_dropped = True
+            log.warning("events dropped: all sessions together keep too many for replay", bytes=self.used)
+        oldest = [(stream.frames[0][0], number, stream) for number, stream in enumerate(self.streams) if stream.frames]
+        heapify(oldest)
+        while self.used > self.bounds.total_bytes * 7 // 8 and oldest:
+            _, number, stream = heappop(oldest)
+            self.streams[stream].forget_oldest(stream)
+            if stream.frames:
+                heappush(oldest, (stream.frames[0][0], number, stream))
 
 
 class Cursor(NamedTuple):
@@ -165,19 +183,18 @@ class EventStore:
             self._copies.write(stream.number, stream.last, frame)
         if stream.frames is None:
             stream.frames = deque()
+        self._room.streams[stream] = self
         self._streams[stream.number] = stream  # it may have been forgotten while a client resumed it
         stream.frames.append((asyncio.get_running_loop().time(), frame))
         self._count(stream, len(frame), events=1)
         bounds = self._room.bounds
         while stream.size > bounds.stream_bytes or len(stream.frames) > bounds.stream_events:
             self._drop_oldest(stream)
-        while stream.frames and (
-            self._size > bounds.session_bytes
-            or self._events > bounds.session_events
-            or self._room.used > bounds.total_bytes
-        ):
+        while stream.frames and (self._size > bounds.session_bytes or self._events > bounds.session_events):
             others = (other for other in self._streams.values() if other.is_at_rest and other is not stream)
             self._drop_oldest(next(others, stream))
+        if self._room.used > bounds.total_bytes:
+            self._room.make_room()
 
     def abort_connection(self, number: int) -> bool:
         """Have a stream let go of its connection: another process carries it on. Says whether more will be said."""
@@ -200,25 +217,28 @@ class EventStore:
         # A copy, for a stream leaves the store with its last event.
         for stream in list(self._streams.values()):
             while stream.frames and stream.frames[0][0] <= oldest:
-                self._forget_oldest(stream)
+                self.forget_oldest(stream)
 
     def close(self) -> None:
         """Forget everything, and keep nothing more."""
         self._is_closed = True
         for stream in list(self._streams.values()):
             while stream.frames:
-                self._forget_oldest(stream)
+                self.forget_oldest(stream)
         self._streams.clear()
 
     def _drop_oldest(self, stream: SessionStream) -> None:
         if not self._has_dropped:
             self._has_dropped = True
             log.warning("events dropped: more was said than is kept for replay", bytes=self._size, events=self._events)
-        self._forget_oldest(stream)
+        self.forget_oldest(stream)
 
-    def _forget_oldest(self, stream: SessionStream) -> None:
+    def forget_oldest(self, stream: SessionStream) -> None:
+        """Forget the oldest of the events that are kept of a stream."""
         assert stream.frames is not None  # noqa: S101 - only asked for where there are some
         _, frame = stream.frames.popleft()
+        if not stream.frames:
+            del self._room.streams[stream]
         self._count(stream, -len(frame), events=-1)
         self.discard_if_done(stream)
 

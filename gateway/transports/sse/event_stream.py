@@ -259,5 +259,5 @@ async def write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: b
 def encode_event(data: bytes, *, kind: str = MESSAGE, event_id: bytes | None = None) -> bytes:
     """An event; `data` is one line."""
     # JSON holds no line break, so one `data` field is enough.
-    plain = b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
-    return plain if event_id is None else b"id: %b\n%b" % (event_id, plain)
+    id_field = b"" if event_id is None else b"id: %b\n" % event_id
+    return b"%bevent: %b\ndata: %b\n\n" % (id_field, kind.encode(), data)

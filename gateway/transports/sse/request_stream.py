@@ -36,16 +36,16 @@ class RequestStream:
         self._store: Final = store
         self._stream: SessionStream | None = None
         self._response: DeferredResponse | None = None
-        self._ending: asyncio.Future[bytes | None]
+        self._ending: asyncio.Future[bytes | None] | None = None
 
     def connect(self, response: DeferredResponse) -> asyncio.Future[bytes | None]:
         """Let the request's own connection carry what is said; see `SessionStream.connect`."""
         self._response = response
-        self._ending = asyncio.get_running_loop().create_future()
-        return self._ending
+        self._ending = ending = asyncio.get_running_loop().create_future()
+        return ending
 
     def disconnect(self, response: DeferredResponse) -> None:
-        self._response = None
+        self._response = self._ending = None  # its result is the answer, which this would hold on to
         if self._stream is not None:
             self._stream.disconnect(response)
 
@@ -70,7 +70,7 @@ class RequestStream:
             self._opened().end(reply.body, stand_in=self._too_large)
         elif self._stream is not None:
             self._stream.end(None, stand_in=self._too_large)
-        elif not self._ending.done():  # its handler may have been cancelled a moment ago
+        elif self._ending is not None and not self._ending.done():  # its handler may have been cancelled a moment ago
             self._ending.set_result(None)
 
     def _opened(self) -> SessionStream:
@@ -78,7 +78,7 @@ class RequestStream:
         if self._stream is None:
             response = self._response
             self._stream = self._store.open(answers_request=True, request_id=self._request_id)
-            if response is not None:
+            if response is not None and self._ending is not None:
                 self._stream.connect(response if response.takes_events else None, ending=self._ending)
         return self._stream
 

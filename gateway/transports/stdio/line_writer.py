@@ -16,14 +16,21 @@ from contextlib import suppress
 from typing import Final
 
 from gateway.telemetry.background_writer import write_all
+from gateway.transports.write_quota import EXEMPT_BYTES
 
 _MAX_QUEUED_BYTES: Final = 1024 * 1024
+MAX_WAITING_BYTES: Final = 64 * 2**20
+STANDSTILL_SECONDS: Final = 2.0
+"""The time in which a reader that is still there takes something."""
 
 
 class LineWriter:
     """The queue, its thread, and the descriptor. A line is one write, as far as the system takes it at once."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, max_waiting: int = MAX_WAITING_BYTES) -> None:
+        """Write nothing yet; `max_waiting` is the number of bytes of large lines that may wait for room."""
+        self._max_waiting: Final = max_waiting
+        self._waiting_bytes = 0
         self._descriptor: Final = descriptor
         self._loop: Final = asyncio.get_running_loop()
         self._readiness: Final = select.poll()
@@ -47,12 +54,25 @@ class LineWriter:
     async def wait_for_room(self) -> None:
         await self._has_room.wait()
 
-    async def write(self, line: bytes) -> None:
-        """Write `line` and a line feed, once there is room; does nothing once the reader is gone."""
-        # Again, because others that waited may have filled the room first.
-        while not self._has_room.is_set():
-            await self._has_room.wait()
+    async def write(self, line: bytes) -> bool:
+        """Write `line` and a line feed, once there is room; does nothing once the reader is gone.
+
+        Returns:
+            False if it was dropped: too many bytes wait, and the reader takes none. Small lines are never dropped.
+        """
+        size = len(line) if len(line) > EXEMPT_BYTES else 0
+        self._waiting_bytes += size
+        try:
+            # Again, because others that waited may have filled the room first.
+            while not self._has_room.is_set():
+                if not size or self._waiting_bytes <= self._max_waiting:
+                    await self._has_room.wait()
+                elif await self._stands_still() and self._waiting_bytes > self._max_waiting:
+                    return False
+        finally:
+            self._waiting_bytes -= size
         self._put(line)
+        return True
 
     def write_now(self, line: bytes) -> bool:
         """Do as `write` does if there is room now; tell whether there is."""
@@ -73,6 +93,14 @@ class LineWriter:
             self._is_closing = True
             self._wake.notify()
         self._mark_gone()
+
+    async def _stands_still(self) -> bool:
+        """Wait a while for room; tell whether the reader has taken nothing meanwhile."""
+        written = self.written
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STANDSTILL_SECONDS):
+                await self._has_room.wait()
+        return self.written == written and not self._has_room.is_set()
 
     def _put(self, line: bytes) -> None:
         if self.gone.is_set():

@@ -15,7 +15,7 @@ from gateway.protocol.session import Session
 from gateway.transports.duplex_session import SHUTDOWN_GRACE_SECONDS, DuplexSession
 from gateway.transports.errors import DRAINING, OPENERS
 from gateway.transports.stdio.line_reader import LineReader, Mark
-from gateway.transports.stdio.line_writer import LineWriter
+from gateway.transports.stdio.line_writer import MAX_WAITING_BYTES, LineWriter
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.wire.jsonrpc import Request
 
@@ -35,20 +35,30 @@ _END: Final = Mark.END
 class Stdio:
     """The one client at the other end of the process's standard streams."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts and limits of a transport
         self,
         *,
         dispatcher: Dispatcher,
         streams: StandardStreams,
         max_line: int,
+        max_unread: int = MAX_WAITING_BYTES,
         scopes: frozenset[str] | None = None,
         view: str | None = None,
     ) -> None:
-        """Read nothing yet; `scopes` is what the client may do, None everything; `view` what it is served."""
+        """Read nothing yet.
+
+        Args:
+            dispatcher: answers the messages.
+            streams: the descriptors to read from and to write to.
+            max_line: the size of the longest message, in bytes.
+            max_unread: bytes of answers that may wait for the client to read them.
+            scopes: what the client may do; None is everything.
+            view: what the client is served; None is the whole catalog.
+        """
         self._max_line: Final = max_line
         self._dispatcher: Final = dispatcher
         self._reader: Final = LineReader(streams.reading, limit=max_line)
-        self._writer: Final = LineWriter(streams.writing)
+        self._writer: Final = LineWriter(streams.writing, max_waiting=max_unread)
         self._channel: Final = DuplexSession(
             dispatcher=dispatcher,
             caller=Caller(binding=Binding.STDIO, identity=Identity(scopes=scopes), view=view, address="stdio"),

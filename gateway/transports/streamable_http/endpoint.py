@@ -155,7 +155,9 @@ class StreamableHttp:
             reply = await self._dispatcher.answer(message, response)
             # It is answered: a drain must not cancel the writing of it.
             self._modern.discard(task)
-            return await response.finish(reply)
+            writing = response.finish(reply)
+            del reply  # its event is a copy
+            return await writing
         finally:
             self._modern.discard(task)
             response.stop()

@@ -181,6 +181,7 @@ class SessionEndpoint:
                 stream.finish(_reply_of(task, message))
 
         task.add_done_callback(finish)
+        del task  # its result is the answer, whose event is a copy
         try:
             # Not the task: a connection may end before the call does (`close_for_polling`), and its client comes back.
             return await response.end(await ending)

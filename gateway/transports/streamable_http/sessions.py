@@ -374,12 +374,16 @@ class Sessions:
         pause = min(self._slack, self.room.bounds.age.total_seconds() / 4, _MAX_SWEEP_SECONDS)
         while True:
             await asyncio.sleep(pause)
-            for session_id, live in list(self._live.items()):
+            for live in self._live.values():
                 live.streams.expire()
-                if live.is_idle and live.idle_seconds >= ttl:
-                    self._leave(session_id)
-            self._save_all([live for live in self._live.values() if self._is_stale(live)])
-            self._store.forget_expired()
+            try:
+                for session_id, live in list(self._live.items()):
+                    if live.is_idle and live.idle_seconds >= ttl:
+                        self._leave(session_id)
+                self._save_all([live for live in self._live.values() if self._is_stale(live)])
+                self._store.forget_expired()
+            except Exception:  # Boundary: nothing would ever expire if this task ended
+                log.exception("session sweep failed")
 
 
 def _session_of(claims: SessionClaims, record: SessionRecord | None, *, identity: Identity) -> Session:

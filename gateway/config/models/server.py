@@ -263,9 +263,10 @@ class Limits(Model):
     Default: three quarters of the descriptors that the process has free when it starts (`ulimit -n`), and 24 fewer than
     those at the least, which are left to children, reloads and backends."""
     unread: SizeShares = defaults_of(SizeShares)
-    """Bytes of answers over HTTP that wait for their readers; up to 64 KiB on a connection are not counted. What is
-    over it waits for room, as many bytes again at the most, and for 30 seconds; then its caller is told so (503), or
-    the stream is closed. An answer that is larger alone goes out when nothing else waits."""
+    """Bytes of answers that wait for clients to read them. Over HTTP, up to 64 KiB on a connection are not counted.
+    Answers beyond the limit wait for room for up to 30 seconds, and at most as many bytes again may wait. After that
+    the caller gets a 503, or its stream is closed. On stdio, answers over `per_caller` are replaced by errors when the
+    client has read nothing for 2 seconds. A single answer larger than the limit is sent when nothing else waits."""
     tasks: TaskLimits = defaults_of(TaskLimits)
     """Limits of tasks: calls that outlive their request."""
     threads: PositiveCount = 32

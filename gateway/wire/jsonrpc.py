@@ -4,6 +4,8 @@ One decode and one encode a message, and no object for what a dictionary says al
 `orjson` gives them.
 """
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -77,7 +79,7 @@ def decode(body: bytes | bytearray | memoryview, *, max_depth: int, limit: str =
     try:
         value = exact_json.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise InvalidMessageError(ErrorCode.PARSE_ERROR, f"Parse error: {error.msg}") from error
+        raise InvalidMessageError(ErrorCode.PARSE_ERROR, f"Parse error: {error.msg}", _id_in_bad_text(raw)) from error
     # Brackets bound the depth, so that an ordinary message is never walked.
     if raw.count(b"{") + raw.count(b"[") > max_depth and _is_deeper(value, max_depth):
         said = f"Nested more than {max_depth} deep"
@@ -155,6 +157,21 @@ def _readable_id(value: Json) -> RequestId | None:
     if type(request_id) is int:  # `true` is an `int` to `isinstance`
         return request_id if request_id in _NUMERIC_IDS else None
     return request_id if isinstance(request_id, str) else None
+
+
+def _id_in_bad_text(raw: bytes) -> RequestId | None:
+    """Return the id of a request that is not JSON only because of a text, such as one cut inside an emoji.
+
+    Half of a character has no UTF-8, and half of a surrogate pair is no character. A client that is answered without
+    an id waits for ever.
+    """
+    try:
+        value = json.loads(raw.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return None
+    request_id = _readable_id(value) if isinstance(value, dict) and "method" in value else None
+    is_whole = not isinstance(request_id, str) or not re.search("[\ud800-\udfff\ufffd]", request_id)
+    return request_id if is_whole else None
 
 
 def _is_deeper(value: Json, limit: int) -> bool:

@@ -188,11 +188,19 @@ class TestLines:
             assert "listen.max_body" in answer["error"]["message"]
             assert "result" in await wire.ask(legacy_request("ping"))
 
-    @pytest.mark.parametrize("line", [b"{\n", b"\xff\xfe\n", b'{"jsonrpc":"2.0","id":1,"method":"\xff"}\n', b"hello\n"])
+    @pytest.mark.parametrize("line", [b"{\n", b"\xff\xfe\n", b"hello\n"])
     async def test_a_line_that_is_not_json_is_an_error_without_an_id(self, wire: Wire, line: bytes) -> None:
         answer = await wire.ask(line)
         assert answer["error"]["code"] == -32700
         assert "id" not in answer
+        assert "result" in await wire.ask(legacy_request("ping"))
+
+    @pytest.mark.parametrize("text", [b"\\ud83d", b"\xf0\x9f\x98"])
+    async def test_a_request_with_a_text_cut_inside_an_emoji_is_answered_with_its_id(
+        self, wire: Wire, text: bytes
+    ) -> None:
+        answer = await wire.ask(b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"%b"}}\n' % text)
+        assert (answer["id"], answer["error"]["code"]) == ("a", -32700)
         assert "result" in await wire.ask(legacy_request("ping"))
 
     async def test_in_an_old_session_the_id_of_such_an_error_is_null(self, wire: Wire) -> None:

@@ -126,6 +126,18 @@ class TestBodies:
             assert (await served.send(body, in_session("unknown"))).status == 404
             assert (await served.send(body + b" ", in_session("unknown"))).status == 413
 
+    @pytest.mark.parametrize("text", [b"\\ud83d", b"\xf0\x9f\x98"])
+    async def test_a_request_with_a_text_cut_inside_an_emoji_is_answered_with_its_id(
+        self, served: RunningServer, text: bytes
+    ) -> None:
+        body = b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"%b"}}' % text
+        for headers in (
+            in_session(await served.initialize()),
+            {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call"},
+        ):
+            answer = await served.send(body, headers)
+            assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (400, "a", -32700)
+
     @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"])
     async def test_anything_but_json_is_415(self, served: RunningServer, media_type: str) -> None:
         answer = await served.send(initialize_request(), {"Content-Type": media_type})

@@ -40,6 +40,18 @@ def test_a_request_a_notification_and_a_response_are_told_apart() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"nope", b"\xff\xfe", b'{"a":NaN}', b'"\\ud800"'])
 def test_what_is_not_json_is_a_parse_error(body: bytes) -> None:
     assert refusal(body).code == ErrorCode.PARSE_ERROR
+    assert refusal(body).request_id is None
+
+
+@pytest.mark.parametrize("text", [b"\\ud83d", b"\\ude00", b"\\ude00\\ud83d", b"\xf0\x9f\x98", b"\xed\xa0\xbd", b"\xe9"])
+def test_a_request_whose_text_is_not_unicode_keeps_its_id(text: bytes) -> None:
+    params = b'{"a":["%b"],"b":{"%b":1}}' % (text, text)
+    for request_id in (7, "x"):
+        error = refusal(b'{"jsonrpc":"2.0","id":%b,"method":"m","params":%b}' % (orjson.dumps(request_id), params))
+        assert (error.code, error.request_id) == (ErrorCode.PARSE_ERROR, request_id)
+    # Its id is not known exactly, or it is not a request.
+    assert refusal(b'{"jsonrpc":"2.0","id":"%b","method":"m"}' % text).request_id is None
+    assert refusal(b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % text).request_id is None
 
 
 @pytest.mark.parametrize(

@@ -271,13 +271,10 @@ if __name__ == "__main__":
     from gateway.config.models.base import Model
     from gateway.config.models.document import Document
     from gateway.config.reading.field_uses import section_uses
-    from gateway.lean_imports import lean_imports
 
-    with lean_imports():  # as a start does
-        cli = import_module("gateway.cli")
-        for module in ("jsonschema", *_own_modules()):
-            with suppress(ImportError):  # `dev`'s, which imports what a start does without
-                import_module(module)
+    cli = import_module("gateway.cli")
+    for module in ("jsonschema", *_own_modules()):
+        import_module(module)
     for model in _models(Model):
         model.model_rebuild()  # what pydantic defers until the first value is validated
     for section in Document.model_fields:

@@ -8,13 +8,12 @@ import os
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
 
 from gateway.access.identity.authenticator import Authenticator
 from gateway.app.catalog_agreement import CatalogAgreement
 from gateway.app.client_counts import RecentClients
 from gateway.app.components import Components
-from gateway.app.optional_sources import Upstreams, openapi_documents
+from gateway.app.json_fetcher import fetch_json
 from gateway.app.shared_changes import SharedChanges
 from gateway.app.workers.worker import Worker
 from gateway.audit.recorder import AuditRecorder
@@ -24,7 +23,8 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings, variable_of
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json
-from gateway.lean_imports import import_lean
+from gateway.openapi.remote_documents import RemoteDocuments
+from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
@@ -39,9 +39,7 @@ from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
 from gateway.telemetry.trace import untraced
 from gateway.telemetry.tracing import open_tracing
-
-_JSON_FETCHER: Final = "gateway.app.json_fetcher"
-"""Imported, with the HTTP client, to fetch what an authorization server publishes."""
+from gateway.upstreams.source import FIRST_LISTS_SECONDS, UpstreamSource
 
 
 async def assembled(  # noqa: PLR0913 - what the daemon was asked for
@@ -86,14 +84,15 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     auditing = AuditRecorder(key=state.keys()[0], generation=lambda: pipeline.store.current.generation)
     authenticator = Authenticator(partial(_fetch_json, services), on_denied=auditing.denied)
     stack.push_async_callback(authenticator.close)
-    upstreams = Upstreams(
+    upstreams = UpstreamSource(
         services=services,
         documents=state.documents,
-        waits_for_first_lists=serves_one_request,
+        updated=lambda uri: _resource_updated(components, uri),
+        first_lists_seconds=None if serves_one_request else FIRST_LISTS_SECONDS,
         mailbox=None if state.replica is None else state.replica.mailbox,
     )
     stack.push_async_callback(upstreams.close)
-    documents = openapi_documents(services=services, documents=state.documents)
+    documents = OpenApiSource(RemoteDocuments(services=services, documents=state.documents))
     stack.push_async_callback(documents.close)
     pipeline = ReloadPipeline(
         settings.config,
@@ -145,12 +144,11 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     if isinstance(task_store, RedisTaskStore):
         told = dispatcher.task_notifications.task_changed
         await stack.enter_async_context(Leases(dispatcher.tasks.runner, task_store, told=told))
-    upstreams.updated = lambda uri: _resource_updated(components, uri)
     dispatcher.notifier.watch_changed = lambda: _watch_upstreams(components)
     dispatcher.notifier.upstreams_watch = upstreams.watching
     dispatcher.notifier.roots_changed = upstreams.roots_changed
     dispatcher.notifier.session_ended = upstreams.session_ended
-    dispatcher.tasks.runner.cancelled = lambda task: upstreams.give_up(decode_memory(task.memory).results)
+    dispatcher.tasks.runner.cancelled = lambda task: upstreams.parked.give_up(decode_memory(task.memory).results)
     # At each swap: labels of what is gone must not pile up.
     pipeline.store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     pipeline.store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
@@ -174,7 +172,7 @@ def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
 
 async def _fetch_json(services: Services, url: str) -> Json:
     """Fetch a document of the authorization server."""
-    return await import_lean(_JSON_FETCHER).fetch_json(services.http, url)
+    return await fetch_json(services.http, url)
 
 
 def given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None:

@@ -1,16 +1,15 @@
 """The components of a daemon: one object of each room, made before a socket is opened."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway.access.identity.authenticator import Authenticator
 from gateway.app.client_counts import RecentClients
 from gateway.app.listeners import Listeners
-from gateway.app.optional_sources import OptionalSource, Upstreams
 from gateway.audit.recorder import AuditRecorder
 from gateway.executors.shared_services import Services
+from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
@@ -20,11 +19,9 @@ from gateway.reload.reloader import Reloader
 from gateway.state.state import State
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http_server import HttpServer
 from gateway.transports.write_quota import WriteQuota
-
-if TYPE_CHECKING:
-    from gateway.openapi.source import OpenApiSource
-    from gateway.transports.http_server import HttpServer
+from gateway.upstreams.source import UpstreamSource
 
 
 class Components(msgspec.Struct, kw_only=True, eq=False):
@@ -37,15 +34,15 @@ class Components(msgspec.Struct, kw_only=True, eq=False):
     authenticator: Authenticator
     auditing: AuditRecorder
     state: State
-    upstreams: Upstreams
-    documents: "OptionalSource[OpenApiSource]"
+    upstreams: UpstreamSource
+    documents: OpenApiSource
     call_metrics: CallMetrics
     recent_clients: RecentClients
     listeners: Listeners | None = None
     """Set once the daemon listens."""
 
     @property
-    def http(self) -> "HttpServer | None":
+    def http(self) -> HttpServer | None:
         """The HTTP server, once the daemon listens; None where HTTP is not served."""
         return None if self.listeners is None else self.listeners.http
 

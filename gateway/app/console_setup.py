@@ -1,11 +1,12 @@
-"""The console's part of the daemon: what records for it, and what its API asks. Imported only where it is served."""
+"""The console's part of the daemon: what records for it, and what its API asks."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.app.components import Components
 from gateway.app.monitoring.daemon_info import endpoint_url
+from gateway.app.workers.all_workers import AllWorkers
 from gateway.config.models.server import ConsolePage
 from gateway.console.api.activity import ActivityApi
 from gateway.console.api.catalog import CatalogApi
@@ -29,9 +30,6 @@ from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
 from gateway.transports.http.admin_api import OPERATORS
 from gateway.transports.http.request import HttpRequest
-
-if TYPE_CHECKING:
-    from gateway.app.workers.all_workers import AllWorkers
 
 
 class ConsoleSetup:
@@ -60,7 +58,7 @@ class ConsoleSetup:
         *,
         health: Health,
         logs: Logs,
-        workers: "AllWorkers | None",
+        workers: AllWorkers | None,
     ) -> Console:
         """Make the console.
 
@@ -113,7 +111,7 @@ class ConsoleSetup:
             await self._activity.close()
 
 
-def _daemon(components: Components, health: Health, workers: "AllWorkers | None") -> Daemon:
+def _daemon(components: Components, health: Health, workers: AllWorkers | None) -> Daemon:
     async def status() -> JsonObject:
         own = health.status()
         return own if workers is None else await workers.status(own)

@@ -12,17 +12,20 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import structlog
 
 from gateway.app.assembly import assembled, given_keys
 from gateway.app.components import Components
-from gateway.app.listeners import HTTP_SERVING, Listeners, check_view, take_sockets
+from gateway.app.console_setup import ConsoleSetup
+from gateway.app.http_serving import http_server
+from gateway.app.listeners import Listeners, check_view, take_sockets
 from gateway.app.monitoring.metrics import DaemonMetrics
 from gateway.app.monitoring.status import sources
 from gateway.app.signals import ExitWatchdog, on_sighup, on_stop_signals
 from gateway.app.systemd_notify import ServiceManager
+from gateway.app.workers.all_workers import AllWorkers
 from gateway.app.workers.worker import Worker
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
@@ -33,27 +36,18 @@ from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile
 from gateway.json_types import JsonObject
-from gateway.lean_imports import import_lean
 from gateway.reload.interpreter_tuning import gc_paused, return_free_memory, tune_interpreter
 from gateway.reload.reloader import Trigger
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
+from gateway.transports.http_server import HttpServer
 from gateway.transports.listener.socket_activation import Inherited
 from gateway.transports.memory import MemoryClient
 from gateway.transports.stdio.standard_streams import StandardStreams
 
-if TYPE_CHECKING:
-    from gateway.app.console_setup import ConsoleSetup
-    from gateway.app.workers.all_workers import AllWorkers
-    from gateway.transports.http_server import HttpServer
-
 log: Final = structlog.get_logger()
 
-_CONSOLE: Final = "gateway.app.console_setup"
-"""Imported only where the console is served: others start without it."""
-_ALL_WORKERS: Final = "gateway.app.workers.all_workers"
-"""Imported only in a worker."""
 CLEAN_UP_SECONDS: Final = 10.0
 """Seconds that the process may take to end once its calls were cancelled: children get SIGTERM, later SIGKILL."""
 EXIT_SECONDS: Final = 1.0
@@ -264,9 +258,7 @@ class Gateway:
         page = loaded.document.listen.console
         if page is not None or self._opens_console:
             number = 0 if self._worker is None else self._worker.number
-            self._console_setup = import_lean(_CONSOLE).ConsoleSetup(
-                page or ConsolePage(), worker=number, shared_keys=keys
-            )
+            self._console_setup = ConsoleSetup(page or ConsolePage(), worker=number, shared_keys=keys)
         self._components = components = await assembled(
             stack,
             self._settings,
@@ -302,15 +294,15 @@ class Gateway:
         finally:
             await tasks.cancel()
 
-    def _http_server(self) -> "HttpServer":
+    def _http_server(self) -> HttpServer:
         metrics, worker = DaemonMetrics(self._components, health=self._health), self._worker
         if worker is not None:
-            self._all_workers = import_lean(_ALL_WORKERS).AllWorkers(
+            self._all_workers = AllWorkers(
                 worker, health=self._health, metrics=metrics, logs=self._logs, reload=self._sighup
             )
         if self._console_setup is not None:
             self._stack.push_async_callback(self._console_setup.close)
-        server: HttpServer = import_lean(HTTP_SERVING).http_server(
+        return http_server(
             self._components,
             health=self._health,
             metrics=metrics,
@@ -320,7 +312,6 @@ class Gateway:
             workers=self._all_workers,
             console_setup=self._console_setup,
         )
-        return server
 
     def _announce_console(self, listeners: Listeners) -> None:
         """Log the link to the console. Of several workers one does: the others would log the same."""

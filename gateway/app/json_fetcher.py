@@ -12,7 +12,8 @@ import orjson
 
 from gateway.access.identity.issuer import FetchError, NotFoundError
 from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.clients import ClientProfile, HttpClients
+from gateway.executors.http.client_sessions import ClientProfile
+from gateway.executors.http.clients import HttpClients
 from gateway.executors.http.url import parse_url
 from gateway.json_types import Json
 

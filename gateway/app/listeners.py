@@ -4,30 +4,28 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from gateway.config.diagnostics.near_misses import did_you_mean
+from gateway.config.models.address import Address
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
-from gateway.lean_imports import import_lean
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
+from gateway.reload.exposure import exposed
 from gateway.telemetry.health import Health
-from gateway.transports.listener.socket_activation import Inherited, InheritedError, take_inherited
+from gateway.transports.http_server import HttpServer, ListenAddress
+from gateway.transports.listener.socket_activation import ADMIN, Inherited, InheritedError, address_of, take_inherited
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.transports.stdio.stdio import Stdio
 
-if TYPE_CHECKING:
-    from gateway.transports.http_server import HttpServer
-
 log: Final = structlog.get_logger()
 
-HTTP_SERVING: Final = "gateway.app.http_serving"
-"""Imported where HTTP is served."""
+_INHERITED: Final = "LISTEN_FDS"
 _NOTICE_SHARE: Final = 0.25
 """The share of the time to drain for which connections are still accepted."""
 _MAX_NOTICE_SECONDS: Final = 10.0
@@ -66,7 +64,7 @@ class Listeners:
         settings: Settings,
         served: Candidate,
         *,
-        http: "HttpServer | None",
+        http: HttpServer | None,
         dispatcher: Dispatcher,
         health: Health,
         inherited: Inherited,
@@ -94,8 +92,7 @@ class Listeners:
             ConfigError: an address cannot be listened on, or must not be without authentication.
         """
         if self.http is not None:
-            open_http = import_lean(HTTP_SERVING).open_http
-            await open_http(self.http, stack, settings=self._settings, served=self._served, inherited=self._inherited)
+            await _open_http(self.http, stack, settings=self._settings, served=self._served, inherited=self._inherited)
         if self._standard_streams is not None:
             check_view(self._settings.view, self._served.document.views)
             self._open_stdio(self._standard_streams, stack)
@@ -118,7 +115,7 @@ class Listeners:
             if self._stdio is not None:
                 group.create_task(self._stdio.drain(seconds - notice))
 
-    async def _stop_accepting(self, http: "HttpServer", seconds: float) -> float:
+    async def _stop_accepting(self, http: HttpServer, seconds: float) -> float:
         """Let load balancers notice, then accept no more connections; return the seconds that this took."""
         http.begin_draining()
         notice = self._notice(http, seconds)
@@ -131,7 +128,7 @@ class Listeners:
             await asyncio.sleep(notice)
         return notice
 
-    def _notice(self, http: "HttpServer", seconds: float) -> float:
+    def _notice(self, http: HttpServer, seconds: float) -> float:
         """Seconds to accept connections for although `/-/ready` says no, so that a load balancer refuses nobody.
 
         None if nobody has asked for it; nor if another process holds the sockets, in which connections then wait.
@@ -166,3 +163,44 @@ class Listeners:
         finally:
             # However it ended: the client that has started the daemon is gone.
             self._on_input_end()
+
+
+async def _open_http(
+    server: HttpServer, stack: AsyncExitStack, *, settings: Settings, served: Candidate, inherited: Inherited
+) -> None:
+    """Begin to listen, until the stack closes.
+
+    Raises:
+        ConfigError: an address cannot be listened on, or must not be without authentication.
+    """
+    main, admin = _main_address(settings, served, inherited), _admin_address(served, inherited)
+    # Both are checked before either is open.
+    for where in filter(None, (admin, main)):
+        _require_auth_or_loopback(where, settings, served)
+    await server.open(stack, main, admin=admin)
+
+
+def _main_address(settings: Settings, served: Candidate, inherited: Inherited) -> ListenAddress:
+    # First of all: whoever handed sockets over has decided where to listen.
+    if sockets := inherited.get("", ()):
+        return ListenAddress(source=_INHERITED, address=address_of(sockets), sockets=sockets)
+    if settings.http is not None:
+        return ListenAddress(source=flag_of("http"), address=settings.http)
+    return ListenAddress(source="listen.http", address=Address.parse(served.document.listen.http))
+
+
+def _admin_address(served: Candidate, inherited: Inherited) -> ListenAddress | None:
+    if sockets := inherited.get(ADMIN, ()):
+        return ListenAddress(source=_INHERITED, address=address_of(sockets), sockets=sockets)
+    admin = served.document.listen.admin
+    return None if admin is None else ListenAddress(source="listen.admin", address=Address.parse(admin))
+
+
+def _require_auth_or_loopback(where: ListenAddress, settings: Settings, served: Candidate) -> None:
+    """Refuse an address beyond loopback: without authentication, everybody who reaches it may run the tools."""
+    if served.document.auth is not None or where.address.is_loopback:
+        return
+    if not settings.allow_anonymous:
+        problem = served.exposures.get(where.source)
+        raise ConfigError([problem or Problem(message=exposed(where.address), path=where.source)])
+    log.warning("anybody who reaches this address is served", address=str(where.address))

@@ -58,9 +58,6 @@ COMMANDS: Final = {
 EVENT_LOOP: Final = "gateway.cli.event_loop"
 """Imports asyncio and uvloop, which take as long as everything else that the overview needs."""
 
-LEAN_IMPORTS: Final = "gateway.lean_imports"
-"""Imports ssl, which the overview does not need either."""
-
 ERROR_REPORT: Final = "gateway.cli.error_report"
 """Imports msgspec and dataclasses, which take as long."""
 
@@ -72,8 +69,7 @@ Report = Callable[[Exception, Console, Sequence[str]], int]
 
 def load(command: Command) -> tuple[CommandModule, Run]:
     """Import the module of a command, and what runs it."""
-    with import_module(LEAN_IMPORTS).lean_imports():
-        return cast("CommandModule", import_module(command.module)), import_module(EVENT_LOOP).run
+    return cast("CommandModule", import_module(command.module)), import_module(EVENT_LOOP).run
 
 
 def load_report() -> Report:

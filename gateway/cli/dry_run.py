@@ -2,12 +2,10 @@
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
-from gateway.app.optional_sources import OptionalSource, Upstreams, local_documents, openapi_documents
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import Check, compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
@@ -26,6 +24,8 @@ from gateway.executors.processes.processes import Processes
 from gateway.executors.shared_services import Services, running_services
 from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
+from gateway.openapi.remote_documents import RemoteDocuments
+from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.listener_identity import with_identity
@@ -33,9 +33,7 @@ from gateway.reload.pipeline import CHECKS
 from gateway.state.keys import random_keys
 from gateway.telemetry.logs import Logs, Mask
 from gateway.transports.memory import MemoryClient
-
-if TYPE_CHECKING:
-    from gateway.openapi.source import OpenApiSource
+from gateway.upstreams.source import UpstreamSource
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +53,8 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
     """Upstreams, and documents with URLs, that were asked once for what they offer."""
 
-    upstreams: Upstreams
-    documents: "OptionalSource[OpenApiSource]"
+    upstreams: UpstreamSource
+    documents: OpenApiSource
     loaded: LoadedConfig
     """The file as it was before they were asked."""
     logs: Logs
@@ -98,7 +96,7 @@ def dry_run(
         ConfigError: it cannot be served; it has every problem, warnings too.
     """
     plugins, services = Plugins(), _idle_services()
-    with _loaded(settings, sources, unasked=(_upstreams(services), local_documents())) as loaded:
+    with _loaded(settings, sources, unasked=(_upstreams(services), OpenApiSource())) as loaded:
         try:
             yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks, dependencies=dependencies)
         finally:
@@ -114,7 +112,7 @@ async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
     """
     plugins = Plugins()
     async with asked_sources(settings) as sources:
-        with _loaded(settings, sources, unasked=(local_documents(),)) as loaded:
+        with _loaded(settings, sources, unasked=(OpenApiSource(),)) as loaded:
             async with _started(loaded, plugins) as dry:
                 yield dry
 
@@ -151,7 +149,7 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
     with _logs(settings, loaded.redactor.text) as logs:
         async with running_services() as services:
             upstreams = _upstreams(services)
-            documents = openapi_documents(services=services, documents=None)
+            documents = OpenApiSource(RemoteDocuments(services=services, documents=None))
             try:
                 await upstreams.follow(document, lambda: None)
                 await documents.follow(document, lambda: None)
@@ -178,8 +176,8 @@ def _logs(settings: Settings, mask: Mask) -> Logs:
     return Logs(level=settings.log_level, style=settings.log_format, mask=mask)
 
 
-def _upstreams(services: Services) -> Upstreams:
-    return Upstreams(services=services, documents=None, waits_for_first_lists=False, mailbox=None)
+def _upstreams(services: Services) -> UpstreamSource:
+    return UpstreamSource(services=services, documents=None)
 
 
 def _compiled(  # noqa: PLR0913 - what a file is compiled with

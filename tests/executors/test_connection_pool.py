@@ -9,7 +9,8 @@ import pytest
 from yarl import URL
 
 from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.clients import ClientProfile, HttpClients
+from gateway.executors.http.client_sessions import ClientProfile
+from gateway.executors.http.clients import HttpClients
 from gateway.executors.http.connection_pool import BodyTooLargeError, Pool
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.executors.http import clients as http_clients
 from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.client_sessions import DaemonResolver
-from gateway.executors.http.clients import ClientProfile, HttpClients
+from gateway.executors.http.client_sessions import ClientProfile, DaemonResolver
+from gateway.executors.http.clients import HttpClients
 from gateway.executors.threads import DaemonThreadPool
 
 

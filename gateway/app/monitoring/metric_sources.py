@@ -13,7 +13,6 @@ from prometheus_client.registry import Collector
 
 from gateway import __version__
 from gateway.app.components import Components
-from gateway.app.optional_sources import Upstreams
 from gateway.catalog.catalog import Catalog
 from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabasePools
@@ -26,6 +25,7 @@ from gateway.tasks.task import TaskStatus
 from gateway.telemetry.health import Health
 from gateway.telemetry.metric_definitions import UPSTREAM_SECONDS
 from gateway.telemetry.metrics_exposition import CallCollector, MetricsExposition, Reading, buckets
+from gateway.upstreams.source import UpstreamSource
 
 Sources = Mapping[str, Callable[[], Reading]]
 
@@ -67,7 +67,7 @@ def _sources(components: Components, *, health: Health) -> Sources:
 class UpstreamMetrics(Collector):
     """A histogram of the durations of requests for each upstream. Runs in another thread, which may see one in part."""
 
-    def __init__(self, upstreams: Upstreams) -> None:
+    def __init__(self, upstreams: UpstreamSource) -> None:
         self._upstreams: Final = upstreams
 
     def collect(self) -> Iterator[Metric]:
@@ -124,7 +124,7 @@ def _clients(components: Components) -> Sources:
     }
 
 
-def _upstreams(upstreams: Upstreams) -> Sources:
+def _upstreams(upstreams: UpstreamSource) -> Sources:
     return {
         "mcp_gateway_upstream_up": lambda: {
             (name,): server.status()["state"] == "up" for name, server in upstreams.servers.items()

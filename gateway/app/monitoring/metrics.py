@@ -1,17 +1,11 @@
 """All metrics of the daemon, as its admin API shows them."""
 
-import asyncio
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.app.components import Components
+from gateway.app.monitoring.metric_sources import metrics_exposition
 from gateway.telemetry.health import Health
-
-if TYPE_CHECKING:
-    from gateway.telemetry.metrics_exposition import MetricsExposition
-
-_SOURCES: Final = "gateway.app.monitoring.metric_sources"
-"""Imported by the first scrape, with Prometheus' library and the HTTP server that this has: many daemons see none."""
+from gateway.telemetry.metrics_exposition import MetricsExposition
 
 
 class DaemonMetrics:
@@ -25,6 +19,5 @@ class DaemonMetrics:
     async def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return the text of all metrics, and its media type, which suits an `Accept` field."""
         if self._made is None:
-            sources = await asyncio.to_thread(import_module, _SOURCES)
-            self._made = sources.metrics_exposition(self._components, health=self._health)
+            self._made = metrics_exposition(self._components, health=self._health)
         return await self._made.exposition(accept)

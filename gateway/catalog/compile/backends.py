@@ -20,6 +20,7 @@ from gateway.config.models.definitions import Resource, Tool
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
 from gateway.executors.files.executor import FileReader, SingleFile
+from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Executor, Explanation, Invocation, Outcome, RawOutput
 from gateway.executors.output.result_shaper import OutputTraits
 from gateway.executors.python.executor import compile_python
@@ -27,10 +28,7 @@ from gateway.executors.python.signature import Signature
 from gateway.executors.shell.executor import compile_shell
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
-from gateway.lean_imports import import_lean
 
-_HTTP: Final = "gateway.executors.http.executor"
-"""Imported for the first definition that has `http`, with the HTTP client: files without one start without both."""
 SQL: Final = "gateway.catalog.compile.sql"
 """Imported for the first query."""
 
@@ -137,7 +135,7 @@ def _shell(given: _Definition) -> Executor:
 def _http(given: _Definition) -> Executor:
     assert given.config.http is not None  # noqa: S101
     context, config = given.context, given.config
-    executor: Executor = import_lean(_HTTP).compile_http(
+    return compile_http(
         given.config.http,
         connections=context.connections,
         scope=given.scope.at("http"),
@@ -146,7 +144,6 @@ def _http(given: _Definition) -> Executor:
         authorizations=context.authorizations,
         idempotent=isinstance(config, Tool) and config.annotations is not None and bool(config.annotations.idempotent),
     )
-    return executor
 
 
 def _sql(given: _Definition) -> Executor:
@@ -162,9 +159,6 @@ def _sql(given: _Definition) -> Executor:
 def _python(given: _Definition) -> Executor:
     assert given.config.python is not None  # noqa: S101
     assert given.signature is not None  # noqa: S101 - a definition without its function is not compiled
-    # Imported while compiling: later the import of the HTTP client would hold up the event loop.
-    if given.signature.is_async and given.signature.context_parameter is not None:  # it may use `Context.http`
-        given.context.services.http.prepare()
     return compile_python(
         given.config.python, given.signature, scope=given.scope.at("python"), threads=given.context.services.threads
     )

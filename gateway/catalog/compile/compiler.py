@@ -36,16 +36,14 @@ from gateway.config.models.server import Limits, QueueLengths, Quota, SamplingLi
 from gateway.errors import ConfigError, Problem
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.tls import files_of
+from gateway.executors.outbound_auth.authorization import compile_connection, key_file_of
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
 from gateway.language.uris.overlap import TemplateIndex
-from gateway.lean_imports import import_lean
 
 Check = Callable[[LoadedConfig, Problems], None]
 """Checks a section that no part of the catalog is made of."""
 
-_OUTBOUND_AUTH: Final = "gateway.executors.outbound_auth.authorization"
-"""Imported for the connections of a file, with the HTTP client."""
 _QUEUE: Final = 64
 _QUEUE_IN_ALL: Final = 1024
 
@@ -115,7 +113,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         place = problems.at("connections", name)
         # A certificate or key that is renewed is a reason to reload.
         context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
-        context.dependencies.files.update(import_lean(_OUTBOUND_AUTH).key_file_of(connection.auth, place.at("auth")))
+        context.dependencies.files.update(key_file_of(connection.auth, place.at("auth")))
     compiled = compiling.compile(excluded=excluded, skills=skills)
     _check_across(compiled, loaded, problems=problems)
     instructions = mask_text(
@@ -196,14 +194,13 @@ def _compile_connections(
 
     def compiled(name: str, connection: Connection) -> Authorization | None:
         def work(_: FileDependencies) -> Authorization | None:
-            authorization: Authorization | None = import_lean(_OUTBOUND_AUTH).compile_connection(
+            return compile_connection(
                 connection,
                 services=services,
                 redactor=loaded.redactor,
                 issuers=issuers,
                 problems=problems.at(name),
             )
-            return authorization
 
         return steps.take(("connections", name), work, objects=(connection,), values=(issuers,))
 

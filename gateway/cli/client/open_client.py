@@ -3,16 +3,12 @@
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Final
 
 from gateway.app.gateway import Gateway
 from gateway.cli.client.client import Client
+from gateway.cli.client.remote import remote_client
 from gateway.cli.console import Console, protect_stdout, waiting
 from gateway.cli.options import one_shot_settings
-from gateway.lean_imports import import_lean
-
-_REMOTE: Final = "gateway.cli.client.remote"
-"""Imported, with the HTTP client, where a URL is given."""
 
 
 def open_client(
@@ -20,10 +16,7 @@ def open_client(
 ) -> AbstractAsyncContextManager[Client]:
     """A client of the server at `--url`, and of its `--view`; without a URL, of the file, which is served here."""
     if options.url:
-        client: AbstractAsyncContextManager[Client] = import_lean(_REMOTE).remote_client(
-            options.url, view=getattr(options, "view", None)
-        )
-        return client
+        return remote_client(options.url, view=getattr(options, "view", None))
     return _local_client(options, config, hints, about=about)
 
 

@@ -2,7 +2,6 @@
 
 import os
 from argparse import Namespace
-from importlib import import_module
 from typing import Final
 
 import structlog
@@ -10,6 +9,7 @@ import structlog
 from gateway.app.gateway import Gateway
 from gateway.app.listeners import take_sockets
 from gateway.app.signals import cancelled_by_signals
+from gateway.app.workers.supervisor import Supervisor
 from gateway.app.workers.worker import take_worker
 from gateway.cli.console import Console
 from gateway.cli.options import (
@@ -27,9 +27,6 @@ from gateway.config.settings import Settings, flag_of, variable_of
 from gateway.errors import ConfigError
 
 log: Final = structlog.get_logger(__name__)
-
-_SUPERVISOR: Final = "gateway.app.workers.supervisor"
-"""Imported by name: a process that serves by itself has no use for it."""
 
 _OPTIONS: Final = {
     "where to listen": (
@@ -102,9 +99,7 @@ async def run(options: Namespace, _out: Console, _hints: Console) -> int:
     worker = take_worker(os.environ)
     if worker is None and settings.worker_count > 1:
         _require_what_workers_need(settings, where=given_by("workers", options))
-        supervisor = import_module(_SUPERVISOR).Supervisor
-        code: int = await supervisor(settings, count=settings.worker_count, activated=take_sockets()).run()
-        return code
+        return await Supervisor(settings, count=settings.worker_count, activated=take_sockets()).run()
     with cancelled_by_signals():
         async with Gateway(settings, worker=worker) as gateway:
             try:

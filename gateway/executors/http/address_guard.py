@@ -11,16 +11,14 @@ import re
 import socket
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
+from aiohttp import AddrInfoType
 from yarl import URL
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import AllowPrivate
-
-if TYPE_CHECKING:
-    from aiohttp import AddrInfoType
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -41,7 +39,7 @@ class AddressGuard(msgspec.Struct, frozen=True):
     """Private ranges that may be connected to nevertheless."""
     allows_all: bool = False
 
-    def open_socket(self, info: "AddrInfoType") -> socket.socket:
+    def open_socket(self, info: AddrInfoType) -> socket.socket:
         """Make the socket that is to be connected to `info`.
 
         Raises:

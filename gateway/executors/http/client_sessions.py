@@ -11,15 +11,25 @@ import socket
 from typing import Final
 
 import aiohttp
+import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError
 
 from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.clients import ClientProfile
 from gateway.executors.http.connection_pool import USER_AGENT, Pool
 from gateway.executors.http.request_facts import steps_of_requests
+from gateway.executors.http.tls import ClientTrust
 from gateway.executors.threads import DaemonThreadPool
+
+
+class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """The properties of a connection: requests share a pool only if all of them are equal."""
+
+    guard: AddressGuard
+    proxy: str | None = None
+    """Its sockets all lead to the proxy, so that the guard has to let them."""
+    trust: ClientTrust | None = None
 
 
 def open_pool(profile: ClientProfile, lookups: DaemonThreadPool) -> Pool:

@@ -5,38 +5,20 @@ How many requests may run at once is the business of `concurrency`.
 
 from collections import OrderedDict
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
-import msgspec
+from aiohttp import ClientSession
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.tls import ClientTrust
+from gateway.executors.http.client_sessions import ClientProfile, DaemonResolver, open_pool, open_shared_session
+from gateway.executors.http.connection_pool import Pool
 from gateway.executors.threads import DaemonThreadPool
-from gateway.lean_imports import import_lean
-
-if TYPE_CHECKING:
-    from aiohttp import ClientSession
-
-    from gateway.executors.http.connection_pool import Pool
-
-_SESSIONS: Final = "gateway.executors.http.client_sessions"
-"""Imported with aiohttp, which takes an eighth of the time to start, by a file that has something to send over HTTP."""
 
 MAX_POOLS: Final = 64
 """Pools that are kept; beyond that the longest unused one is closed (reloads may leave some behind)."""
 
 MAX_LOOKUPS: Final = 16
 """Host names that may be looked up at once. These threads are for lookups alone: a stuck plugin must not stop them."""
-
-
-class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """The properties of a connection: requests share a pool only if all of them are equal."""
-
-    guard: AddressGuard
-    proxy: str | None = None
-    """Its sockets all lead to the proxy, so that the guard has to let them."""
-    trust: ClientTrust | None = None
 
 
 class HttpClients:
@@ -65,17 +47,13 @@ class HttpClients:
             await self._shared.close()
         await self._lookups.stop()
 
-    def prepare(self) -> None:
-        """Import what opens connections: in a thread that compiles, for it would hold up the event loop."""
-        import_lean(_SESSIONS)
-
     @property
-    def shared(self) -> "ClientSession":
+    def shared(self) -> ClientSession:
         """The session for plugins (`Context.http`): private addresses are refused."""
         if not self._is_open:
             raise RuntimeError("HTTP clients are used before they are started")
         if self._shared is None:
-            self._shared = import_lean(_SESSIONS).open_shared_session(self._lookups)
+            self._shared = open_shared_session(self._lookups)
         return self._shared
 
     async def addresses_of(self, host: str) -> list[str]:
@@ -84,15 +62,15 @@ class HttpClients:
         Raises:
             OSError: it cannot be looked up.
         """
-        resolver = import_lean(_SESSIONS).DaemonResolver(self._lookups)
+        resolver = DaemonResolver(self._lookups)
         return [found["host"] for found in await resolver.resolve(host)]
 
-    def pool(self, profile: ClientProfile) -> "Pool":
+    def pool(self, profile: ClientProfile) -> Pool:
         """Return the pool of a profile: `async with clients.pool(profile) as session`."""
         pool = self._pools.get(profile)
         if pool is None:
             self._make_room()
-            pool = self._pools[profile] = import_lean(_SESSIONS).open_pool(profile, self._lookups)
+            pool = self._pools[profile] = open_pool(profile, self._lookups)
         self._pools.move_to_end(profile)
         return pool
 

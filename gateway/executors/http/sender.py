@@ -22,7 +22,8 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.http.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError
-from gateway.executors.http.clients import ClientProfile, HttpClients
+from gateway.executors.http.client_sessions import ClientProfile
+from gateway.executors.http.clients import HttpClients
 from gateway.executors.http.connection_pool import Answer, BodyTooLargeError, UnknownEncodingError
 from gateway.executors.http.request import Request
 from gateway.executors.http.streamed_body import StreamedBody, streamed

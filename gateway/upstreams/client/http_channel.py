@@ -17,7 +17,8 @@ from gateway.access.identity.credentials import Credential
 from gateway.errors import ExecutionError
 from gateway.executors.http.address_guard import AddressPolicy, AddressRefusedError
 from gateway.executors.http.authorization import Authorization
-from gateway.executors.http.clients import ClientProfile, HttpClients
+from gateway.executors.http.client_sessions import ClientProfile
+from gateway.executors.http.clients import HttpClients
 from gateway.executors.http.connection_pool import Answer, BodyTooLargeError
 from gateway.executors.http.sender import explained
 from gateway.executors.http.tls import ClientTrust

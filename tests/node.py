@@ -69,13 +69,13 @@ def _installed(node: Path, here: Path, name: str) -> Path:
         shutil.copy(here / "package.json", made)
         flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", "--fetch-retries=0"]
         subprocess.run(
-            [*_npm(node), "install", *flags], cwd=made, capture_output=True, text=True, timeout=SECONDS, check=True
+            [*npm(node), "install", *flags], cwd=made, capture_output=True, text=True, timeout=SECONDS, check=True
         )
         with suppress(OSError):  # another test process was faster
             Path(made).rename(directory)
     return directory
 
 
-def _npm(node: Path) -> list[str | Path]:
+def npm(node: Path) -> list[str | Path]:
     beside = node.resolve().parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     return [node, beside] if beside.is_file() else [shutil.which("npm") or "npm"]

@@ -1,0 +1,47 @@
+"""Judges corpora whole and writes the figures into `docs/compatibility.md`: `python -m tests.corpus [NAME …]`."""
+
+import argparse
+import asyncio
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from tests.corpus.corpora import Verdict, counted
+from tests.corpus.page import write
+from tests.corpus.registry import CORPORA
+
+
+def judged(name: str, part: str) -> list[Verdict]:
+    """The verdicts on one part, in a process of its own: a crash is a wrong verdict of that part."""
+
+    async def judge() -> list[Verdict]:
+        return [verdict async for verdict in CORPORA[name].verdicts(part)]
+
+    try:
+        return asyncio.run(judge())
+    except Exception as error:  # noqa: BLE001 - Boundary: one part must not end the run
+        check = next(iter(CORPORA[name].checks))
+        return [Verdict(check=check, case=part, wrong=f"the check failed: {error!r}")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=[*CORPORA], metavar="NAME", help=f"one of {', '.join(CORPORA)}")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--sample", action="store_true", help="judge the sample that CI takes; the page stays as it is")
+    given = parser.parse_args()
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for name in given.names:
+            parts = CORPORA[name].parts(is_whole=not given.sample)
+            running = [pool.submit(judged, name, part) for part in parts]
+            verdicts = [verdict for done in as_completed(running) for verdict in done.result()]
+            figures = counted(verdicts)
+            for check, of in figures.items():
+                sys.stdout.write(f"{name} {check}: {of.right} of {of.tried} right, {dict(of.reasons)}\n")
+                sys.stdout.writelines(f"  wrong: {each}\n" for each in of.wrong)
+            sys.stdout.flush()
+            if not given.sample:
+                write(CORPORA[name], figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Client configurations: blocks in the READMEs of published packages, and files that packages ship."""
+
+import json
+import re
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from gateway.config.loader import load
+from gateway.config.models.upstreams import Upstream
+from gateway.errors import ConfigError
+from gateway.json_types import Json
+from tests.corpus.corpora import Corpus, Verdict, reason_of, sampled
+from tests.corpus.packages import directory
+
+SAMPLE: Final = 60
+_BLOCK: Final = re.compile(r"```[a-z0-9]*[^\n]*\n(?P<text>\s*\{.*?)```", re.DOTALL | re.IGNORECASE)
+_SHIPPED: Final = (".mcp.json", "mcp.json", "claude_desktop_config*.json")
+_SECTIONS: Final = ("mcpServers", "servers")
+_SERVERS: Final = re.compile(r'"(mcpServers|servers)":\s*\{')
+_VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)\}")
+_REFUSED: Final = {
+    "${input:": "input",
+}
+
+
+async def verdicts(part: str) -> AsyncIterator[Verdict]:
+    """Judge one configuration: each of its servers is an upstream that is started or reached as it says there."""
+    text = _texts()[part]
+    with tempfile.TemporaryDirectory() as made:
+        (Path(made) / "client.json").write_text(text, encoding="utf-8")
+        config = Path(made) / "config.yaml"
+        config.write_text("mcp_json: [client.json]\n", encoding="utf-8")
+        try:
+            loaded = load(config, environ={**dict.fromkeys(_VARIABLE.findall(text), "value"), "HOME": made})
+            loaded.raise_errors()
+        except ConfigError as error:
+            message = str(error).replace(made, "")
+            reason = reason_of(message, _REFUSED) or ""
+            yield Verdict(check="files", case=part, reason=reason, wrong="" if reason else message)
+            return
+        yield Verdict(check="files", case=part)
+        for name, entry in _servers(text):
+            ours, expected = _started(loaded.document.upstreams.get(name)), _expected(entry)
+            wrong = "" if ours == expected else f"{expected} became {ours}"
+            yield Verdict(check="servers", case=f"{part} {name}", wrong=wrong)
+
+
+def _servers(text: str) -> Iterator[tuple[str, Json]]:
+    """The servers of a configuration that is plain JSON, but for those that its owner turned off."""
+    try:
+        root = json.loads(_VARIABLE.sub("value", text))
+    except ValueError:  # comments, trailing commas
+        return
+    for section in _SECTIONS:
+        for name, entry in root.get(section, {}).items():
+            if not entry.get("disabled") and entry.get("enabled", True):
+                yield name, entry
+
+
+def _started(upstream: Upstream | None) -> Json:
+    """What an upstream is started or reached with."""
+    if upstream is None:
+        return None
+    command = [str(word) for word in (*(upstream.command or ()), *upstream.args)]
+    env = {name: str(value) for name, value in upstream.env.items()}
+    return {"command": command, "url": str(upstream.url or ""), "env": env}
+
+
+def _expected(entry: Json) -> Json:
+    url = next((entry[key] for key in ("url", "httpUrl", "serverUrl") if key in entry), "")
+    command = [entry["command"], *entry.get("args", ())] if "command" in entry else []
+    return {"command": command, "url": url, "env": entry.get("env", {})}
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """The configurations by the package and a number; each text once."""
+    found: dict[str, str] = {}
+    for path in _pages():
+        text = path.read_text(encoding="utf-8", errors="replace")
+        blocks = [text] if path.suffix == ".json" else [block["text"] for block in _BLOCK.finditer(text)]
+        for number, block in enumerate(blocks, 1):
+            if _SERVERS.search(block) and block not in found.values():
+                found[f"{_package(path)} {number}"] = block
+    return found
+
+
+def _package(path: Path) -> str:
+    *_, last = path.as_posix().partition("node_modules/")
+    return last.rpartition("/")[0] or path.parent.name.removesuffix(".dist-info")
+
+
+def _pages() -> Iterator[Path]:
+    packages = directory() / "node_modules"
+    for pattern in ("README*", *_SHIPPED):
+        yield from sorted([*packages.glob(f"*/{pattern}"), *packages.glob(f"@*/*/{pattern}")])
+    yield from sorted((directory() / "python").glob("*/lib/python3*/site-packages/*.dist-info/METADATA"))
+
+
+def parts(*, is_whole: bool) -> list[str]:
+    return [*_texts()] if is_whole else sampled([*_texts()], SAMPLE)
+
+
+CORPUS: Final = Corpus(
+    title="Client configurations",
+    about="""
+JSON blocks with `mcpServers` or `servers` in the READMEs of the servers above and their dependencies, and the
+configuration files that these packages contain, read with `mcp_json`. Every server that is not disabled must become an
+upstream with the same command, arguments, environment and URL.
+""",
+    checks={"files": "Configurations", "servers": "Servers in plain JSON"},
+    reasons={
+        "input": "`${input:…}` asks a person for a value when a client starts. Write `${env:NAME}` instead.",
+    },
+    parts=parts,
+    verdicts=verdicts,
+)

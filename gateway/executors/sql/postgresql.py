@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.errors import ExecutionError
@@ -37,7 +38,7 @@ _PARAMETER: Final = re.compile(r"\$(\d+)")
 
 _RESET: Final = """
     CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES;
-    SELECT pg_catalog.pg_advisory_unlock_all();
+    SELECT pg_catalog.pg_advisory_unlock_all(); SET intervalstyle = 'iso_8601';
     DO $$ DECLARE made text; BEGIN
         FOR made IN SELECT name FROM pg_catalog.pg_prepared_statements WHERE from_sql LOOP
             EXECUTE pg_catalog.format('DEALLOCATE %I', made);
@@ -96,24 +97,25 @@ class PostgresqlSession:
 
     async def commit(self) -> None:
         await self._connection.execute("COMMIT")
-        await self._reset()
+        await self._reset(_RESET)
 
     async def roll_back(self) -> None:
-        if self._connection.is_in_transaction():
-            # A read-only transaction takes all else with it.
-            locks = "; SELECT pg_catalog.pg_advisory_unlock_all()" if self._read_only else ""
-            await self._connection.execute(f"ROLLBACK{locks}")
-            if not self._read_only:
-                await self._reset()
+        if not self._connection.is_in_transaction():
+            return
+        if self._read_only:  # of which nothing but advisory locks is left behind
+            await self._reset("ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()")
+        else:
+            await self._connection.execute("ROLLBACK")
+            await self._reset(_RESET)
 
-    async def _reset(self) -> None:
-        """Take from the connection what the next call must not find. A failure of that is not one of the call."""
+    async def _reset(self, statements: str) -> None:
+        """Remove session state. If that fails, the connection is not used again, and the call succeeds nevertheless."""
         import asyncpg  # noqa: PLC0415 - of the extra
 
-        try:
-            await self._connection.execute(_RESET)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            self._is_stale = True
+        was_stale, self._is_stale = self._is_stale, True  # a cancellation may interrupt it, too
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            await self._connection.execute(statements)
+            self._is_stale = was_stale
 
     async def stop(self) -> None:
         async with asyncio.timeout(_STOP_SECONDS):

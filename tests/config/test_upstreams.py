@@ -81,7 +81,7 @@ def test_every_character_of_json_is_read_in_a_clients_file(tmp_path: Path, has_e
 def test_half_of_a_character_in_a_clients_file_is_a_located_error(tmp_path: Path, half: str) -> None:
     config = loaded(tmp_path, "mcp_json: [a.json]", a=f'{{"mcpServers": {{"a": {{"command": "x{half}"}}}}}}')
     assert [str(each) for each in config.problems] == [
-        f"{tmp_path}/a.json:1:38: mcp_json: YAML syntax: found invalid Unicode character escape code"
+        f"{tmp_path}/a.json:1:36: mcp_json: JSON syntax: JSON does not allow this control character or escape in a text"
     ]
 
 

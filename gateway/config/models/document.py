@@ -46,7 +46,8 @@ class Fragment(Model):
     upstreams: dict[str, Upstream] = {}
     """Other MCP servers, by name: their tools, resources and prompts are offered here."""
     mcp_json: list[str] = []
-    """JSON files as MCP clients have them: the servers under `mcpServers` or `servers` join `upstreams`."""
+    """JSON files of MCP clients; comments are allowed. The servers under `mcpServers` or `servers` join `upstreams`,
+    except those that the file turns off. A server that cannot be used here is left out with a warning."""
     openapi: dict[str, OpenApi] = {}
     """OpenAPI documents, by name: their operations are offered here as tools."""
     skills: list[Skills] = []

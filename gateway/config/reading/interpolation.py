@@ -12,6 +12,7 @@ import hmac
 import os
 import re
 import secrets
+from collections.abc import Callable
 from collections.abc import Mapping as Map
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,16 @@ _ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
 # Drawn anew by each process: with the digest of a short secret alone, nobody can try out what it is.
 _KEY: Final = secrets.token_bytes(32)
+_CLIENT_PATHS: Final[Map[str, Callable[[Path], str]]] = {
+    "workspaceFolder": str,
+    "workspaceRoot": str,
+    "workspaceFolderBasename": lambda directory: directory.name,
+    "cwd": str,
+    "userHome": lambda _: os.path.expanduser("~"),  # noqa: PTH111 - pathlib's raises where there is no home
+    "pathSeparator": lambda _: os.sep,
+    "/": lambda _: os.sep,
+}
+"""Variables of VS Code and Cursor, by the directory that the client's file is about."""
 _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
 
 
@@ -189,9 +200,14 @@ class Interpolator:
             return None
         if content.startswith("file:"):
             return self._from_file(content.removeprefix("file:"), source, use)
-        # Clients write `${NAME}` and `${NAME:-default}`.
-        if source.is_of_client and _NAME.fullmatch(content) is not None:
-            content = f"env:{content}"
+        if source.is_of_client:
+            if (path := _CLIENT_PATHS.get(content)) is not None:
+                return Interpolation(path(source.directory), secret=False)
+            if content.startswith("input:"):
+                return self._from_question(content.removeprefix("input:"), use)
+            # Clients write `${NAME}` and `${NAME:-default}`.
+            if _NAME.fullmatch(content) is not None:
+                content = f"env:{content}"
         if (variable := _ENVIRONMENT.fullmatch(content)) is not None:
             return self._from_environment(variable[1], variable[2], use)
         self._fail(_suggestion(content))
@@ -214,6 +230,16 @@ class Interpolator:
             return None
         is_secret, is_needed = use is Use.SECRET, default is None
         return self._insert(Reference(variable=name, found=found, is_needed=is_needed, text=value, is_secret=is_secret))
+
+    def _from_question(self, name: str, use: Use) -> Interpolation | None:
+        """The answer to a question that a client would ask its user. Nobody can be asked here."""
+        variable = f"INPUT_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
+        if variable not in self._environ:
+            self._note(variable, is_needed=True, is_secret=use is Use.SECRET)
+            message = f"`${{input:{name}}}` asks a client's user, which is not possible here"
+            self._fail(f"{message}; set the variable {variable} instead")
+            return None
+        return self._from_environment(variable, None, use)
 
     def _note(self, name: str, *, is_needed: bool, is_secret: bool) -> None:
         before = self.variables.get(name)

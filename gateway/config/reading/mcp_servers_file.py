@@ -1,107 +1,189 @@
 """Reads the servers of a JSON file as MCP clients have it (`.mcp.json`, `claude_desktop_config.json`, `mcp.json`).
 
-JSON is read as YAML, which it is but for tabs and a few characters: so each server has its place, and errors in it are
-located.
+These files belong to other programs. What their owner has turned off stays off: servers, and single tools. An entry
+that cannot be used is left out with a warning. Only a file that is not JSON at all is an error.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+import msgspec
+
+from gateway.config.models.outbound_auth import OutboundAuth
 from gateway.config.models.upstreams import Upstream
-from gateway.config.reading.composer import compose
-from gateway.config.reading.nodes import Diagnostic, MapItem, Node, Place, Scalar, Sequence, place_at
+from gateway.config.reading.json_composer import compose_json
+from gateway.config.reading.nodes import Diagnostic, MapItem, Node, Place, Scalar, Sequence, plain
 from gateway.config.reading.nodes import Mapping as MappingNode
 from gateway.config.reading.source_file import SourceFile
 from gateway.config.reading.validation_messages import keys_of
 from gateway.errors import Severity
 
-_SECTIONS: Final = ("mcpServers", "servers")
-_URLS: Final = ("httpUrl", "serverUrl")
-"""What Gemini CLI and Windsurf call `url`."""
-# YAML 1.2 §6.1 has no tabs in indentation. As many spaces keep the columns of errors.
-_TABS: Final = re.compile(r"(?m)^[ \t]*\t[ \t]*")
-# RFC 8259 §7: a character beyond the BMP is escaped as two surrogates. Any other escape is matched, too, so that the
-# second half of `\\` begins none. Other characters of a JSON string that YAML 1.2 §5 takes for line breaks, or refuses.
-_UNLIKE_YAML: Final = re.compile(
-    r"\\(?:u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})|.)|[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]",
-    re.IGNORECASE | re.DOTALL,
-)
+_SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp.servers", "amp.mcpServers", "mcp")
+"""`servers`: VS Code, whose settings have `mcp.servers`, too. `context_servers`: Zed. `mcp`: opencode."""
+_EXCLUDED: Final = ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers")
+_ALLOWED: Final = ("allowMCPServers", "enabledMcpjsonServers")
+"""Lists beside the servers, with the names of those that are off, or of all that are on. Gemini CLI, Claude Code."""
+_SWITCHES: Final = {"disabled": False, "enabled": True, "isActive": True, "active": True}
+"""Keys that turn a server on or off, and the value that means on."""
+_EXCLUDED_TOOLS: Final = frozenset({"disabledTools", "excludeTools", "disabled_tools", "deniedTools"})
+_INCLUDED_TOOLS: Final = frozenset({"includeTools", "enabledTools", "enabled_tools", "allowedTools", "tools"})
+_OURS: Final = {
+    "httpUrl": "url",  # Gemini CLI
+    "serverUrl": "url",  # Windsurf
+    "baseUrl": "url",  # Cherry Studio
+    "environment": "env",  # opencode
+    "transportType": "type",  # Cline
+    "workingDirectory": "cwd",
+}
+"""What clients call our keys."""
+_TYPES: Final = {"local": "stdio", "remote": None, "streamablehttp": "http"}
+"""What clients call our types, in lower case; None where it is to be found out."""
+_MAY_BE_EMPTY: Final = frozenset({"prefix", "uri_prefix"})
 
 
-def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, MapItem], list[Diagnostic]]:
-    """Read the mappings under `mcpServers` and `servers`: the servers by name, and what is wrong with the file.
+class ClientServer(msgspec.Struct, frozen=True):
+    """One server of a client's file, with the keys that are known here."""
 
-    Keys that mean something to a client alone are left out.
+    item: MapItem
+    env_file: MapItem | None = None
+    """The file with more variables, whose values `env` outranks."""
+
+
+def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer], list[Diagnostic]]:
+    """Read the servers by name, and what is wrong with the file.
+
+    Keys that only a client uses are left out.
     """
     source = SourceFile(source.path, source.text, is_of_client=True)
-    text = _UNLIKE_YAML.sub(_in_yaml, _TABS.sub(lambda match: " " * len(match[0]), source.text))
-    composed = compose(source, text)
-    diagnostics = [
-        Diagnostic(message=each.message, path=("mcp_json",), place=each.place) for each in composed.diagnostics
-    ]
-    if composed.root is None and diagnostics:
-        return {}, diagnostics
-    found = dict(_sections(composed.root))
-    is_empty = isinstance(composed.root, MappingNode) and not composed.root.entries
+    composed = compose_json(source)
+    root = composed.root
+    if root is None:
+        return {}, [msgspec.structs.replace(each, path=("mcp_json",)) for each in composed.diagnostics]
+    # What is written twice, or something in it: nobody knows which value the owner means.
+    ambiguous = {key for each in composed.diagnostics for key in each.path}
+    diagnostics = [_ambiguous(each) for each in composed.diagnostics if each.path[0] in _SECTIONS]
+    found = dict(_sections(root))
+    is_empty = isinstance(root, MappingNode) and not root.entries
     if not found and not is_empty:  # some clients write `{}` before they have a server
         message = "expected a JSON object with `mcpServers` or `servers`, as MCP clients have it"
         return {}, [Diagnostic(message=message, path=("mcp_json",), place=Place(source, 1, 1))]
-    servers: dict[str, MapItem] = {}
-    for section, node in found.items():
-        if not isinstance(node, MappingNode):
-            message = f"expected a JSON object of servers under `{section}`"
-            place = place_at(source, node.start)
-            diagnostics.append(Diagnostic(message=message, path=("mcp_json",), place=place))
-            continue
-        for name, entry in node.entries.items():
-            if _is_disabled(entry):
+    servers: dict[str, ClientServer] = {}
+    excluded, allowed = _names_of(root, _EXCLUDED, "excluded"), _names_of(root, _ALLOWED, "allowed")
+    for section, entries in found.items():
+        for name, entry in entries.items():
+            if _is_comment(name) or name in excluded or (allowed and name not in allowed) or _is_off(entry):
+                continue
+            if name in ambiguous:
                 continue
             if (first := servers.get(name)) is not None:  # under both keys
-                message = f"`{name}` is defined twice, first in line {first.place.line}"
-                diagnostics.append(Diagnostic(message=message, path=("upstreams", name), place=entry.place))
-                continue
-            servers[name] = _ours(name, entry, diagnostics)
+                message = f"`{name}` is defined twice, first in line {first.item.place.line}"
+                diagnostics.append(_warning(message, (name,), entry))
+            elif isinstance(entry.node, MappingNode):
+                servers[name] = _ours(name, entry, diagnostics)
+            elif section != "mcp":  # where other settings stand beside the servers
+                diagnostics.append(_warning("expected a JSON object; this server is left out", (name,), entry))
     return servers, diagnostics
 
 
-def _in_yaml(found: re.Match[str]) -> str:
-    """A character as YAML 1.2 §5.7 escapes it; an escape that it reads alike stays."""
-    if len(found[0]) == 1:
-        return f"\\u{ord(found[0]):04x}"
-    if found[1] is None:
-        return found[0]
-    return f"\\U{0x10000 + ((int(found[1], 16) - 0xD800) << 10) + (int(found[2], 16) - 0xDC00):08x}"
+def _ambiguous(found: Diagnostic) -> Diagnostic:
+    """An error about a section that is written twice, or a warning about a server for which this is true."""
+    if len(found.path) == 1:
+        return msgspec.structs.replace(found, path=("mcp_json",))
+    message = f"{found.message}; this server is left out"
+    path = ("upstreams", *found.path[1:])
+    return msgspec.structs.replace(found, message=message, path=path, severity=Severity.WARNING)
 
 
-def _sections(root: Node | None) -> Iterator[tuple[str, Node]]:
-    if isinstance(root, MappingNode):
-        yield from ((key, root.entries[key].node) for key in _SECTIONS if key in root.entries)
+def _sections(root: Node) -> Iterator[tuple[str, Mapping[str, MapItem]]]:
+    for key in _SECTIONS:
+        section = _member(root, key)
+        if key == "mcp" and isinstance(servers := _member(section, "servers"), MappingNode):
+            section = servers
+        if isinstance(section, MappingNode):
+            yield key, section.entries
 
 
-def _is_disabled(entry: MapItem) -> bool:
-    node = entry.node.entries.get("disabled") if isinstance(entry.node, MappingNode) else None
-    return node is not None and isinstance(node.node, Scalar) and node.node.value is True
+def _member(node: Node | None, key: str) -> Node | None:
+    entry = node.entries.get(key) if isinstance(node, MappingNode) else None
+    return None if entry is None else entry.node
 
 
-def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> MapItem:
-    """The entry with the keys that are known here. What else a client keeps in it is its own, and is named."""
-    if not isinstance(entry.node, MappingNode):
-        return entry
+def _names_of(root: Node, keys: tuple[str, ...], in_mcp: str) -> frozenset[str]:
+    lists = [*(_member(root, key) for key in keys), _member(_member(root, "mcp"), in_mcp)]
+    return frozenset(str(name) for each in lists if isinstance(each, Sequence) for name in map(plain, each.items))
+
+
+def _is_comment(key: str) -> bool:
+    return key.startswith(("//", "_", "#", "$")) or key == "comment"
+
+
+def _is_off(entry: MapItem) -> bool:
+    """Whether a server is turned off. One that is turned on and off by different keys is off."""
+    for key, on in _SWITCHES.items():
+        node = _member(entry.node, key)
+        if isinstance(node, Scalar) and str(node.value).lower() == str(not on).lower():
+            return True
+    return False
+
+
+def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientServer:
+    """The entry with the keys that are known here. Other keys are ignored with a warning."""
+    written: dict[str, MapItem] = {}
+    for key, item in _flat(entry.node):
+        renamed = _OURS.get(key, key)
+        if key in _SWITCHES or _is_comment(key) or (renamed not in _MAY_BE_EMPTY and plain(item.node) in (None, "")):
+            continue
+        if renamed == "type":
+            written_type = str(plain(item.node))
+            kind = _TYPES.get(written_type.replace("-", "").lower(), written_type)
+            if kind is None:
+                continue
+            item = _with(item, Scalar(kind, item.source, item.node.start, item.node.start))  # noqa: PLW2901
+        # `url` outranks what other clients call it.
+        written.setdefault(key if renamed in written else renamed, item)
+    env_file = written.pop("envFile", None)
     known = frozenset(keys_of(Upstream))
-    kept = {}
-    for key, item in entry.node.entries.items():
-        if key in known and _is_ours(key, item.node):
-            kept[key] = item
-        elif key in _URLS and "url" not in entry.node.entries:
-            kept["url"] = item
-        elif key != "disabled":
-            message = f"`{key}` is the client's own, and is not used here"
-            diagnostics.append(
-                Diagnostic(message=message, path=("upstreams", name, key), place=item.place, severity=Severity.WARNING)
-            )
-    node = entry.node
-    return MapItem(entry.source, entry.key_start, MappingNode(kept, node.source, node.start, node.is_flow, node.size))
+    kept = {key: item for key, item in written.items() if key in known and _is_ours(key, item.node)}
+    _select_tools(written, kept)
+    if (env := kept.get("env")) is not None and isinstance(env.node, MappingNode):
+        given = {key: item for key, item in env.node.entries.items() if not item.is_empty}
+        kept["env"] = _with(env, _mapping(env.node, given))
+    for key, item in written.items():
+        if key not in kept and key not in _EXCLUDED_TOOLS | _INCLUDED_TOOLS:
+            diagnostics.append(_warning(f"`{key}` is the client's own, and is not used here", (name, key), item))
+    return ClientServer(_with(entry, _mapping(entry.node, kept)), env_file)
+
+
+def _flat(node: Node) -> Iterator[tuple[str, MapItem]]:
+    """The keys of an entry, with those below `command` (Zed) and `transport` (Continue)."""
+    for key, item in node.entries.items() if isinstance(node, MappingNode) else ():
+        if key in {"command", "transport"} and isinstance(item.node, MappingNode):
+            yield from (("command" if below == "path" else below, each) for below, each in item.node.entries.items())
+        else:
+            yield key, item
+
+
+def _select_tools(written: Mapping[str, MapItem], kept: dict[str, MapItem]) -> None:
+    """Put the client's lists of tools into our `tools`. What our own key says about `include` stays."""
+    for keys, ours in ((_INCLUDED_TOOLS, "include"), (_EXCLUDED_TOOLS, "exclude")):
+        for key, item in written.items():
+            if key not in keys or key in kept:
+                continue
+            tools = kept.get("tools", _with(item, _mapping(item.node, {})))
+            if not isinstance(tools.node, MappingNode) or (ours == "include" and ours in tools.node.entries):
+                continue
+            before = tools.node.entries.get(ours)
+            if before is not None and isinstance(before.node, Sequence) and isinstance(item.node, Sequence):
+                item = _with(item, msgspec.structs.replace(item.node, items=(*before.node.items, *item.node.items)))  # noqa: PLW2901
+            kept["tools"] = _with(tools, _mapping(tools.node, {**tools.node.entries, ours: item}))
+
+
+def _with(item: MapItem, node: Node) -> MapItem:
+    return MapItem(item.source, item.key_start, node)
+
+
+def _mapping(like: Node, entries: Mapping[str, MapItem]) -> MappingNode:
+    return MappingNode(entries, like.source, like.start, is_flow=True, size=like.size)
 
 
 def _is_ours(key: str, node: Node) -> bool:
@@ -111,5 +193,13 @@ def _is_ours(key: str, node: Node) -> bool:
             return isinstance(node, Scalar) and isinstance(node.value, str)
         case "tools":
             return not isinstance(node, Sequence)
+        case "roots":
+            return isinstance(node, Scalar)
+        case "auth":  # Cursor's has `CLIENT_ID`
+            return not isinstance(node, MappingNode) or any(each in node.entries for each in keys_of(OutboundAuth))
         case _:
             return True
+
+
+def _warning(message: str, path: tuple[str, ...], item: MapItem) -> Diagnostic:
+    return Diagnostic(message=message, path=("upstreams", *path), place=item.place, severity=Severity.WARNING)

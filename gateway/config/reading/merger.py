@@ -7,10 +7,12 @@ reported and left out of the document: it is not compiled.
 import os
 from collections.abc import Collection, Mapping
 from functools import cache
+from io import StringIO
 from itertools import chain
 from typing import Final, TypeVar
 
 import msgspec
+from dotenv import dotenv_values
 from pydantic import ValidationError, create_model
 
 from gateway.config.diagnostics.near_misses import nearest
@@ -26,7 +28,7 @@ from gateway.config.models.views import View
 from gateway.config.reading.entries import EntryReader, ValidatedModels
 from gateway.config.reading.inclusion import Inclusion, Part, Request
 from gateway.config.reading.interpolation import Interpolator
-from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
+from gateway.config.reading.mcp_servers_file import ClientServer, read_mcp_servers_file
 from gateway.config.reading.nodes import (
     START,
     Diagnostic,
@@ -202,9 +204,45 @@ class Merger:
             servers, diagnostics = read_mcp_servers_file(source)
             self.diagnostics.extend(diagnostics)
             for name, server in servers.items():
-                if self._interpolation.check_key(name, ("upstreams", name), server.place):
-                    value = self._entries.read(Upstream, server, ("upstreams", name))
-                    self._add("upstreams", name, server, value)
+                self._client_server(name, server)
+
+    def _client_server(self, name: str, server: ClientServer) -> None:
+        """Add a server of a client's file; leave it out, with warnings, where something is wrong with it."""
+        collected = (self.diagnostics, self._interpolation.diagnostics)
+        before = [len(each) for each in collected]
+        item, path, value = server.item, ("upstreams", name), None
+        if self._interpolation.check_key(name, path, item.place):
+            if server.env_file is not None:
+                item = self._with_variables(item, server.env_file, path)
+            value = self._entries.read(Upstream, item, path)
+        found = [(each, each[start:]) for each, start in zip(collected, before, strict=True)]
+        for diagnostics, new in found:
+            del diagnostics[len(diagnostics) - len(new) :]
+            for each in new:
+                message = f"{each.message}; this server is left out"
+                self.diagnostics.append(msgspec.structs.replace(each, message=message, severity=Severity.WARNING))
+        if value is not None and not any(new for _, new in found):
+            self._add("upstreams", name, item, value)
+
+    def _with_variables(self, item: MapItem, env_file: MapItem, path: DocumentPath) -> MapItem:
+        """A server's entry with the variables of its `envFile` in its `env`."""
+        source, start = env_file.source, env_file.node.start
+        name = self._interpolation.fill(env_file.node, (*path, "cwd"))
+        text = self._interpolation.fill(Scalar(f"${{file:{name}}}", source, start, start), (*path, "env"))
+        assert isinstance(item.node, MappingNode)  # noqa: S101 - a server's entry
+        if not isinstance(name, str) or not isinstance(text, str) or isinstance(text, Invalid):
+            return item
+        variables = {}
+        for key, value in dotenv_values(stream=StringIO(text), interpolate=False).items():
+            if value is not None:
+                self._interpolation.secrets.update({value} - {""})
+                variable = Scalar(value.replace("${", "$${"), source, start, start)
+                variables[key] = MapItem(source, env_file.key_start, variable)
+        env = item.node.entries.get("env", env_file)
+        written = env.node.entries if isinstance(env.node, MappingNode) else {}
+        merged = MappingNode({**variables, **written}, item.source, env.key_start, is_flow=True, size=1)
+        entries = {**item.node.entries, "env": MapItem(item.source, env.key_start, merged)}
+        return MapItem(item.source, item.key_start, msgspec.structs.replace(item.node, entries=entries))
 
     # Sections that are lists of mappings.
 

@@ -46,7 +46,15 @@ class SourceFile(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def directory(self) -> Path:
-        return self.path.parent
+        """The directory that relative paths in it start from.
+
+        A client's file such as `.vscode/mcp.json` or `.kiro/settings/mcp.json` is about the directory above.
+        """
+        directory = self.path.parent
+        if not self.is_of_client:
+            return directory
+        hidden = directory.parent if directory.parent.name in {".kiro", ".continue"} else directory
+        return hidden.parent if hidden.name.startswith(".") else directory
 
     def location(self, line: int, column: int) -> Location:
         return Location(file=self.path, line=line, column=column)

@@ -9,7 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gateway.errors import ConfigError
+from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
+from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
+from gateway.errors import ConfigError, Severity
 from gateway.openapi.document import DocumentError, version_of
 from gateway.openapi.local_documents import LocalDocuments
 from gateway.openapi.references import References
@@ -75,10 +77,6 @@ mcp_json: [{file}]
 server:
   name: my-servers
 """
-
-_SECTIONS: Final = ("mcpServers", "servers")
-_TRAILING_COMMA: Final = re.compile(r",(?=\s*[}\]])")
-"""Clients forgive it, and so does what reads the file in the end."""
 
 _DOCUMENT: Final = """\
 # The operations of an API, each a tool. `mcp-gateway validate --list` shows which, and why others are none.
@@ -149,12 +147,13 @@ def of_servers(file: str, directory: Path) -> str:
         ConfigError: it is no such JSON file.
     """
     try:
-        # By hand: to import what reads it in the end would take three times as long as all of the command.
-        found = json.loads(_TRAILING_COMMA.sub("", Path(file).read_text(encoding="utf-8-sig")))
-    except (OSError, ValueError) as error:
-        raise ConfigError.at(file, f"is not JSON: {error}") from error
-    if not isinstance(found, dict) or (found and not any(isinstance(found.get(key), dict) for key in _SECTIONS)):
-        raise ConfigError.at(file, "expected a JSON object with `mcpServers` or `servers`, as MCP clients have it")
+        source = SourceFile(Path(file), decode(read_bytes(Path(file))))
+    except UnreadableError as error:
+        raise ConfigError.at(f"{file}:{error.line}:{error.column}", str(error)) from error
+    _, diagnostics = read_mcp_servers_file(source)
+    for each in diagnostics:
+        if each.severity is Severity.ERROR and each.place is not None:
+            raise ConfigError.at(f"{file}:{each.place.line}:{each.place.column}", each.message)
     # JSON is YAML: a path with a colon or a quotation mark stays one text.
     return _SERVERS.format(file=json.dumps(os.path.relpath(file, directory)))
 

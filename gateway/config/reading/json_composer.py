@@ -1,0 +1,146 @@
+"""Composes JSON text into nodes with marks. Comments and trailing commas are allowed, as in editors' files (JSONC).
+
+Why not the YAML composer, although most JSON is YAML: there, a commented-out member (`// "old": {…}`) is a member.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final, NoReturn
+
+import orjson
+
+from gateway.config.reading.composer import MAX_DEPTH, Composition
+from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Node, Place, Point, Scalar, Sequence
+from gateway.config.reading.source_file import LINE_BREAK, SourceFile
+
+_SKIPPED: Final = re.compile(r"(?:[ \t\r\n]|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+
+
+def compose_json(source: SourceFile) -> Composition:
+    """Read the whole file. Its root is None if it is empty, or is not JSON, which is reported.
+
+    A key that is written twice is reported: programs differ in which value they take.
+    """
+    composer = _Composer(source)
+    try:
+        root = composer.document()
+    except _GivenUpError:
+        root = None
+    return Composition(root, tuple(composer.diagnostics))
+
+
+class _GivenUpError(Exception):
+    """Ends the reading of a file; the reason has been reported."""
+
+
+class _Composer:
+    """One pass over one text."""
+
+    def __init__(self, source: SourceFile) -> None:
+        self.diagnostics: list[Diagnostic] = []
+        self._source = source
+        self._text = source.text
+        self._position = 0
+        self._path: list[str | int] = []
+        self._lines = [0, *(found.end() for found in LINE_BREAK.finditer(source.text))]
+
+    def document(self) -> Node | None:
+        """The root; None for an empty file.
+
+        Raises:
+            _GivenUpError: the text is not JSON.
+        """
+        if not self._next():
+            return None
+        root = self._value()
+        if self._next():
+            self._give_up("expected the end of the file")
+        return root
+
+    def _value(self) -> Node:
+        character = self._next()
+        if len(self._path) > MAX_DEPTH:
+            self._give_up(f"nested deeper than {MAX_DEPTH} levels")
+        start = self._point(self._position)
+        if character == "{":
+            entries = self._entries()
+            size = 1 + sum(entry.node.size for entry in entries.values())
+            return Mapping(entries, self._source, start, is_flow=True, size=size)
+        if character == "[":
+            items = tuple(self._items())
+            return Sequence(items, self._source, start, is_flow=True, size=1 + sum(item.size for item in items))
+        return Scalar(self._scalar(), self._source, start, self._point(self._position))
+
+    def _entries(self) -> dict[str, MapItem]:
+        entries: dict[str, MapItem] = {}
+        for start in self._members("}"):
+            if self._text[start] != '"':
+                self._give_up("expected a key in double quotes")
+            key, mark = str(self._scalar()), self._point(start)
+            if self._next() != ":":
+                self._give_up(f'expected `:` after "{key}"')
+            self._position += 1
+            self._path.append(key)
+            node = self._value()
+            if (first := entries.get(key)) is not None:
+                message = f"`{key}` is written twice, first in line {first.place.line}"
+                place = Place(self._source, mark.line + 1, mark.column + 1)
+                self.diagnostics.append(Diagnostic(message=message, path=tuple(self._path), place=place))
+            entries[key] = MapItem(self._source, mark, node)
+            self._path.pop()
+        return entries
+
+    def _items(self) -> Iterator[Node]:
+        for index, _ in enumerate(self._members("]")):
+            self._path.append(index)
+            yield self._value()
+            self._path.pop()
+
+    def _members(self, end: str) -> Iterator[int]:
+        """The positions at which members begin. The last one may have a comma, too."""
+        opened = self._point(self._position)
+        self._position += 1
+        while (character := self._next()) != end:
+            if not character:
+                self._give_up(f"expected `{end}`; what it closes begins at {opened.line + 1}:{opened.column + 1}")
+            yield self._position
+            if self._next() == ",":
+                self._position += 1
+            elif self._next() not in {end, ""}:
+                self._give_up(f"expected `,` or `{end}`")
+        self._position += 1
+
+    def _scalar(self) -> bool | int | float | str | None:
+        found = _TOKEN.match(self._text, self._position)
+        token = "" if found is None else found[0]
+        if found is None and self._next() == '"':
+            self._give_up("the quote that is opened here is never closed")
+        try:
+            value: bool | int | float | str | None = orjson.loads(token)
+        except orjson.JSONDecodeError as error:
+            if token.startswith('"'):
+                self._position += error.pos
+                self._give_up("JSON does not allow this control character or escape in a text")
+            self._give_up("expected a value: text in double quotes, a number, true, false, null, `{` or `[`")
+        self._position += len(token)
+        return value
+
+    def _next(self) -> str:
+        """The next character that is not white space or a comment; empty at the end."""
+        found = _SKIPPED.match(self._text, self._position)
+        self._position = self._position if found is None else found.end()
+        if self._text.startswith("/*", self._position):
+            self._give_up("the comment that is opened here is never closed")
+        return self._text[self._position : self._position + 1]
+
+    def _point(self, position: int) -> Point:
+        line = bisect_right(self._lines, position) - 1
+        return Point(line, position - self._lines[line])
+
+    def _give_up(self, message: str) -> NoReturn:
+        mark = self._point(self._position)
+        place = Place(self._source, mark.line + 1, mark.column + 1)
+        self.diagnostics.append(Diagnostic(message=f"JSON syntax: {message}", place=place))
+        raise _GivenUpError

@@ -1,0 +1,173 @@
+"""Files of MCP clients: JSON with comments, other spellings of our keys, and what their owners have turned off."""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.config.loader import LoadedConfig, load
+from gateway.config.models.upstreams import Upstream
+
+RUN: Final = '"command": "x"'
+
+
+def loaded(directory: Path, text: str, name: str = ".mcp.json", **environ: str) -> LoadedConfig:
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    (directory / "config.yaml").write_text(f"mcp_json: [{name}]")
+    return load(directory / "config.yaml", environ=environ)
+
+
+def upstreams(directory: Path, text: str, name: str = ".mcp.json", **environ: str) -> dict[str, Upstream]:
+    config = loaded(directory, text, name, **environ)
+    assert not [each for each in config.problems if each.severity.value == "error"]
+    return dict(config.document.upstreams)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"mcpServers": {"a": {%s} /*, "old": {%s} */, // "old": {%s},\n}}',
+        '\ufeff// head: {"old": {%s}}\r\n{"servers": {"a": {%s},},}\r// tail {%s}',
+        '{"mcpServers": {"a"\n:\n{%s,\t"args": ["https://x//y", "/* no */"]}}, "//": {"old": {%s}}, "_old": {%s}}',
+        '{"mcpServers": {"a": {%s}, "_old": {%s}, "//old": {%s}, "_comment": "old"}}',
+    ],
+)
+def test_comments_are_no_servers(tmp_path: Path, text: str) -> None:
+    assert list(upstreams(tmp_path, text % (RUN, RUN, RUN))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("mcpServers:\n  a: {command: x}\n", "1:1"),
+        ("{'mcpServers': {}}", "1:2"),
+        ('{"mcpServers": {"a": {"command": x}}}', "1:34"),
+        ('{"mcpServers": {},\n , "a": 1}', "2:2"),
+        ('{"mcpServers": {}}\n{}', "2:1"),
+        ('{"mcpServers": {} # no\n}', "1:19"),
+        ('{\n /* {"mcpServers": {}}', "2:2"),
+        ('{"mcpServers": {"a": {"command": "x\\q"}}}', "1:36"),
+        ('{"mcpServers": {"a": {"command": "x\n"}}}', "1:36"),
+        ('{"mcpServers": {"a": {"command": "x}}}', "1:34"),
+        ('{"mcpServers": {"a": {"timeout": NaN}}}', "1:34"),
+        ('{"mcpServers": {"a": [1,,2]}}', "1:25"),
+        ('{"mcpServers": {"a" {}}}', "1:21"),
+        ('{"mcpServers": {"a": {}', "1:24"),
+        ('{"a":' * 100_000, "1:326"),
+    ],
+)
+def test_other_text_is_refused_at_its_place(tmp_path: Path, text: str, place: str) -> None:
+    [problem] = loaded(tmp_path, text).problems
+    assert str(problem).startswith(f"{tmp_path}/.mcp.json:{place}: mcp_json: JSON syntax: ")
+    assert problem.severity.value == "error"
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        '{"mcpServers": {"a": {%s}, "b": {%s, "disabled": true}}}',
+        '{"mcpServers": {"a": {%s, "disabled": false}, "b": {%s, "enabled": false}}}',
+        '{"servers": {"a": {%s, "enabled": true, "isActive": true}, "b": {%s, "isActive": false}}}',
+        '{"mcp": {"excluded": ["b"]}, "mcpServers": {"a": {%s}, "b": {%s}}}',
+        '{"mcp": {"allowed": ["a"]}, "mcpServers": {"a": {%s}, "b": {%s}}}',
+        '{"disabledMcpServers": ["b"], "mcpServers": {"a": {%s}, "b": {%s}}}',
+        '{"mcp": {"a": {"type": "local", "command": ["x"]}, "b": {%s, "enabled": false}, "c": {%s, "disabled": true}}}',
+    ],
+)
+def test_servers_that_are_turned_off_stay_off(tmp_path: Path, off: str) -> None:
+    assert list(upstreams(tmp_path, off % (RUN, RUN))) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "include", "exclude"),
+    [
+        ({"disabledTools": ["b"], "autoApprove": ["c"], "alwaysAllow": []}, ["*"], ["b"]),
+        ({"excludeTools": ["b"], "disabledTools": ["c"]}, ["*"], ["b", "c"]),
+        ({"includeTools": ["a"], "excludeTools": ["b"], "trust": True}, ["a"], ["b"]),
+        ({"tools": ["a"]}, ["a"], []),
+        ({"tools": ["*"]}, ["*"], []),
+        ({"enabledTools": []}, [], []),
+        ({"tools": {"include": ["a*"], "exclude": ["d"]}, "disabledTools": ["b"]}, ["a*"], ["d", "b"]),
+    ],
+)
+def test_tools_that_are_turned_off_stay_off(tmp_path: Path, keys: object, include: object, exclude: object) -> None:
+    assert isinstance(keys, dict)
+    tools = upstreams(tmp_path, json.dumps({"mcpServers": {"a": {"command": "x", **keys}}}))["a"].tools
+    assert (tools.include, tools.exclude) == (include, exclude)
+
+
+def test_the_spellings_of_other_clients_are_known(tmp_path: Path) -> None:
+    found = upstreams(
+        tmp_path,
+        """{
+        "context_servers": {"zed": {"source": "custom", "command": {"path": "x", "args": ["y"], "env": {"A": "b"}}}},
+        "mcp": {
+            "code": {"type": "local", "command": ["x", "y"], "environment": {"A": "b"}, "enabled": true},
+            "web": {"type": "remote", "url": "https://x", "enabled": true, "headers": {"A": "b"}},
+            "timeout": 5
+        },
+        "mcpServers": {
+            "cline": {"url": "https://x", "transportType": "streamableHttp", "command": "", "args": null, "env": {}},
+            "old": {"transport": {"type": "stdio", "command": "x", "args": ["y"]}, "env": {"A": "b", "B": null}},
+            "cursor": {"url": "https://x", "auth": {"CLIENT_ID": "a"}, "roots": [], "timeout": 60},
+        }}""",
+    )
+    assert {name: (each.argv, each.env, each.url, each.kind) for name, each in found.items()} == {
+        "cline": ((), {}, "https://x", "http"),
+        "old": (("x", "y"), {"A": "b"}, None, "stdio"),
+        "cursor": ((), {}, "https://x", None),
+        "zed": (("x", "y"), {"A": "b"}, None, "stdio"),
+        "code": (("x", "y"), {"A": "b"}, None, "stdio"),
+        "web": ((), {}, "https://x", None),
+    }
+
+
+@pytest.mark.parametrize("name", [".vscode/mcp.json", ".kiro/settings/mcp.json", "mcp.json"])
+def test_variables_of_clients_are_filled_in(tmp_path: Path, name: str) -> None:
+    text = """{"servers": {"a": {"command": "${workspaceFolder}/x",
+        "args": ["${userHome}", "${workspaceFolderBasename}", "${env:A}", "${B:-d}", "a${/}b"],
+        "env": {"TOKEN": "${input:my-token}"}}}}"""
+    [upstream] = upstreams(tmp_path, text, name, A="1", INPUT_MY_TOKEN="t0ken-of-mine").values()
+    assert upstream.argv == (f"{tmp_path}/x", str(Path.home()), tmp_path.name, "1", "d", "a/b")
+    assert (upstream.env, upstream.cwd) == ({"TOKEN": "t0ken-of-mine"}, str(tmp_path))
+
+
+def test_the_variables_of_an_env_file_are_given_and_followed(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("export A='one long secret' # comment\nB=b\nC=${HOME}\nD\n")
+    text = '{"servers": {"a": {"command": "x", "envFile": "${workspaceFolder}/.env", "env": {"B": "mine"}}}}'
+    config = loaded(tmp_path, text, ".vscode/mcp.json")
+    assert not config.problems
+    assert config.document.upstreams["a"].env == {"A": "one long secret", "B": "mine", "C": "${HOME}"}
+    assert config.redactor.text("one long secret") != "one long secret"
+    assert tmp_path / ".env" in config.files
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        (
+            '{"command": "${input:gh-token}"}',
+            "1:36: upstreams.bad.command: `${input:gh-token}` asks a client's user, which ",
+        ),
+        ('{"command": "x", "args": "-y"}', "1:49: upstreams.bad.args: expected a list"),
+        ('{"url": "${UNSET}"}', "1:32: upstreams.bad.url: the variable UNSET is not set"),
+        ('{"command": "x", "envFile": "none.env"}', "1:52: upstreams.bad.env: none.env: no such file"),
+        ('{"command": "x", "url": "https://x"}', "1:41: upstreams.bad: has "),
+        ('{"url": "wss://x", "type": "websocket"}', "1:51: upstreams.bad.type: "),
+        (
+            '{"command": "x", "command": "y"}',
+            "1:41: upstreams.bad.command: `command` is written twice, first in line 1",
+        ),
+        ('{"settings": {}}', "1:17: upstreams.bad: needs a server: one of `command`, `url`"),
+        ("[]", "1:17: upstreams.bad: expected a JSON object; this server is left out"),
+        ('"${x"', "1:17: upstreams.bad: expected a JSON object; this server is left out"),
+    ],
+)
+def test_one_bad_entry_is_left_out_with_a_warning(tmp_path: Path, bad: str, problem: str) -> None:
+    config = loaded(tmp_path, f'{{"mcpServers": {{"bad": {bad}, "good": {{{RUN}}}}}}}')
+    assert list(config.document.upstreams) == ["good"]
+    assert str(config.problems[0]).startswith(f"{tmp_path}/.mcp.json:{problem}")
+    assert {each.severity.value for each in config.problems} == {"warning"}

@@ -1,6 +1,7 @@
 """Output for people: coloured on a terminal, plain text in a pipe or a file. Keeps foreign output out of it."""
 
 import os
+import re
 import shutil
 import sys
 import threading
@@ -18,6 +19,8 @@ _PATIENCE: Final = 1.0
 """Seconds that nobody minds."""
 SIGN_STYLES: Final = {"+": "green", "~": "yellow", "-": "red", "@": "cyan"}
 """The styles of lines of a difference, by the signs that they begin with."""
+_OWN_STYLE: Final = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
+"""A style of this program, in text that may have come from elsewhere: nothing but a colour."""
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
@@ -40,6 +43,12 @@ class Console:
         return shutil.get_terminal_size().columns if self.is_terminal else 10_000
 
     def line(self, text: str = "") -> None:
+        """Write lines. A terminal gets nothing that could move its cursor or show text in another order.
+
+        Names and texts of other people's servers and documents are part of lines of every command.
+        """
+        pieces = _OWN_STYLE.split(text) if self.has_colour else [text]
+        text = "".join(each if index % 2 else self.clean(each) for index, each in enumerate(pieces))
         with self._lock:
             self.erase()
             self._stream.write(text if text.endswith("\n") else text + "\n")

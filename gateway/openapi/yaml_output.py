@@ -6,6 +6,7 @@ from typing import Final
 import yaml
 
 from gateway.config.core_schema import scalar
+from gateway.control_characters import visible
 from gateway.json_types import Json
 
 _WIDTH: Final = 110
@@ -13,7 +14,9 @@ _WIDTH: Final = 110
 
 def as_yaml(value: Mapping[str, Json]) -> str:
     """The value as YAML 1.2 that the configuration reads as the same; nothing in it is an interpolation."""
-    return yaml.dump(_escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    text = yaml.dump(_escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    # YAML allows characters that reorder text. `_text` has put all of them into double quotes, where escapes are known.
+    return visible(text, has_lines=True)
 
 
 def _escaped(value: Json) -> Json:
@@ -35,8 +38,10 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = None
+    if visible(text, has_lines=True) != text:
+        style = '"'
     # In a block, white space at the end of a line would not be seen, and editors take it away.
-    if "\n" in text and not any(line != line.rstrip() for line in text.split("\n")) and text.isprintable() is False:
+    elif "\n" in text and not any(line != line.rstrip() for line in text.split("\n")) and text.isprintable() is False:
         style = "|"
     elif not _reads_as_itself(text):
         style = '"'

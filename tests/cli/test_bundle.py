@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.credential_files import holds_private_key
 from tests.cli.typed import Finished, Run
 from tests.node import NodePackage, find_package
 from tests.programs import do_without
@@ -55,6 +56,57 @@ def folder(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "ops/notes/link.md").symlink_to(tmp_path / "elsewhere/e.md")
     monkeypatch.setenv("API_TOKEN", SECRET)
     return tmp_path
+
+
+OPENSSL = (
+    "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out k.txt",
+    "openssl genpkey -algorithm ED25519 -outform DER -out k.txt",
+    "openssl genpkey -algorithm RSA -outform DER -out k.txt",
+    "openssl genpkey -algorithm RSA -out r.txt && openssl rsa -in r.txt -traditional -outform DER -out k.txt",
+    "openssl ecparam -genkey -name prime256v1 -noout -outform DER -out k.txt",
+    "openssl genpkey -algorithm RSA -out r && openssl pkcs8 -topk8 -in r -passout pass:x -outform DER -out k.txt",
+    """openssl req -x509 -newkey rsa:2048 -nodes -keyout r.txt -out c.txt -subj /CN=x
+       openssl pkcs12 -export -in c.txt -inkey r.txt -passout pass:x -out k.txt""",
+    "openssl genpkey -algorithm ED25519 -out r.txt && (head -c 100000 /dev/zero; cat r.txt) > k.txt",
+    "openssl genpkey -algorithm ED25519 -out r.txt && iconv -t UTF-16 < r.txt > k.txt",
+    """openssl genpkey -algorithm ED25519 -out r.txt && awk '{printf "%s\\\\n", $0}' r.txt > k.txt""",
+    "printf 'Bag\n  -----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl\n' > k.txt",
+    "printf '# x\nPuTTY-User-Key-File-3: ssh-ed25519\n' > k.txt",
+    "printf -- '---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nP2/5\n' > k.txt",
+    "printf -- '-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1\n\nlQ==' > k.txt",
+    """printf '{"kty":"EC","crv":"P-256","d":"x","x":"y"}' > k.txt""",
+)
+
+
+@pytest.mark.parametrize("made_by", OPENSSL)
+def test_a_private_key_is_known_by_its_content(made_by: str, tmp_path: Path) -> None:
+    subprocess.run(["sh", "-ec", made_by], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    assert holds_private_key((tmp_path / "k.txt").read_bytes())
+    if (tmp_path / "c.txt").exists():
+        assert not holds_private_key((tmp_path / "c.txt").read_bytes())
+    assert not holds_private_key(b'if "-----BEGIN PRIVATE KEY-----" in text: raise InvalidPrivateKeyError(text)')
+
+
+def test_credentials_are_left_out_by_their_names_and_listed(run: Run, folder: Path) -> None:
+    out = ["notes/.git", "plugins/.env", "plugins/.env.local", "plugins/.ssh", "plugins/sub/id_rsa", "plugins/.netrc"]
+    for name in out:
+        path = folder / "ops" / name / "a.md" if name.endswith(("git", "ssh")) else folder / "ops" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    finished = run("bundle", "ops/config.yaml", "-o", "out.mcpb")
+    assert finished.code == 0
+    with zipfile.ZipFile("out.mcpb") as archive:
+        assert not [name for name in archive.namelist() if any(each in name for each in out)]
+    for name in out:
+        assert finished.hints.count(f"holds a secret: {folder}/ops/{name}\n") == (name != "notes/.git")
+
+
+def test_a_configuration_with_a_private_key_in_it_is_not_packed(run: Run, folder: Path) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\n      MC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAA\n"
+    (folder / "ops/tools.d/one.yaml").write_text(f"x-key: |\n      {key}")
+    finished = run("bundle", "ops/config.yaml", "-o", "out.mcpb")
+    assert finished.code == 2
+    assert "one.yaml holds a private key" in finished.hints
 
 
 @pytest.fixture(scope="module")

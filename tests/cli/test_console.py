@@ -43,6 +43,13 @@ def test_a_server_s_text_cannot_drive_the_terminal() -> None:
     assert stream.getvalue() == "abcd\te\n"
 
 
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "xterm"}, {"TERM": "dumb"}])
+def test_no_line_can_drive_the_terminal(environ: dict[str, str]) -> None:
+    console, stream = on_terminal(environ)
+    console.line(f"{console.styled('error:', 'red')} a\x1b[2Jb\x1b]0;title\x07c\x9b1md\u202ee\rf\ng\U000e0041")
+    assert stream.getvalue() == f"{console.styled('error:', 'red')} abcd\\u202eef\ng\\U000e0041\n"
+
+
 @pytest.mark.parametrize(
     "error",
     [RpcError(ErrorCode.INVALID_PARAMS, "a\x1b[2Jb", "c\x1b]0;title\x07d"), RemoteError("a\x1b[2Jb (c\x9b1md)")],

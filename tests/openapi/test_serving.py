@@ -449,3 +449,13 @@ def test_a_rotated_secret_of_an_override_is_no_other_definition(
         assert secret not in str(loaded.sources.written(("tools", "shop_a")))
         digests.append(loaded.sources.digest(("tools", "shop_a")))
     assert digests[0] == digests[1]
+
+
+def test_written_yaml_shows_characters_that_reorder_or_hide_text() -> None:
+    value = {
+        "tools": {"a": {"description": "x\u202ey\nlong " + "word " * 40, "k\u200b": "b\x1b[31m", "é": "\U000e0041"}}
+    }
+    text = as_yaml(value)
+    assert yaml.safe_load(text) == value
+    assert not any(each in text for each in "\u202e\u200b\x1b\U000e0041")
+    assert "é" in text

@@ -15,6 +15,7 @@ from gateway import __version__
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.cli.console import Console, counted, protect_stdout
+from gateway.cli.credential_files import holds_private_key, named_as_credentials
 from gateway.cli.dry_run import dry_run
 from gateway.cli.options import add_config, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
@@ -44,8 +45,6 @@ _SHOWN: Final = 10
 """Files that were left out, of those that are named."""
 _MAX_FILES: Final = 10_000
 _MAX_BYTES: Final = 256 * 2**20
-_PRIVATE_KEY: Final = b"PRIVATE KEY-----"
-"""The end of the first line of a PEM file with a private key (RFC 7468 §10, §11)."""
 _CACHES: Final = frozenset({"__pycache__"})
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 """The time of every member: the same files make the same bundle."""
@@ -59,7 +58,7 @@ class _Contents(msgspec.Struct, frozen=True, kw_only=True):
     outside: tuple[Path, ...]
     """Files that lie elsewhere: they must be on the machine that the bundle is installed on."""
     secret: tuple[Path, ...]
-    """Files that hold secrets."""
+    """Files that hold secrets, and directories of credentials."""
 
 
 def parser(name: str) -> Parser:
@@ -72,8 +71,9 @@ examples:
   {name} config.yaml -o ops.mcpb --author "Ops team"
 
 The client asks its user for the variables that the file reads, and keeps secrets in its own
-store; no value of them is packed, nor files that hold secrets. What the file names outside of
-its directory must be on the machine where the bundle is installed.""",
+store; no value of them is packed, nor files that hold secrets: private keys, `.env`, `.git`,
+`.ssh` and other credentials. They are listed. What the file names outside of its directory
+must be on the machine where the bundle is installed.""",
     )
     add_config(arguments)
     arguments.add_argument(
@@ -153,15 +153,19 @@ def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config
     """
     files: dict[str, Path] = {}
     outside: list[Path] = []
-    secret: list[Path] = []
+    secret: dict[Path, None] = {}
     secret_files = {path.resolve() for path in loaded.secret_files}
     root = loaded.root.resolve()
     needed = _files(_needed(loaded, dependencies))
+    configs = _files(loaded.files.keys() - loaded.secret_files)
     size = 0
     # Sorted: the same files make the same bundle.
     for path in sorted(needed | _files(_useful(dependencies)) | secret_files):
-        if path in secret_files or _holds_private_key(path):
-            secret.append(path)
+        relative = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
+        if (credentials := named_as_credentials(relative)) is not None:
+            secret[root / credentials if path.is_relative_to(root) else path] = None
+        elif path in secret_files or _has_key(path, is_config=path in configs, config=config):
+            secret[path] = None
         elif path.is_relative_to(root):
             files[path.relative_to(root).as_posix()] = path
             with _reading(path):
@@ -199,10 +203,17 @@ def _useful(dependencies: FileDependencies) -> Iterator[Path]:
             yield Path(globs.root, file.path)
 
 
-def _holds_private_key(path: Path) -> bool:
-    with _reading(path), path.open("rb") as file:
-        # The first line of a PEM file is short: a large file is not read for this.
-        return _PRIVATE_KEY in file.readline(200)
+def _has_key(path: Path, *, is_config: bool, config: Path) -> bool:
+    """Whether a file holds a private key.
+
+    Raises:
+        ConfigError: it does, and is part of the configuration, which cannot be served without it.
+    """
+    with _reading(path):
+        is_key = holds_private_key(path.read_bytes())
+    if is_key and is_config:
+        raise ConfigError.at(str(config), f"{path} holds a private key; name a file instead, or use `${{file:…}}`")
+    return is_key
 
 
 @contextmanager

@@ -204,8 +204,8 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 79_250,
-    "files": 615,
+    "lines": 80_000,
+    "files": 620,
     "classes": 940,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 5,

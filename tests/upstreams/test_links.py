@@ -174,6 +174,26 @@ async def test_a_server_that_wants_no_pause_between_streams_is_not_asked_without
         await link.close()
 
 
+async def test_a_server_that_wants_a_short_pause_between_streams_gets_it() -> None:
+    """With a pause that doubles, as after a failure, twelve streams would take half an hour."""
+    wanted = asyncio.Semaphore(0)
+
+    async def stream(_request: web.Request) -> web.Response:
+        wanted.release()
+        return web.Response(text="id: 1\nretry: 50\ndata:\n\n", content_type="text/event-stream")
+
+    application = web.Application()
+    application.router.add_get("/mcp", stream)
+    async with asyncio.timeout(SECONDS), http_endpoint(application, "/mcp") as endpoint:
+        link = HttpLink(endpoint)
+        await link.open(refuses_all, token=None, is_anonymous=True)
+        listening = asyncio.create_task(link.listen(dict, partial(link.request, PING)))
+        for _ in range(12):
+            await wanted.acquire()
+        listening.cancel()
+        await link.close()
+
+
 class Resumable:
     """A server of 2025-11-25 whose stream of a call ends again and again, and is resumed where it ended."""
 

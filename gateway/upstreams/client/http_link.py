@@ -250,12 +250,12 @@ class _Seen:
     def __init__(self) -> None:
         self.event_id: str | None = None
         self.events = 0
-        """How many events with data have come."""
+        """How many events with data, or with the server's pause, have come."""
         self.retry: float | None = None
         """Seconds that the server wants between two connections."""
 
     def note(self, event: Event) -> None:
-        self.events += bool(event.data)
+        self.events += bool(event.data) or event.retry_ms is not None
         if event.id:
             self.event_id = event.id
         if event.retry_ms is not None:

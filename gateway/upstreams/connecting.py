@@ -6,13 +6,16 @@ it is modern, and anything else is legacy. 2025-03-26 basic/transports, "Backwar
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from gateway.access.identity.credentials import Credential
 from gateway.json_types import JsonObject
+from gateway.upstreams.client.link import Link
 from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import (
@@ -57,7 +60,11 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
         NoAnswerError: the time is over.
         UpstreamError: no way works. The text is that of the known way, or else of the one that came furthest.
     """
-    attempt = _Attempt(spec, listener=listener, capabilities=capabilities, token=token, is_anonymous=is_anonymous)
+    attempt = _Attempt(
+        spec=spec,
+        new_session=partial(Session, listener=listener, capabilities=capabilities),
+        open=partial(Session.open, token=token, is_anonymous=is_anonymous),
+    )
     failure: UpstreamError | None = None
     try:
         async with asyncio.timeout(seconds) as limit:
@@ -92,29 +99,19 @@ def _is_final(error: UpstreamError, *, is_probe: bool) -> bool:
     return isinstance(error, NoCredentialsError) or type(error) is UnreachableError
 
 
+@dataclass(kw_only=True, slots=True)
 class _Attempt:
     """One attempt to connect: its session, which the ways of one transport share, and the handshakes there.
 
     A server that starts slowly may answer the first handshake only after the second was sent.
     """
 
-    def __init__(
-        self,
-        spec: ServerSpec,
-        *,
-        listener: Listener,
-        capabilities: JsonObject,
-        token: Credential | None,
-        is_anonymous: bool,
-    ) -> None:
-        self._spec: Final = spec
-        self._listener: Final = listener
-        self._capabilities: Final = capabilities
-        self._token: Final = token
-        self._is_anonymous: Final = is_anonymous
-        self._session: Session | None = None
-        self._transport = ""
-        self._handshakes: set[asyncio.Task[None]] = set()
+    spec: ServerSpec
+    new_session: Callable[[Link], Session]
+    open: Callable[[Session], Awaitable[None]]
+    session: Session | None = None
+    transport: str = ""
+    handshakes: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def by(self, way: Way, *, seconds: float | None) -> tuple[Session, Way] | None:
         """Begin one more handshake, and return what the first of all opens; None if none has ended within `seconds`.
@@ -122,30 +119,30 @@ class _Attempt:
         Raises:
             UpstreamError: all have failed.
         """
-        if self._session is not None and (self._transport != way.transport or self._session.is_closed):
+        if self.session is not None and (self.transport != way.transport or self.session.is_closed):
             await self.end()
         try:
-            if self._session is None:
-                self._transport = way.transport
-                link = self._spec.links[way.transport]()
-                self._session = Session(link, listener=self._listener, capabilities=self._capabilities)
-                await self._session.open(token=self._token, is_anonymous=self._is_anonymous)
-            return await self._first(self._session, way, seconds)
+            if self.session is None:
+                self.transport = way.transport
+                self.session = self.new_session(self.spec.links[way.transport]())
+                await self.open(self.session)
+            return await self._first(self.session, way, seconds)
         except UpstreamError as error:
             raise self.with_noise(error) from None
 
     async def _first(self, session: Session, way: Way, seconds: float | None) -> tuple[Session, Way] | None:
         newest = asyncio.create_task(session.handshake(way.era), name="handshake with an upstream")
         newest.add_done_callback(lambda task: task.cancelled() or task.exception())  # it may be that nobody waits
-        self._handshakes.add(newest)
-        while self._handshakes:
-            ended, self._handshakes = await asyncio.wait(
-                self._handshakes, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        self.handshakes.add(newest)
+        # Over HTTP the answer to one request says all: only a child may still be reading.
+        while self.handshakes and (way.transport == "stdio" or not newest.done()):
+            ended, self.handshakes = await asyncio.wait(
+                self.handshakes, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
             if not ended:
                 return None
             if any(task.exception() is None for task in ended):
-                self._session = None
+                self.session = None
                 self._cancel()
                 return session, Way(way.transport, session.era)
         await newest  # raises its failure
@@ -153,18 +150,18 @@ class _Attempt:
 
     def with_noise(self, error: UpstreamError) -> UpstreamError:
         """Quote what a program has written to its standard output in place of MCP."""
-        if self._session is None or not self._session.noise:
+        if self.session is None or not self.session.noise:
             return error
-        return type(error)(f'{error}; its standard output begins with "{self._session.noise}", which is not MCP')
+        return type(error)(f'{error}; its standard output begins with "{self.session.noise}", which is not MCP')
 
     def _cancel(self) -> None:
-        for task in self._handshakes:
+        for task in self.handshakes:
             task.cancel()
-        self._handshakes = set()
+        self.handshakes = set()
 
     async def end(self) -> None:
         self._cancel()
-        session, self._session = self._session, None
+        session, self.session = self.session, None
         if session is not None:
             await session.close()
 

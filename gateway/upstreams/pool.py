@@ -108,6 +108,11 @@ class SessionPool:
     def sessions(self) -> list[Session]:
         return [session for session in self._held.values() if not session.is_closed]
 
+    @property
+    def client_sessions(self) -> list[Session]:
+        """The sessions that each serve one client."""
+        return [session for key, session in self._held.items() if key != SHARED and not session.is_closed]
+
     async def request(
         self,
         method: str,
@@ -185,7 +190,8 @@ class SessionPool:
         Raises:
             UpstreamError: it is not.
         """
-        with suppress(RpcError):  # an answer
+        # Any answer closes the circuit; where it is closed, an error of HTTP is a sign of bad health.
+        with suppress(RpcError, *(ANSWERS if self.circuit.is_open else ())):
             await self.in_any_session(self._ping)
         self._heard()
 

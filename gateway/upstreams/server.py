@@ -94,6 +94,8 @@ class UpstreamServer:
         """Whether its lists are still those of the server before it."""
         self.is_served = False
         """Whether the catalog has what it offers, or had it."""
+        self._malformed = 0
+        """How many messages of it were not valid JSON."""
         self._reported_at = -math.inf
         """When malformed JSON was reported last."""
         self._asked_at = -math.inf
@@ -147,6 +149,7 @@ class UpstreamServer:
         self._updated(uri)
 
     def unreadable(self, message: Unreadable) -> None:
+        self._malformed += 1
         if (now := monotonic()) < self._reported_at + _REPORT_SECONDS:
             return
         self._reported_at = now
@@ -236,6 +239,8 @@ class UpstreamServer:
                 shown["missing"] = dict(lists.missing)
         if self._note_on_sessions:
             shown["note"] = self._note_on_sessions
+        if self._malformed:
+            shown["malformed_messages"] = self._malformed
         if pool.circuit.reason:
             shown["reason"] = pool.circuit.reason
             shown["next_try_seconds"] = pool.circuit.seconds_to_next_try
@@ -331,7 +336,7 @@ class UpstreamServer:
 
     async def _compare_sessions(self, lists: ServerLists) -> None:
         """Note what a client's session offers and the session of nobody does not: it is not offered to anyone."""
-        for session in filter(Session.take_list_change, self.pool.sessions):
+        for session in filter(Session.take_list_change, self.pool.client_sessions):
             with suppress(UpstreamError, RpcError, TimeoutError):
                 names = sorted((await self._discover(session)).names - lists.names)
                 note = _ONLY_THERE.format(", ".join(f"`{name}`" for name in names[:_MAX_NAMED])) if names else ""

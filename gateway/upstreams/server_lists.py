@@ -12,7 +12,7 @@ from gateway.control_characters import strip_control_characters
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.session import Session
-from gateway.upstreams.failures import BadAnswerError
+from gateway.upstreams.failures import BadAnswerError, NotMcpError, RequestRefusedError
 
 log: Final = structlog.get_logger(__name__)
 
@@ -79,7 +79,7 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
             found[name], cut = await pages.all_of(method, member)
             if cut:
                 missing[name] = cut
-        except BadAnswerError as error:
+        except (BadAnswerError, NotMcpError, RequestRefusedError) as error:
             found[name], missing[name] = getattr(before, name, []), str(error)
         except RpcError as error:
             found[name] = getattr(before, name, [])

@@ -70,6 +70,8 @@ class Answering:
         (START + 'a\ttab"}]}}', "a\ttab"),
         ("\xef\xbb\xbf" + START + 'marked"}]}}', "marked"),
         (START + 'x"}], "structuredContent": {"v": NaN, "w": [Infinity, -Infinity, 1e999, 1.5]}}}', "x"),
+        ("Loading {1} of 2 ... " + START + 'after a text"}]}}', "after a text"),
+        ('{"jsonrpc": "2.0", "method": "notifications/message"}' + START + 'after another"}]}}', "after another"),
         (START + "no quote}]}}", "cannot be read"),
         (START + 'an escape \\x"}]}}', "cannot be read"),
         (START + "LONG", "cannot be read: a line of more than 1 MiB"),

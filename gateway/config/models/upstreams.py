@@ -162,8 +162,8 @@ class Upstream(Model):
     """Whether its `instructions` follow those of `server`, under its name, where one of its primitives is on offer; cut
     to 4 KiB."""
     session: Literal["per_client", "shared"] | None = None
-    """Whether each of our clients has a session of its own there. Default `per_client` for stdio and older HTTP,
-    `shared` for servers without sessions."""
+    """Whether each client has its own session, for stdio its own process. Default `per_client`, but `shared` for HTTP
+    servers without sessions."""
     max_sessions: PositiveCount = 100
     """The most sessions at a time with `per_client`; the idle one that was used least recently ends first."""
     start: Literal["lazy", "eager"] = "lazy"
@@ -175,7 +175,8 @@ class Upstream(Model):
     timeout: PositiveDuration | None = None
     """How long a call may take. Default 60s."""
     connect_timeout: PositiveDuration = timedelta(seconds=30)
-    """How long a connection, its handshake and its first lists may take."""
+    """How long one attempt to connect may take: the start of a process and the handshake together. Then, how long the
+    lists may take. Waiting for a turn to start does not count."""
     concurrency: PositiveCount | None = None
     """How many calls may run at once, on the whole upstream. Default 16."""
     queue: Count | None = None

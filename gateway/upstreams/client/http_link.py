@@ -110,6 +110,7 @@ class HttpLink:
                 if isinstance(error, ANSWERS):
                     if not has_begun:
                         return
+                    seen.event_id = None
                     with suppress(RpcError, UpstreamError, TimeoutError):
                         async with asyncio.timeout(_SHORT):
                             await ping()

@@ -125,23 +125,22 @@ def messages_in(data: bytes) -> list[Incoming | Response]:
     in response to that: the request's caller must not wait for the timeout. Anything else is left out.
     """
     messages: list[Incoming | Response] = []
-    read: jsonrpc.Message | InvalidMessageError | None
+    read: list[jsonrpc.Message | InvalidMessageError]
     try:
-        read = jsonrpc.decode(data, max_depth=MAX_DEPTH)
+        read = [jsonrpc.decode(data, max_depth=MAX_DEPTH)]
     except InvalidMessageError as error:
         read = _repaired(data)
         # Programs also greet or log on their standard output: only what looks like a message is reported.
-        if error.code == ErrorCode.PARSE_ERROR and data.lstrip(b"\xef\xbb\xbf \t[").startswith(b"{"):
-            messages.append(unreadable(data, error.message, is_repaired=read is not None))
-    for each in read.entries if isinstance(read, Batch) else (read,):
+        if error.code == ErrorCode.PARSE_ERROR and (read or data.lstrip(b"\xef\xbb\xbf \t[").startswith(b"{")):
+            messages.append(unreadable(data, error.message, is_repaired=bool(read)))
+    for each in read[0].entries if read and isinstance(read[0], Batch) else read:
         if isinstance(each, Response):
             # Our ids are integers; some servers return them as text.
             messages.append(Response(own_id(each.id), each.result, each.error))
-        elif isinstance(each, InvalidMessageError):
-            if each.request_id is not None:
-                messages.append(Response(own_id(each.request_id), None, {"code": each.code, "message": each.message}))
-        elif each is not None:
+        elif isinstance(each, Request | Notification):
             messages.append(each)
+        elif isinstance(each, InvalidMessageError) and each.request_id is not None:
+            messages.append(Response(own_id(each.request_id), None, {"code": each.code, "message": each.message}))
     return messages
 
 
@@ -166,31 +165,31 @@ def own_id(value: Json) -> RequestId | None:
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
-def _repaired(data: bytes) -> jsonrpc.Message | InvalidMessageError | None:
-    """Read a message that breaks JSON or JSON-RPC in a usual way; None if it cannot be repaired."""
-    if len(data) > _MAX_REPAIRED:
-        return None
-    try:
-        # `strict=False` takes control characters within strings. Numbers that JSON does not have become null.
-        value = json.loads(
-            data.decode("utf-8-sig", errors="replace"),
-            strict=False,
-            parse_constant=lambda _: None,
-            parse_float=lambda text: number if math.isfinite(number := float(text)) else None,
-        )
-        repaired = [*map(_conventional, value)] if isinstance(value, list) else _conventional(value)
+def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
+    """Read the messages of a text that breaks JSON or JSON-RPC in a usual way."""
+    text = data.decode("utf-8-sig", errors="replace").strip() if len(data) <= _MAX_REPAIRED else ""
+    found: list[jsonrpc.Message | InvalidMessageError] = []
+    end = 0
+    # A program may have printed something before a message, and not ended its line.
+    while (start := _OBJECT.search(text, end)) is not None:
+        try:
+            value, end = _SLOPPY.raw_decode(text, start.start())
+        except (ValueError, RecursionError):
+            break
+        if (entry := _conventional(value, is_alone=end - start.start() == len(text))) is None:
+            continue
         # Half of a surrogate pair has no UTF-8: U+FFFD takes its place.
-        text = json.dumps(repaired, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
-        return jsonrpc.decode(text.decode("utf-16-le", errors="replace").encode(), max_depth=MAX_DEPTH)
-    except InvalidMessageError as error:
-        return error
-    except (ValueError, RecursionError):
-        return None
+        units = json.dumps(entry, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
+        try:
+            found.append(jsonrpc.decode(units.decode("utf-16-le", errors="replace").encode(), max_depth=MAX_DEPTH))
+        except InvalidMessageError as error:
+            found.append(error)
+    return found
 
 
-def _conventional(entry: Json) -> Json:
+def _conventional(entry: JsonObject, *, is_alone: bool) -> JsonObject | None:
     """A message as JSON-RPC has it; None if it is none, such as a line of a log that is JSON."""
-    if not isinstance(entry, dict) or not ("jsonrpc" in entry or entry.keys() <= _MEMBERS):
+    if "jsonrpc" not in entry and not (is_alone and entry.keys() <= _MEMBERS):
         return None
     fixed = {**entry, "jsonrpc": jsonrpc.VERSION}
     if "method" in entry:
@@ -201,6 +200,15 @@ def _conventional(entry: Json) -> Json:
         if fixed.get(member) is None and other in fixed:
             fixed.pop(member, None)
     return fixed
+
+
+# `strict=False` takes control characters within strings. Numbers that JSON does not have become null.
+_OBJECT: Final = re.compile(r'\{\s*"')
+_SLOPPY: Final = json.JSONDecoder(
+    strict=False,
+    parse_constant=lambda _: None,
+    parse_float=lambda text: number if math.isfinite(number := float(text)) else None,
+)
 
 
 class Pending:

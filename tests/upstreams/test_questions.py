@@ -1,6 +1,7 @@
 """Questions of an upstream reach our client, and its answers the upstream: elicitation, sampling, roots."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -267,3 +268,23 @@ async def test_a_client_that_is_sent_to_a_url_hears_when_that_is_done(
     known = [question["params"] for question in client.asked] or answer.error["data"]["elicitations"]
     assert [each["elicitationId"] for each in known] == [done["elicitationId"]] == ["e"]
     assert other.heard("notifications/elicitation/complete") == []
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+async def test_roots_that_a_server_asks_for_outside_of_a_call_are_those_of_the_caller(
+    cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+) -> None:
+    command = [sys.executable, "-IS", str(Path(__file__).parent / "testdata" / "rooted_server.py")]
+    config = tmp_path / "config.yaml"
+    config.write_text(f"upstreams: {{rooted: {{command: {command}}}}}\n", encoding="utf-8")
+    daemon = await processes.enter_async_context(serving(config, "--http", "127.0.0.1:0", "--state-dir", "none"))
+    await until_offered(daemon, "rooted_where")
+    client = await newcomer(cell, capabilities={"roots": {}}, daemon=daemon)
+
+    assert (await text(client, "rooted_where")).startswith("file://")
+    assert [question["method"] for question in client.asked] == ["roots/list"]
+    assert (await text(client, "rooted_where")).startswith("file://")
+    assert len(client.asked) == 1
+    if not cell.is_modern:
+        stranger = await newcomer(cell, daemon=daemon)
+        assert await text(stranger, "rooted_where") == "none"

@@ -57,6 +57,7 @@ from tests.upstreams.real_steps import (
     renamed,
     without_numbers,
 )
+from tests.upstreams.upstream_servers import until_offered
 
 pytestmark = [pytest.mark.build, pytest.mark.asyncio(loop_scope="module")]
 
@@ -269,3 +270,20 @@ async def test_the_same_servers_are_reached_over_standard_streams_and_an_event_s
 
 def missing(tools: list[Json]) -> list[str]:
     return [name for name in SERVERS if not any(tool["name"].startswith(f"{name}_") for tool in tools)]
+
+
+@pytest.mark.parametrize("cell", [Cell(binding="sse", revision=LATEST_LEGACY), Cell(binding="http", revision=LATEST)])
+async def test_the_filesystem_server_serves_the_roots_of_the_client(cell: Cell, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("of the root", encoding="utf-8")
+    config = tmp_path / "config.yaml"
+    command = from_npm("filesystem")(tmp_path, 0)
+    config.write_text(f"upstreams: {{files: {{command: {command}, connect_timeout: 90s}}}}\n", encoding="utf-8")
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+        daemon = await stack.enter_async_context(serving(config, "--http", "127.0.0.1:0", "--state-dir", "none"))
+        await until_offered(daemon, "files_read_text_file")
+        newcomer = await stack.enter_async_context(newcomers("", http, None))
+        client = await newcomer(cell, capabilities={"roots": {}}, daemon=daemon)
+        client.says = lambda _method, _params: {"roots": [{"uri": tmp_path.as_uri(), "name": "root"}]}
+        call = {"name": "files_read_text_file", "arguments": {"path": str(tmp_path / "a.txt")}}
+        assert (await client.converse("tools/call", call)).text == "of the root"

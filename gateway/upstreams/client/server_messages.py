@@ -61,6 +61,9 @@ class ServerMessages:
         """By id, what tells the client that was sent to a URL; None for one that is complete and has no client yet."""
         self.has_changed_lists = False
         """Whether the server has announced a change of its lists in this session, and nobody has compared them yet."""
+        self._telling_roots: asyncio.Task[None] | None = None
+        self.wants_roots = False
+        """Whether the server has asked for roots when there was no call, and so no client, to answer."""
         self.may_ask = True
         """Whether the server may make requests; since 2026-07-28 it asks by its results."""
         self.acknowledged: Final = asyncio.Event()
@@ -74,11 +77,21 @@ class ServerMessages:
                 return
             task = self._tasks.begin(self._answer(message, during), name="answer upstream")
             self._answering[message.id] = task
+            if message.method == "roots/list":
+                self._telling_roots = task
             task.add_done_callback(lambda _: self._answering.pop(message.id, None))
         elif isinstance(message, Unreadable):
             self._listener.unreadable(message)
         else:
             self._notification(message, during)
+
+    async def roots_told(self) -> bool:
+        """Wait until the server's last request for roots is answered; False if there was none since the last wait."""
+        telling, self._telling_roots = self._telling_roots, None
+        if telling is None:
+            return False
+        await asyncio.wait([telling])
+        return True
 
     def expect_completion(self, elicitation: Json, caller: Caller) -> None:
         """Remember the client that is sent to a URL (2025-11-25 client/elicitation), to tell it when that is done."""
@@ -158,6 +171,7 @@ class ServerMessages:
             raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"Unknown method: {request.method}")
         call = self._call_of(during)
         if call is None:
+            self.wants_roots |= capability == "roots"
             raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"There is no client here that offers {capability}")
         if capability not in call.caller.capabilities:
             return call.caller.declined(request.method)

@@ -27,6 +27,9 @@ from gateway.wire.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY, MODERN,
 log: Final = structlog.get_logger(__name__)
 
 CLIENT_INFO: Final[JsonObject] = {"name": "mcp-gateway", "version": __version__}
+_PING_SECONDS: Final = 5.0
+_ROOTS_SECONDS: Final = 0.2
+"""How long a server that was just told of roots may look at them."""
 _CANCEL_SECONDS: Final = 5.0
 _RELISTEN_SECONDS: Final = 1.0
 _MAX_RELISTEN_SECONDS: Final = 60.0
@@ -55,6 +58,9 @@ class Session:
         self._ids: Final = itertools.count(1)
         self._tasks: Final = BackgroundTasks()
         self._incoming: Final = ServerMessages(listener, send=self._respond, tasks=self._tasks)
+        self._roots_lock: Final = asyncio.Lock()
+        self._has_begun = False
+        """Whether a call of a client with roots was sent in it."""
         self._watching: asyncio.Task[None] | None = None
         self._log_level: str | None = None
         self.era = Era.MODERN
@@ -168,6 +174,8 @@ class Session:
             # Before it is sent: questions and progress may come before the response.
             self._incoming.calls[request_id] = call
         try:
+            if call is not None and self.era is Era.LEGACY and "roots" in call.caller.capabilities:
+                await self._tell_roots()
             response = await self._link.request(outgoing)
             # Progress and log messages that came before the response reach our client before it, too.
             if call is not None:
@@ -181,6 +189,28 @@ class Session:
         finally:
             self._incoming.calls.pop(request_id, None)
         return _result_of(response)
+
+    async def _tell_roots(self) -> None:
+        """Have a server that asked for roots outside of a call ask again within this one, before the call is sent."""
+        async with self._roots_lock:
+            if self._has_begun and not self._incoming.wants_roots:
+                return
+            with suppress(UpstreamError, RpcError, TimeoutError):
+                if not self._has_begun:
+                    # Servers ask as soon as they are initialized: once they answer this, the question has come.
+                    self._has_begun = True
+                    await self._ping_briefly()
+                if self._incoming.wants_roots:
+                    self._incoming.wants_roots = False
+                    await self.notify("notifications/roots/list_changed")
+                    await self._ping_briefly()
+                if await self._incoming.roots_told():
+                    # Servers look at the directories before they serve them, and nothing says when they have.
+                    await asyncio.sleep(_ROOTS_SECONDS)
+
+    async def _ping_briefly(self) -> None:
+        async with asyncio.timeout(_PING_SECONDS):
+            await self.request("ping")
 
     def _note_elicitations(self, response: Response, call: OpenCall) -> None:
         error = _mapping(response.error)

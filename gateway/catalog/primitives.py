@@ -13,7 +13,7 @@ from gateway.catalog.arguments import CompiledArguments
 from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.definitions import PromptArgument
 from gateway.config.models.quantities import RateLimit
-from gateway.executors.invocation import Executor, Explainable, Invocation, Outcome, PromptResult, ToolResult
+from gateway.executors.invocation import Blocks, Executor, Explainable, Invocation, Outcome, Relayed, ToolResult
 from gateway.json_types import JsonObject, empty
 from gateway.language.templates.templating import TextTemplate
 from gateway.plugin import ListKind
@@ -187,7 +187,7 @@ class ResourceTemplate(Primitive, frozen=True, kw_only=True):
 class PromptMessages(Explainable, Protocol):
     """A prompt's compiled `messages:`, or the function that returns them."""
 
-    async def render(self, invocation: Invocation) -> PromptResult: ...
+    async def render(self, invocation: Invocation) -> Blocks | Relayed: ...
 
 
 class Prompt(Primitive, frozen=True, kw_only=True):

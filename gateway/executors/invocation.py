@@ -200,14 +200,6 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """Members of the result's `_meta`."""
 
 
-class PromptResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to `prompts/get`, before the revision's wire form."""
-
-    messages: Sequence[JsonObject]
-    relayed: Relayed | None = None
-    """The result of another server, whose further members are passed on."""
-
-
 class AwaitingInput(BaseException):
     """Ends a call that cannot go on before its client has answered.
 

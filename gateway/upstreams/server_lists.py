@@ -22,7 +22,6 @@ MAX_BYTES: Final = 32 * 2**20
 """Of the entries and cursors of all lists: as much as one page alone may have."""
 MAX_INSTRUCTIONS: Final = 4096
 """Bytes of what a server tells models before they use it."""
-_CUT: Final = " […]".encode()
 CUT: Final = "cut"
 """The first word of the reason where a list is too long: asking for it again would change nothing."""
 _TOO_LARGE: Final = f"{CUT}: all lists together have more than {MAX_BYTES // 2**20} MiB"
@@ -51,7 +50,6 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its resources can be watched."""
     server_info: dict[str, Json] = {}
     instructions: str = ""
-    """At most `MAX_INSTRUCTIONS` bytes."""
     missing: dict[str, str] = {}
     """The lists that could not be had, with the reason."""
 
@@ -94,16 +92,15 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
         completes="completions" in session.capabilities,
         subscribes=isinstance(resources, dict) and bool(resources.get("subscribe")),
         server_info=dict(session.server_info),
-        instructions=_cut(strip_control_characters(session.instructions).strip()),
+        instructions=_bounded(session.instructions),
         missing=missing,
     )
 
 
-def _cut(instructions: str) -> str:
-    if len(data := instructions.encode()) <= MAX_INSTRUCTIONS:
-        return instructions
+def _bounded(instructions: str) -> str:
+    data = strip_control_characters(instructions).strip().encode(errors="replace")
     # A character that the cut goes through is left out whole.
-    return f"{data[: MAX_INSTRUCTIONS - len(_CUT)].decode(errors='ignore')}{_CUT.decode()}"
+    return data[:MAX_INSTRUCTIONS].decode(errors="ignore") + (" […]" if len(data) > MAX_INSTRUCTIONS else "")
 
 
 class _Pages:

@@ -75,7 +75,7 @@ async def test_messages_are_filled_in_and_each_block_is_one(compiled: Compile) -
         ],
     }
     assert {name: each.required for name, each in prompt.arguments.items()} == {"service": True, "when": False}
-    messages = (await prompt.messages.render(make_invocation({"service": "a b"}, context=ReadingContext()))).messages
+    messages = [*(await prompt.messages.render(make_invocation({"service": "a b"}, context=ReadingContext()))).content]
     assert messages == [
         say("user", "Triage a b."),
         {"role": "user", "content": {"type": "resource", "resource": {"uri": "run:///a%20b.md", "text": "runbook"}}},
@@ -92,7 +92,7 @@ async def test_a_function_may_return_text(compiled: Compile) -> None:
     """).prompts["text"]
     assert prompt.definition["description"] == "Say something."
     assert {name: each.required for name, each in prompt.arguments.items()} == {"topic": True, "tone": False}
-    assert (await prompt.messages.render(make_invocation({"topic": "x"}))).messages == [say("user", "x, dry")]
+    assert [*(await prompt.messages.render(make_invocation({"topic": "x"}))).content] == [say("user", "x, dry")]
     assert (await prompt.completers["tone"].complete("", {}, make_invocation())).values == ("dry", "warm")
 
 
@@ -102,7 +102,7 @@ async def test_a_function_may_return_messages_and_content(compiled: Compile) -> 
         plugins: [plugins]
         prompts: {talk: {python: "talking:talk"}}
     """).prompts["talk"]
-    assert (await prompt.messages.render(make_invocation({"topic": "x"}))).messages == [
+    assert [*(await prompt.messages.render(make_invocation({"topic": "x"}))).content] == [
         say("user", "x"),
         {"role": "assistant", "content": {"type": "image", "data": "eA==", "mimeType": "image/png"}},
         say("assistant", "and"),

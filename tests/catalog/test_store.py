@@ -9,15 +9,15 @@ from gateway.catalog.primitives import Prompt
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
-from gateway.executors.invocation import Explanation, PromptResult
+from gateway.executors.invocation import Blocks, Explanation
 
 
 class NoMessages:
     def explain(self, _invocation: object) -> Explanation:
         raise NotImplementedError
 
-    async def render(self, _invocation: object) -> PromptResult:
-        return PromptResult(messages=[])
+    async def render(self, _invocation: object) -> Blocks:
+        return Blocks(content=())
 
 
 def prompt(name: str) -> Prompt:

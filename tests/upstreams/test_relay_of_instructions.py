@@ -69,7 +69,7 @@ async def test_long_and_suspicious_instructions_are_cut_and_reported(tmp_path: P
 
     assert given is not None
     assert given.endswith("ü […]")
-    assert len(given.encode()) == pytest.approx(4096 + len("## one\n\n"), abs=1)
+    assert len(given.encode()) == pytest.approx(4096 + len("## one\n\n […]".encode()), abs=1)
     assert any("upstreams.one.instructions" in warning for warning in warnings)
 
 

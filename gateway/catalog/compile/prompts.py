@@ -20,7 +20,7 @@ from gateway.config.models import definitions as models
 from gateway.errors import ExecutionError
 from gateway.executors.content import BlocksTemplate, compile_blocks
 from gateway.executors.files.executor import FileReader
-from gateway.executors.invocation import Blocks, Executor, Explanation, Invocation, PromptResult, Relayed
+from gateway.executors.invocation import Blocks, Executor, Explanation, Invocation, Relayed
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import block_of, plain_json, valid_text
@@ -148,18 +148,17 @@ class _MaskedMessages(msgspec.Struct, frozen=True):
     def explain(self, invocation: Invocation) -> Explanation:
         return self.executor.explain(invocation)
 
-    async def render(self, invocation: Invocation) -> PromptResult:
+    async def render(self, invocation: Invocation) -> Blocks | Relayed:
         outcome = await self.executor.execute(invocation)
         assert isinstance(outcome, Blocks | Relayed)  # noqa: S101 - what those of prompts give
         return await shaped(partial(self._masked, outcome), size=outcome.size, call=invocation, threads=self.threads)
 
-    def _masked(self, outcome: Blocks | Relayed) -> PromptResult:
-        messages = [{**each, "content": self.sanitizer.block(each["content"])} for each in outcome.content]
+    def _masked(self, outcome: Blocks | Relayed) -> Blocks | Relayed:
+        messages = tuple([{**each, "content": self.sanitizer.block(each["content"])} for each in outcome.content])
         if isinstance(outcome, Blocks):
-            return PromptResult(messages=messages)
+            return replace(outcome, content=messages)
         description = None if outcome.description is None else self.sanitizer.text(outcome.description)
-        meta = self.sanitizer.json(outcome.meta)
-        return PromptResult(messages=messages, relayed=replace(outcome, description=description, meta=meta))
+        return replace(outcome, content=messages, description=description, meta=self.sanitizer.json(outcome.meta))
 
 
 class _WrittenMessages(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from gateway.catalog.primitives import Prompt
 from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
+from gateway.executors.invocation import Relayed
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run, check_access, check_client
@@ -27,13 +28,13 @@ async def get_prompt(call: Call) -> JsonObject:
         raise
     except ExecutionError as error:
         raise RpcError(ErrorCode.INTERNAL_ERROR, call.catalog.sanitizer.text(str(error))) from error
-    result: dict[str, Json] = {"messages": downgrade.prompt_messages(rendered.messages, call.revision)}
-    relayed = rendered.relayed
-    description = prompt.definition.get("description") if relayed is None else relayed.description
+    result: dict[str, Json] = {"messages": downgrade.prompt_messages(rendered.content, call.revision)}
+    definition = prompt.definition
+    description = rendered.description if isinstance(rendered, Relayed) else definition.get("description")
     if description is not None:
         result["description"] = description
-    if relayed is not None and relayed.meta:
-        result[meta.META] = dict(relayed.meta)
+    if isinstance(rendered, Relayed) and rendered.meta:
+        result[meta.META] = dict(rendered.meta)
     return result
 
 

@@ -291,7 +291,7 @@ class Session:
         self.era, self.revision, self._incoming.may_ask = Era.LEGACY, revision, True
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(result.get("serverInfo"))
-        self.instructions = _text(result.get("instructions"))
+        self.instructions = str(result.get("instructions") or "")
         await self.notify("notifications/initialized")
 
     async def _discover(self) -> None:
@@ -306,7 +306,7 @@ class Session:
         self.era, self.revision, self._incoming.may_ask = Era.MODERN, known[-1], False
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(_mapping(result.get(meta.META)).get(meta.META_SERVER_INFO))
-        self.instructions = _text(result.get("instructions"))
+        self.instructions = str(result.get("instructions") or "")
 
     def _watch(self) -> None:
         """Listen for what comes outside of requests, from now on and for what is watched now."""
@@ -430,7 +430,3 @@ def _list(value: Json) -> list[Json]:
 
 def _mapping(value: Json) -> JsonObject:
     return value if isinstance(value, dict) else {}
-
-
-def _text(value: Json) -> str:
-    return value if isinstance(value, str) else ""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Confirmation, Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.invocation import Blocks, Explainable, Invocation, Outcome, PromptResult, ToolResult
+from gateway.executors.invocation import Blocks, Explainable, Invocation, Outcome, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import with_files_replaced
 
@@ -80,9 +80,9 @@ class _Explainer(msgspec.Struct, frozen=True):
         self._report_on(invocation)
         return Blocks(content=())
 
-    async def render(self, invocation: Invocation) -> PromptResult:
+    async def render(self, invocation: Invocation) -> Blocks:
         self._report_on(invocation)
-        return PromptResult(messages=[])
+        return Blocks(content=())
 
     def _report_on(self, invocation: Invocation) -> None:
         explanation = self.backend.explain(invocation)

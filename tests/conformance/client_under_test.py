@@ -130,7 +130,7 @@ def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
 def turn() -> Iterator[None]:
     """One of as many turns as there are processors: the suite begins all its scenarios at the same time."""
     number = secrets.randbelow(os.cpu_count() or 1)
-    with Path(tempfile.gettempdir(), f"conformance-turn-{number}").open("w") as file:
+    with Path(tempfile.gettempdir(), f"conformance-turn-{os.getuid()}-{number}").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -77,13 +77,16 @@ class SearchExecutor:
 
 
 class CallExecutor:
-    """Says why a call of `call_tool` could not be answered as one of another tool."""
+    """Explains why a call of `call_tool` was not answered as a call of another tool."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return Explanation(does="calls another tool")
 
-    async def execute(self, _invocation: Invocation) -> Outcome:
-        raise ExecutionError(f"`{CALL_TOOL}` calls other tools, and not itself")
+    async def execute(self, invocation: Invocation) -> Outcome:
+        name = invocation.arguments["name"]
+        if name == CALL_TOOL:
+            raise ExecutionError(f"`{CALL_TOOL}` cannot call itself. Give it the name of another tool")
+        raise ExecutionError(f"`{name}` was not called: its `arguments` must be an object")
 
 
 def unwrapped(request: Request, catalog: Catalog) -> Request:
@@ -93,16 +96,19 @@ def unwrapped(request: Request, catalog: Catalog) -> Request:
     given = request.params.get("arguments")
     if not isinstance(given, dict) or not given.keys() <= {"name", "arguments"}:
         return request
-    name, arguments = given.get("name"), _object(given.get("arguments", {}))
+    name, arguments = given.get("name"), _object(given.get("arguments"))
     if not isinstance(name, str) or name == CALL_TOOL or not isinstance(arguments, dict):
         return request
     return replace(request, params={**request.params, "name": name, "arguments": arguments})
 
 
 def _object(value: Json) -> Json:
-    """Take a string that is JSON as that: models send one where an object belongs, and arguments are coerced alike."""
+    """Read a string that is JSON, which models send where an object belongs; null is no arguments.
+
+    Arguments of other tools are coerced in the same way.
+    """
     if not isinstance(value, str):
-        return value
+        return {} if value is None else value
     try:
         return exact_json.loads(value)
     except orjson.JSONDecodeError:

@@ -4,6 +4,7 @@ Thirty lines rather than a library: the one that fits, rank-bm25, wants numpy.
 """
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import log
@@ -18,7 +19,18 @@ _B: Final = 0.75
 _NAME_WEIGHT: Final = 3
 """How many times a word of a name or a title counts."""
 _MIN_STEM: Final = 3
-_WORD: Final = re.compile(r"[^\W_]+")
+_UNSPACED: Final = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+"""Characters of scripts that put no spaces between words (Thai, Lao, Burmese, Khmer, Japanese, Chinese), and of Korean,
+which appends particles to words."""
+_WORD: Final = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
+_ENDINGS: Final = (("ies", "y"), *((f"{end}es", end) for end in ("x", "ch", "sh", "ss", "us")), ("s", ""))
+_VOWEL: Final = re.compile("[aeiouy]")
+_DOUBLED: Final = re.compile(r"(?<=([bgmnprt]))\1$")
+"""The letter that an ending has doubled: `run`, `running`."""
+_FINAL_Y: Final = re.compile("(?<=[^aeiou])y$")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -39,6 +51,8 @@ class ToolIndex:
 
     def _terms(self, word: str) -> Iterable[str]:
         """The word itself, or else the words that begin with it: `calc` finds `calculator`."""
+        if len(word) == 1 and re.fullmatch(f"[{_UNSPACED}]", word):
+            return [known for known in self._holders if word in known]
         if word in self._holders or len(word) < _MIN_STEM:
             return (word,)
         return [known for known in self._holders if known.startswith(word)]
@@ -58,12 +72,31 @@ def _gain(occurrences: int, relative_length: float) -> float:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in lower case, those of `snake_case` and `camelCase` apart, without the `s` of a plural."""
-    return [_singular(word.lower()) for part in _WORD.findall(text) for word in _HUMP.split(part)]
+    """The stems of the words of a text, those of `snake_case` and `camelCase` apart.
+
+    Where words are not spaced, each pair of characters takes the place of a word.
+    """
+    # NFKC makes one of characters that look alike, such as those of half width.
+    parts = _WORD.findall(unicodedata.normalize("NFKC", text))
+    return [stem for part in parts for word in _HUMP.split(part) for stem in _stems(word.lower())]
 
 
-def _singular(word: str) -> str:
-    return word[:-1] if len(word) > _MIN_STEM and word.endswith("s") and not word.endswith("ss") else word
+def _stems(word: str) -> list[str]:
+    if re.match(f"[{_UNSPACED}]", word):
+        return [word[at : at + 2] for at in range(max(1, len(word) - 1))]
+    if not word.endswith(("ss", "us", "is")):
+        for ending, rest in _ENDINGS:
+            if word.endswith(ending) and len(word) - len(ending) >= _MIN_STEM - 1:
+                word = word.removesuffix(ending) + rest
+                break
+    for ending in ("ing", "ed"):
+        stem = word.removesuffix(ending)
+        if stem != word and len(stem) >= _MIN_STEM and _VOWEL.search(stem):
+            word = _DOUBLED.sub("", stem)
+            break
+    if len(word) > _MIN_STEM + 1:
+        word = word.removesuffix("e")
+    return [_FINAL_Y.sub("i", word)]
 
 
 def _words_of(definition: JsonObject) -> Iterator[str]:

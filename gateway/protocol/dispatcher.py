@@ -112,6 +112,7 @@ class Dispatcher:
         self.tasks.runner.observers.append(self.task_notifications)
         self._server: Final = ServerState(
             services=services,
+            max_depth=max_depth,
             concurrency=self.concurrency,
             cursors=cursors,
             pages=ListPages(cursors),
@@ -287,9 +288,9 @@ class Dispatcher:
             check_method(message.method, _MODERN, envelope)
             if fields is not None:
                 headers.check_name(message.method, message.params, fields)
+            return open_call(message, terms=envelope, catalog=catalog, exchange=exchange, server=self._server)
         except RpcError as error:
             return results.error_reply(error, request_id=message.id, revision=envelope.revision)
-        return open_call(message, terms=envelope, catalog=catalog, exchange=exchange, server=self._server)
 
     def _begin(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
         """Answer a legacy message that came on no session: `initialize` opens one, `ping` is answered.
@@ -331,12 +332,12 @@ class Dispatcher:
         try:
             catalog = self.views.catalog_for(exchange.caller)
             check_method(message.method, _LEGACY, session)
+            return open_call(
+                message, terms=session, catalog=catalog, exchange=exchange, server=self._server, session=session
+            )
         except RpcError as error:
             status = 400 if error.code == ErrorCode.INVALID_REQUEST else None  # `initialize` again
             return results.error_reply(error, request_id=message.id, revision=session.revision, status=status)
-        return open_call(
-            message, terms=session, catalog=catalog, exchange=exchange, server=self._server, session=session
-        )
 
     def _take_notification(self, notification: Notification, session: Session) -> None:
         match notification.method:

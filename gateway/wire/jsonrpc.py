@@ -81,7 +81,7 @@ def decode(body: bytes | bytearray | memoryview, *, max_depth: int, limit: str =
     except orjson.JSONDecodeError as error:
         raise InvalidMessageError(ErrorCode.PARSE_ERROR, f"Parse error: {error.msg}", _id_in_bad_text(raw)) from error
     # Brackets bound the depth, so that an ordinary message is never walked.
-    if raw.count(b"{") + raw.count(b"[") > max_depth and _is_deeper(value, max_depth):
+    if raw.count(b"{") + raw.count(b"[") > max_depth and is_deeper(value, max_depth):
         said = f"Nested more than {max_depth} deep"
         raise InvalidMessageError(
             ErrorCode.INVALID_REQUEST, f"{said} ({limit})" if limit else said, _readable_id(value)
@@ -174,7 +174,8 @@ def _id_in_bad_text(raw: bytes) -> RequestId | None:
     return request_id if is_whole else None
 
 
-def _is_deeper(value: Json, limit: int) -> bool:
+def is_deeper(value: Json, limit: int) -> bool:
+    """Tell whether lists and objects nest in `value` more than `limit` deep; `value` itself is the first."""
     # Level by level, and not by recursion: orjson reads 1,024 levels, more than Python's recursion limit.
     level: list[Json] = [value]
     for _ in range(limit):

@@ -479,6 +479,32 @@ async def test_a_tool_is_called_through_call_tool_or_by_its_own_name(tmp_path: P
         assert "takes no arguments" in unfit["content"][0]["text"]
 
 
+async def test_what_call_tool_is_given_as_text_nests_no_deeper_than_a_message(tmp_path: Path) -> None:
+    takes = "  takes: {description: Take it., input: {v: {type: object}}, content: taken}\n"
+    file = search_file().replace("tools:\n", f"limits: {{request_depth: 12}}\ntools:\n{takes}", 1)
+    async with serving(tmp_path, file) as served:
+        everything = served.at("/mcp/everything")
+        for depth, is_taken in ((6, True), (11, False), (200, False)):
+            nested = '{"a":' * depth + "1" + "}" * depth
+            for arguments in (f'{{"v":{nested}}}', {"v": nested}):
+                params = {"name": "call_tool", "arguments": {"name": "takes", "arguments": arguments}}
+                _, body = await everything.answer("tools/call", params)
+                assert ("error" not in body and not body["result"].get("isError")) is is_taken
+                assert is_taken or depth == 200 or "limits.request_depth" in str(body)
+
+
+async def test_an_error_of_call_tool_names_what_was_to_be_called(tmp_path: Path) -> None:
+    async with serving(tmp_path, search_file()) as served:
+        everything = served.at("/mcp/everything")
+        for arguments, said in (
+            ({"name": "deploy", "arguments": None}, "deployed"),
+            ({"name": "call_tool"}, "`call_tool` cannot call itself"),
+            ({"name": "deploy", "more": 1}, "/more is not a known argument"),
+        ):
+            result = await everything.result("tools/call", {"name": "call_tool", "arguments": arguments})
+            assert said in result["content"][0]["text"]
+
+
 async def test_other_views_have_no_call_tool(tmp_path: Path) -> None:
     async with serving(tmp_path, search_file()) as served:
         for path in ("/mcp", "/mcp/support"):

@@ -56,4 +56,48 @@ def test_there_may_be_nothing_to_look_through() -> None:
 
 
 def test_words_are_taken_apart_where_programs_join_them() -> None:
-    assert words("getHTTPStatus list_users v2 class") == ["get", "httpstatu", "list", "user", "v2", "class"]
+    assert words("getHTTPStatus list_users v2 class") == ["get", "httpstatus", "list", "user", "v2", "class"]
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        "repository repositories",
+        "create creates creating created",
+        "branch branches branching",
+        "movie movies",
+        "address addresses",
+        "status statuses",
+        "database databases",
+        "run runs running",
+        "add adds adding added",
+        "call calls calling",
+        "deploy deploys deploying",
+        "day days",
+    ],
+)
+def test_the_forms_of_a_word_find_each_other(forms: str) -> None:
+    first, *_ = forms.split()
+    for form in forms.split():
+        assert ToolIndex([{"name": first}]).ranked(form, limit=1) == [0]
+        assert ToolIndex([{"name": form}]).ranked(first, limit=1) == [0]
+    assert len(set(words(forms))) == 1
+
+
+def test_short_words_keep_their_endings() -> None:
+    assert words("thing string is bus use needed") == ["thing", "string", "is", "bus", "use", "need"]
+    assert ToolIndex([{"name": "deployment"}]).ranked("deploy", limit=1) == [0]
+
+
+UNSPACED = {
+    "删除仓库中的文件": ["删除", "仓库", "文件", "请删除文件", "删"],
+    "リポジトリを検索する": ["検索", "リポジトリ", "ﾘﾎﾟｼﾞﾄﾘ", "検索したい"],
+    "저장소를 삭제합니다": ["저장소", "삭제", "저장소의 목록"],
+    "ค้นหาเอกสารในระบบ": ["เอกสาร", "ค้นหา"],
+}
+
+
+@pytest.mark.parametrize(("text", "query"), [(text, query) for text, queries in UNSPACED.items() for query in queries])
+def test_tools_are_found_in_languages_without_spaces(text: str, query: str) -> None:
+    tools = [{"name": "other", "description": "天気 날씨 อากาศ 重启"}, {"name": "wanted", "description": text}]
+    assert list(ToolIndex(tools).ranked(query, limit=1)) == [1]

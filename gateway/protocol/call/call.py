@@ -19,6 +19,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Primitive
 from gateway.catalog.store import CatalogStore
 from gateway.config.secrets.redactor import Redactor
+from gateway.errors import ErrorCode, RpcError
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject, empty
 from gateway.protocol.call.progress import ProgressReporter
@@ -32,7 +33,7 @@ from gateway.protocol.session import Session
 from gateway.telemetry.log_context import current_call_id
 from gateway.telemetry.observer import InteractionObserver, Observer, ProgressReport, Wait
 from gateway.telemetry.trace import TRACEPARENT, Trace, TraceContext, read_trace
-from gateway.wire import meta
+from gateway.wire import jsonrpc, meta
 from gateway.wire.jsonrpc import Request, RequestId
 from gateway.wire.revisions import MODERN, Era
 
@@ -209,8 +210,15 @@ def open_call(  # noqa: PLR0913 - the facts of a request
     server: "ServerState",
     session: Session | None = None,
 ) -> Call:
-    """Make the call of a request whose revision, method and sender were checked."""
+    """Make the call of a request whose revision, method and sender were checked.
+
+    Raises:
+        RpcError: what `call_tool` is given nests too deep.
+    """
     meant = request if catalog.listed_tools is None else search_tools.unwrapped(request, catalog)
+    # Its arguments may have come as text, which the check of the message does not look into.
+    if meant is not request and jsonrpc.is_deeper(meant.params, server.max_depth - 1):
+        raise RpcError(ErrorCode.INVALID_REQUEST, f"Nested more than {server.max_depth} deep (limits.request_depth)")
     method, params = meant.method, meant.params
     fields = params.get(meta.META)
     kind, target = _target(method, params, catalog)
@@ -273,6 +281,8 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """The state that all calls share. It outlives requests and catalogs."""
 
     services: Services
+    max_depth: int
+    """How deep a message's JSON may nest."""
     concurrency: ConcurrencyLimiter
     cursors: Cursors
     pages: ListPages

@@ -13,6 +13,7 @@ from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run
 from gateway.protocol.input_requests.confirmation import confirm
+from gateway.wire import jsonrpc
 
 _WHAT: Final = "Decoding the files"
 
@@ -26,8 +27,15 @@ async def prepared_arguments(tool: Tool, arguments: JsonObject, call: Call) -> J
     Raises:
         ExecutionError: they do not fit; or their files were not decoded within the tool's timeout.
     """
-    if tool.arguments.size_of_files(arguments) <= MAX_ON_LOOP:
-        return tool.arguments.prepare(arguments)
+    is_small = tool.arguments.size_of_files(arguments) <= MAX_ON_LOOP
+    prepared = tool.arguments.prepare(arguments) if is_small else await _prepared_in_thread(tool, arguments, call)
+    # The check of the message has not seen what is inside a quoted object. It counts the message and `params`, too.
+    if prepared is not arguments and jsonrpc.is_deeper(prepared, call.server.max_depth - 2):
+        raise ExecutionError(f"The arguments nest more than {call.server.max_depth} deep (limits.request_depth)")
+    return prepared
+
+
+async def _prepared_in_thread(tool: Tool, arguments: JsonObject, call: Call) -> JsonObject:
     seconds = tool.timeout.total_seconds()
     threads = call.server.services.worker_threads
     try:

@@ -26,6 +26,17 @@ async def test_a_form_becomes_a_call_and_its_result_is_shown(ours: Tab) -> None:
     assert await ours.serious_findings() == []
 
 
+async def test_the_first_click_on_run_counts_while_the_list_of_what_to_call_is_open(ours: Tab) -> None:
+    page = ours.page
+    await ours.open("call", tool="greet")
+    await page.get_by_label("name").fill("Ada")
+    await page.get_by_label("What to call").fill("greet")
+    await expect(page.locator("#call-list li")).to_have_count(1)
+    await page.get_by_role("button", name="Run").click()
+    await expect(page.locator("#call-list li")).to_have_count(0)
+    await expect(page.get_by_role("region", name="Result")).to_contain_text("Hello, Ada")
+
+
 async def test_progress_is_shown_while_a_call_runs_and_the_call_can_be_cancelled(ours: Tab) -> None:
     page = ours.page
     (ours.served.folder / "go").unlink(missing_ok=True)

@@ -17,7 +17,9 @@ from gateway.config.models.auth import Match, Rule
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import Tool
 from gateway.config.models.document import LISTS, Document
+from gateway.config.models.openapi import OpenApi
 from gateway.config.models.skills import SkillDirectories
+from gateway.config.models.upstreams import Upstream
 from gateway.json_types import DocumentPath
 from gateway.plugin import ListKind
 
@@ -53,12 +55,13 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
     accesses: dict[tuple[ListKind, str], Access] = {}
     for each in _protected(document, skills):
         kind, config = each.kind, each.config
-        if config.access is not None and not has_auth:
-            problems.at(*each.place, "access").error("goes with `auth`: without it nobody could hold a scope")
         fits = [index for index in indexed.of(each.name) if _fits(rules[index].match, kind, config)]
         fitting.update(fits)
         if fits or config.access is not None:
             accesses[kind, each.key] = _access(config, [rules[index] for index in fits])
+    for place in () if has_auth else _written_accesses(document):
+        if place[:2] not in loaded.origins:  # else it is that of the entry which the definition comes from
+            problems.at(*place, "access").error("goes with `auth`: without it nobody could hold a scope")
     if not problems.has_errors:  # the definitions that a rule is for may be missing from the document
         for index in sorted(set(range(len(rules))) - fitting):
             problems.at("auth", "rules", index, "match").warning("fits none of the definitions")
@@ -90,6 +93,22 @@ def _protected(document: Document, skills: Iterable[FoundSkill]) -> Iterator[_Pr
             yield _Protected(kind, name, config, (kind, name), name)
     for skill in skills:
         yield _Protected("resources", key_of(skill.name), skill.config, ("skills", skill.index), skill.name)
+
+
+def _written_accesses(document: Document) -> Iterator[DocumentPath]:
+    """The entries that have `access`, overrides included; views check theirs themselves."""
+    entries: list[tuple[DocumentPath, Definition | SkillDirectories | Upstream | OpenApi]] = [
+        (("skills", index), each) for index, each in enumerate(document.skills)
+    ]
+    for section in (*LISTS, "upstreams", "openapi"):
+        entries.extend(((section, name), each) for name, each in getattr(document, section).items())
+    for name, upstream in document.upstreams.items():
+        for kind in LISTS:
+            overrides = getattr(upstream, kind).override
+            entries.extend((("upstreams", name, kind, "override", key), each) for key, each in overrides.items())
+    for name, api in document.openapi.items():
+        entries.extend((("openapi", name, "override", key), each) for key, each in api.override.items())
+    return (path for path, each in entries if each.access is not None)
 
 
 def _fits(match: Match, kind: ListKind, config: Definition | SkillDirectories) -> bool:

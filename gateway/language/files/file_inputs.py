@@ -4,6 +4,7 @@ A schema leads to files through members (`properties`, `additionalProperties`), 
 `type: file` stands and none of these leads to it, nothing would decode it: that is an error.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final
 
@@ -25,7 +26,7 @@ Place = Callable[[DocumentPath], DocumentPath]
 
 FILE: Final = "file"
 """The type, in a schema of ours; JSON Schema has no such type."""
-_WORD: Final = b'"file"'
+_WORDS: Final = re.compile(rb'"(?:file|max_size|media_types)"')
 _ENVELOPE: Final = 1024
 """Bytes of a message around its file: method, name, metadata."""
 _OURS: Final = frozenset({"max_size", "media_types"})
@@ -72,7 +73,13 @@ def compile_file_inputs(
     Mistakes are reported, each where `place` says that it was written below `problems`; so is a file that no message
     can bring, which has at most `max_body` bytes.
     """
-    inputs = _file_inputs_in(schema)
+    inputs = []
+    for path, found in _file_inputs_in(schema):
+        if is_file_input(found):
+            inputs.append((path, found))
+        for keyword in () if is_file_input(found) else sorted(_OURS & found.keys()):
+            message = f"`{keyword}` goes with `type: file`, and nothing would hold other values to it"
+            problems.at(*place((*path, keyword))).error(message)
     if not inputs:
         return schema, None
     finder = _Finder(root=schema, problems=problems, place=place, max_body=max_body)
@@ -87,23 +94,23 @@ def compile_file_inputs(
 
 
 def _file_inputs_in(schema: JsonObject) -> list[tuple[DocumentPath, JsonObject]]:
-    """The schemas of `type: file` within a schema, itself included, each with its path."""
+    """The schemas within a schema, itself included, with `type: file` or a keyword for it, each with its path."""
     if not _mentions_file(schema):  # as most
         return []
     inputs: list[tuple[DocumentPath, JsonObject]] = []
     waiting: list[tuple[DocumentPath, JsonObject]] = [((), schema)]
     while waiting:
         path, found = waiting.pop()
-        if is_file_input(found):
+        if is_file_input(found) or not _OURS.isdisjoint(found):
             inputs.append((path, found))
         waiting += [((*path, *step), below) for step, below in subschemas(found)]
     return inputs
 
 
 def _mentions_file(schema: JsonObject) -> bool:
-    """Whether the word stands anywhere in a schema, be it as the value of something else."""
+    """Whether a word of file inputs stands anywhere in a schema, be it as the value of something else."""
     try:
-        return _WORD in orjson.dumps(schema)
+        return _WORDS.search(orjson.dumps(schema)) is not None
     except (TypeError, RecursionError):  # no JSON, which is reported where it is compiled
         return True
 

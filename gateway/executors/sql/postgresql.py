@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.errors import ExecutionError
-from gateway.executors.sql.postgresql_values import encoded, is_text, type_name, with_text_columns
+from gateway.executors.sql.postgresql_values import describe_rows, encoded, is_text, type_name, with_text_columns
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, StatementRefusedError, is_away
@@ -150,7 +150,7 @@ class PostgresqlSession:
         types, found = await self._typed(statement)
         text = statement.with_types(types)
         if text != statement.text:
-            found = await self._connection.prepare(text)
+            found = await self._described(text)
         columns = tuple(found.get_attributes())
         if (as_text := with_text_columns(text, [column.type for column in columns])) is not None:
             attempt = await self._attempt(as_text)
@@ -164,7 +164,7 @@ class PostgresqlSession:
         types: dict[int, str] = {}
         found: PreparedStatement | Exception
         if not said:
-            found = await self._connection.prepare(statement.text)
+            found = await self._described(statement.text)
         else:
             # Where the server cannot tell the type of an array, it is JSON, or else what its schema says.
             as_json = {number: "jsonb" if name.endswith("[]") else name for number, name in said.items()}
@@ -192,10 +192,19 @@ class PostgresqlSession:
 
         await self._connection.execute("SAVEPOINT attempt")
         try:
-            return await self._connection.prepare(text)
+            return await self._described(text)
         except asyncpg.PostgresError as error:
             await self._connection.execute("ROLLBACK TO SAVEPOINT attempt")
             return error
+
+    async def _described(self, text: str) -> "PreparedStatement":
+        import asyncpg  # noqa: PLC0415 - of the extra
+
+        try:
+            return await self._connection.prepare(text)
+        except asyncpg.UnsupportedClientFeatureError:
+            await describe_rows(self._connection)
+            return await self._connection.prepare(text)
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
         import asyncpg  # noqa: PLC0415 - of the extra

@@ -29,7 +29,6 @@ class Type(Protocol):
     """The type of a value or a column, as asyncpg describes it."""
 
     name: str
-    kind: str
     schema: str
 
 
@@ -39,6 +38,20 @@ async def exchange_times_exactly(connection: Any) -> None:
     await connection.execute("SET intervalstyle = 'iso_8601'")
     for name, read in (("date", _date), ("timestamp", _timestamp), ("timestamptz", _timestamptz)):
         await connection.set_type_codec(name, schema="pg_catalog", encoder=tuple, decoder=read, format="tuple")
+
+
+async def describe_rows(connection: Any) -> None:
+    """Have a connection take a row as one value that has others in it which asyncpg would read as text.
+
+    It does not read them: a column of such a type is cast to text.
+    """
+    types = await connection.fetch(
+        "SELECT nspname, typname FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = typnamespace"
+        " WHERE typtype = 'b' AND typelem = 0 AND NOT (nspname = 'pg_catalog' AND typname = ANY($1))",
+        _READ_BY_THE_DRIVER,
+    )
+    for schema, name in types:
+        await connection.set_type_codec(name, schema=schema, encoder=bytes, decoder=bytes, format="binary")
 
 
 def is_text(kind: Type) -> bool:
@@ -89,11 +102,8 @@ def with_text_columns(text: str, columns: Sequence[Type]) -> str | None:
 
 
 def _column(name: str, kind: Type) -> str:
-    is_array = kind.name.endswith("[]")
-    element, brackets = kind.name.removesuffix("[]"), "[]" if is_array else ""
-    if kind.schema != "pg_catalog":  # the driver reads scalars of extensions, and enums, as text
-        return name if kind.kind == "scalar" else f"CAST({name} AS text{brackets})"
-    if element in _READ_BY_THE_DRIVER:
+    element, brackets = kind.name.removesuffix("[]"), "[]" if kind.name.endswith("[]") else ""
+    if kind.schema == "pg_catalog" and element in _READ_BY_THE_DRIVER:
         return name
     text = f"CAST({name} AS text{brackets})"
     # As the shortest decimal of its 32 bits, which as 64 bits would have further digits.

@@ -71,21 +71,16 @@ def encoded(value: Json, type_name: str | None) -> Json:
         return value
     if type_name is None or not type_name.endswith("[]"):
         return exact_json.dumps(value).decode()
-    return _array(value, is_json="json" in type_name)
+    return f"{{{','.join(_item(item, type_name) for item in value)}}}"
 
 
-def _array(items: list[Json], *, is_json: bool) -> str:
-    """PostgreSQL's manual, §8.15.2: an array as text; every item may be quoted."""
-    parts = []
-    for item in items:
-        if isinstance(item, list) and not is_json:
-            parts.append(_array(item, is_json=is_json))
-        elif item is None:
-            parts.append("NULL")
-        else:
-            text = item if isinstance(item, str) and not is_json else exact_json.dumps(item).decode()
-            parts.append('"{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"')))
-    return f"{{{','.join(parts)}}}"
+def _item(item: Json, type_name: str) -> str:
+    """An item of an array as text, which may always be quoted (PostgreSQL's manual, §8.15.2)."""
+    is_json = type_name.endswith(('"json"[]', '"jsonb"[]', "jsonb[]"))
+    if item is None or (isinstance(item, list) and not is_json):
+        return "NULL" if item is None else encoded(item, type_name)
+    text = item if isinstance(item, str) and not is_json else exact_json.dumps(item).decode()
+    return '"{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"'))
 
 
 def with_text_columns(text: str, columns: Sequence[Type]) -> str | None:

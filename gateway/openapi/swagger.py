@@ -89,6 +89,8 @@ def _operation(
         key: value for key, value in operation.items() if key not in {"consumes", "produces", "parameters", "schemes"}
     }
     made["parameters"] = [_parameter(each) for each in parameters if _place(each) not in _IN_BODY]
+    if not isinstance(operation.get("parameters", []), list):
+        made["parameters"] = "not a list"  # refused when it is read, lest its body is lost
     if body := _body(parameters, consumes):
         made["requestBody"] = body
     produces = _types(operation, "produces") or _types(root, "produces")

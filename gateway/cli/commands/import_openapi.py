@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -130,9 +131,9 @@ def imported_from(
 def _fits(operation: Operation, pattern: str) -> bool:
     kind, colon, value = pattern.partition(":")
     if colon and kind == "tag":
-        return value in operation.tags
+        return any(fnmatchcase(tag, value) for tag in operation.tags)
     if colon and kind == "method":
-        return value.lower() == operation.method
+        return fnmatchcase(operation.method, value.lower())
     return operation.fits(pattern)
 
 

@@ -1,7 +1,7 @@
 """Parameters of an operation: the input of each, and how an `http:` block writes it (OpenAPI 3.1, "Style Values")."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -26,6 +26,7 @@ _PROTECTED: Final = re.compile(
     r"|transfer-encoding|upgrade|x-api-key|x-forwarded-.*"
 )
 """Header fields that callers must not choose, or that follow from the request (OpenAPI 3.0.3 "Parameter Object")."""
+_OPTIONAL: Final = ("query", "querystring", "header", "cookie")
 _VARIABLE: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
@@ -74,8 +75,12 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
         return styled
 
 
-def parameters_of(operation: Operation, references: References, schemas: Schemas) -> list[Parameter]:
+def parameters_of(
+    operation: Operation, references: References, schemas: Schemas, note: Callable[[str], None]
+) -> list[Parameter]:
     """The parameters of an operation and of its path, where the operation's own come first; protected ones left out.
+
+    So is an optional one without a name, and `note` takes its description.
 
     Raises:
         DocumentError: one of them cannot be written.
@@ -84,7 +89,7 @@ def parameters_of(operation: Operation, references: References, schemas: Schemas
     # OpenAPI 3.0.3 "Path Item Object": an operation's parameter takes the place of its path's of that name and `in`.
     for listed in (operation.item.at("parameters"), operation.node.at("parameters")):
         for node in _items(_list(listed, references)):
-            parameter = _parameter(references.follow(node), references, schemas)
+            parameter = _parameter(references.follow(node), references, schemas, note)
             if parameter is not None:
                 found[parameter.input.key] = parameter
     in_template = re.findall(r"\{([^{}]+)\}", operation.path)
@@ -109,11 +114,15 @@ def _items(node: Node) -> Iterator[Node]:
         yield from map(node.item, range(len(node.value)))
 
 
-def _parameter(node: Node, references: References, schemas: Schemas) -> Parameter | None:
+def _parameter(node: Node, references: References, schemas: Schemas, note: Callable[[str], None]) -> Parameter | None:
     given = node.value if isinstance(node.value, dict) else {}
     name, place = given.get("name"), given.get("in")
     if not isinstance(name, str) or not name or place not in _LOCATIONS:
-        raise DocumentError(f"the parameter at {node.shown} has no `name`, or no `in` that is known")
+        message = f"the parameter at {node.shown} has no `name`, or no `in` that is known"
+        if place not in _OPTIONAL or given.get("required") is True:
+            raise DocumentError(message)
+        note(f"{message}, and is ignored")
+        return None
     if place == "header" and _PROTECTED.fullmatch(name):
         return None
     content = given.get("content")

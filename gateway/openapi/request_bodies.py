@@ -180,8 +180,12 @@ def _members(
             return None
         node = references.follow(given)
         seen += 1
-        # The bound ends an `allOf` that leads back to itself.
-        if seen > 100 or not _is_plain_object(node.value):
+        # The bound ends an `allOf` that leads back to itself. No form is null.
+        if (
+            seen > 100
+            or not _is_plain_object(node.value)
+            or (node.at("nullable").value is True and not kind.needs_object)
+        ):
             return None
         for name in (own := node.at("properties")).value or {}:
             member = own.at(name)
@@ -222,7 +226,7 @@ def _is_plain_object(value: Json) -> bool:
     is_open = isinstance(value.get("additionalProperties"), dict) and bool(value["additionalProperties"])
     lists = value.get("allOf", [])
     is_well_formed = isinstance(value.get("properties", {}), dict) and isinstance(lists, list)
-    return types in ("object", ["object"]) and not is_open and is_well_formed and value.get("nullable") is not True
+    return types in ("object", ["object"]) and not is_open and is_well_formed
 
 
 def _file_schema(node: Node, schemas: Schemas, encoding: Mapping[str, Json]) -> Json:

@@ -55,9 +55,6 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
     notes: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """What is ignored in the document → the operations that it is about."""
 
-    def note(self, message: str, operation: Operation) -> None:
-        self.notes.setdefault(message, []).append(operation.key)
-
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """The request of an operation: its inputs with their names, and the values that the operator has fixed."""
@@ -87,10 +84,14 @@ def call_of(operation: Operation, reader: Reader, override: OperationOverride) -
     Raises:
         DocumentError: it cannot be sent as the document says, or the override names no input of it.
     """
-    parameters = parameters_of(operation, reader.references, reader.schemas)
+
+    def note(message: str) -> None:
+        reader.notes.setdefault(message, []).append(operation.key)
+
+    parameters = parameters_of(operation, reader.references, reader.schemas, note)
     body = request_body_of(operation, reader.references, reader.schemas)
     if body is None and operation.node.value.get("requestBody") is not None:
-        reader.note("the request body is not sent: it has no content, or is optional with this method", operation)
+        note("the request body is not sent: it has no content, or is optional with this method")
     names = named([*(each.input for each in parameters), *(body.inputs if body else ())])
     keys = {name: key for key, name in names.items()}
     if unknown := [name for name in (*override.hide, *override.set) if name not in keys]:
@@ -110,7 +111,7 @@ def call_of(operation: Operation, reader: Reader, override: OperationOverride) -
     for each in call.inputs:
         if each.is_required and each.key in credentials:
             if (each.place, each.wire_name.lower()) not in sent_fields(reader.connection):
-                reader.note(f"`{each.wire_name}` is a credential, and the connection does not send it", operation)
+                note(f"`{each.wire_name}` is a credential, and the connection does not send it")
         elif each.is_required and each.key in call.hidden:
             raise DocumentError(f"`{names[each.key]}` is required, so that `hide` is not enough; give it with `set`")
     return call

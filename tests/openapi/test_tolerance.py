@@ -107,6 +107,7 @@ FORM: Final = "application/x-www-form-urlencoded"
         ("get", {"application/json": of_object(a=TEXT)}, True, ["a"]),
         ("post", {FORM: {"schema": {}}}, True, []),
         ("post", {"multipart/form-data": of_object()}, True, []),
+        ("post", {FORM: {"schema": {"properties": {"a": TEXT}, "nullable": True}}}, True, ["a"]),
         ("post", {}, False, []),
     ],
 )
@@ -158,6 +159,15 @@ def test_operations_and_parameters_may_be_references(tmp_path: Path) -> None:
     assert [inputs_of(each.data) for each in offered.made] == [{"a": "string?"}, {"a": "string?"}]
     assert [each.name for each in offered.made] == ["shop_get_x", "shop_there"]
     assert [each.operation for each in offered.left_out] == ["GET /z"]
+
+
+def test_an_optional_parameter_without_a_name_is_ignored_and_named(tmp_path: Path) -> None:
+    parameters: list[dict[str, Json]] = [{"name": "", "in": "query"}, {"name": "a", "in": "querystring"}]
+    offered = offer(document({"/x": {"get": operation(parameters=parameters)}}, openapi="3.1.0"), tmp_path)
+    assert [each.operation for each in offered.made] == ["GET /x"]
+    assert [message.rpartition(", ")[2] for _, message in offered.warnings] == ["and is ignored"] * 2
+    required = [{**each, "required": True} for each in parameters]
+    assert offer(document({"/x": {"get": operation(parameters=required)}}), tmp_path).made == []
 
 
 async def test_undeclared_members_of_an_open_body_are_sent(tmp_path: Path, services: Services) -> None:

@@ -88,7 +88,7 @@ async def test_a_fixed_token_and_a_password_are_sent_as_they_are_written(tmp_pat
 async def test_client_credentials_are_turned_into_a_token_once(
     tmp_path: Path, server: TokenServer, service: Service
 ) -> None:
-    auth = own(server, scopes=["read", "write"], resource="https://api.example.com/v1")
+    auth = own(server, scopes=["read", "write"], resource="https://api.example.com/v1", audience="the-api")
     async with product(tmp_path, file_with(service, auth)) as client:
         found = await whoami(client)
         assert found == {"sub": "gateway", "aud": "https://api.example.com/v1", "scope": "read write"}
@@ -96,6 +96,7 @@ async def test_client_credentials_are_turned_into_a_token_once(
     [form] = server.forms
     assert form == {
         "grant_type": "client_credentials",
+        "audience": "the-api",
         "scope": "read write",
         "resource": "https://api.example.com/v1",
     }

@@ -66,6 +66,8 @@ class ClientCredentials(Model):
         Annotated[str, matching(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s#]+", "a URL such as https://api.example.com")] | None
     ) = None
     """The service that the token is meant for (RFC 8707)."""
+    audience: NotEmpty | None = None
+    """The name under which the authorization server knows that service (RFC 8693; Auth0 needs it)."""
 
     @model_validator(mode="after")
     def _can_sign_in(self) -> Self:
@@ -80,9 +82,6 @@ class ClientCredentials(Model):
 
 class TokenExchange(ClientCredentials):
     """Access tokens that an authorization server gives for those of callers (RFC 8693). Needs `auth.oauth`."""
-
-    audience: NotEmpty | None = None
-    """The name under which the authorization server knows the service that the token is meant for."""
 
 
 class OutboundAuth(Model):

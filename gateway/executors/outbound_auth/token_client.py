@@ -137,8 +137,8 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
                 "subject_token_type": _ACCESS_TOKEN,
                 "requested_token_type": _ACCESS_TOKEN,
             }
-            if config.audience is not None:
-                form["audience"] = config.audience
+        if config.audience is not None:
+            form["audience"] = config.audience
         if config.scopes:
             form["scope"] = " ".join(config.scopes)
         # RFC 8707 §2: by it the server can restrict the token to this service.

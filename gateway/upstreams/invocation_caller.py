@@ -6,7 +6,7 @@ from typing import Final, cast
 from gateway.access.identity.credentials import Credential
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import ErrorCode, ExecutionError, RpcError
-from gateway.executors.invocation import Invocation
+from gateway.executors.invocation import Invocation, text_size
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import LogLevel
 from gateway.upstreams.client.server_messages import QUESTIONS
@@ -14,6 +14,10 @@ from gateway.upstreams.pool import EVERYTHING, allowed
 from gateway.wire import meta
 from gateway.wire.revisions import MODERN
 
+MAX_SAID: Final = 4096
+"""Characters of a message of an upstream, such as one on progress."""
+_MAX_LOGGED: Final = 64 * 1024
+"""Characters of one log message of an upstream."""
 _OURS: Final = ("io.modelcontextprotocol/", "com.modelcontextprotocol/")
 
 
@@ -109,9 +113,11 @@ class InvocationCaller:
         return {**result, "content": [*content, {"type": "text", "text": note}]}
 
     async def progress(self, value: float, total: float | None, message: str | None) -> None:
-        await self._context.progress(value, total, message)
+        await self._context.progress(value, total, message and message[:MAX_SAID])
 
     async def log(self, level: str, data: Json, logger: str | None) -> None:
         if self._config.logging and level in meta.LOG_LEVELS:
-            name = self._upstream if logger is None else f"{self._upstream}/{logger}"
-            await self._context.log(cast("LogLevel", level), data, name)
+            name = self._upstream if logger is None else f"{self._upstream}/{logger[:MAX_SAID]}"
+            size = text_size(data, enough=_MAX_LOGGED)
+            shown = data if size <= _MAX_LOGGED else f"[… {size} characters or more left out …]"
+            await self._context.log(cast("LogLevel", level), shown, name)

@@ -19,7 +19,7 @@ from gateway.language.uris.loose_matcher import URI
 from gateway.upstreams.bridge import Send, bridged
 from gateway.upstreams.client.caller import Caller
 from gateway.upstreams.failures import UpstreamError
-from gateway.upstreams.invocation_caller import InvocationCaller
+from gateway.upstreams.invocation_caller import MAX_SAID, InvocationCaller
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.type_checks import well_typed_blocks, well_typed_contents, well_typed_messages
@@ -193,7 +193,7 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
         return Relayed(
             content=tuple(well_typed_messages(result.get("messages"), sender=self.relay.upstream)),
             meta=_forwarded_meta(result),
-            description=self.description or (description if isinstance(description, str) else None),
+            description=self.description or (description[:MAX_SAID] if isinstance(description, str) else None),
         )
 
 
@@ -213,7 +213,9 @@ class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
         completion = found if isinstance(found, dict) else {}
         values, total = completion.get("values"), completion.get("total")
         return Suggestions(
-            values=[each for each in values if isinstance(each, str)] if isinstance(values, list) else [],
+            values=[each for each in values if isinstance(each, str) and len(each) <= MAX_SAID]
+            if isinstance(values, list)
+            else [],
             total=total if type(total) is int else None,
             has_more=completion.get("hasMore") is True,
         )

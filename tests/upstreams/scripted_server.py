@@ -9,6 +9,7 @@ from aiohttp import web
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
+from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 from tests import local_server
 from tests.behaviour.inside import Client
@@ -47,7 +48,10 @@ class ScriptedServer:
         if answer is None:
             reply["error"] = {"code": -32601, "message": "unknown"}
         else:
-            reply["result"] = answer(params) if callable(answer) else answer
+            try:
+                reply["result"] = answer(params) if callable(answer) else answer
+            except RpcError as error:
+                reply["error"] = {"code": error.code, "message": error.message, "data": error.data}
         return web.json_response(reply)
 
 

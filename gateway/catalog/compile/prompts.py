@@ -67,6 +67,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
                 keeps_controls=config.backend == "messages",
                 keeps_documents=config.backend == "upstream",
             ),
+            max_size=context.defaults.output.max_size or MAX_SIZE,
             threads=context.services.worker_threads,
         ),
         completers=completers,
@@ -143,6 +144,7 @@ class _MaskedMessages(msgspec.Struct, frozen=True):
 
     executor: Executor
     sanitizer: Sanitizer
+    max_size: int
     threads: DaemonThreadPool
 
     def explain(self, invocation: Invocation) -> Explanation:
@@ -151,6 +153,8 @@ class _MaskedMessages(msgspec.Struct, frozen=True):
     async def render(self, invocation: Invocation) -> Blocks | Relayed:
         outcome = await self.executor.execute(invocation)
         assert isinstance(outcome, Blocks | Relayed)  # noqa: S101 - what those of prompts give
+        if isinstance(outcome, Relayed) and outcome.size > self.max_size:
+            raise ExecutionError(f"The prompt is too large: no more than {self.max_size} characters are passed on")
         return await shaped(partial(self._masked, outcome), size=outcome.size, call=invocation, threads=self.threads)
 
     def _masked(self, outcome: Blocks | Relayed) -> Blocks | Relayed:

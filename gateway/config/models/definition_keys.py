@@ -158,7 +158,7 @@ class Output(Model):
     """Treatment of a result that does not fit `schema`. `accept` gives it all the same, counts it and logs it once; the
     schema that clients see then admits every object."""
     max_size: PositiveSize | None = None
-    """The most that is passed on. Default 256KiB."""
+    """The most that is passed on. Default 256KiB; for images and other content of an upstream, 10MiB together."""
     overflow: Literal["truncate", "resource", "error"] | None = None
     """Treatment of a longer result: cut in the middle, kept as a linked resource, or an error. Default truncate."""
     raw: Flag = False

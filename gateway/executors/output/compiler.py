@@ -14,7 +14,7 @@ from gateway.executors.output.expected_schema import ExpectedSchema, MismatchCou
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.result_shaper import OutputTraits, ResultShaper
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE, OverflowCounter, SizeLimit
+from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE, DEFAULT_MAX_TOTAL, OverflowCounter, SizeLimit
 from gateway.json_types import Json
 from gateway.language.schemas.json_schema import Validator, compile_schema
 from gateway.language.scope import Scope
@@ -49,6 +49,7 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
         sanitizer=Sanitizer(redactor=redactor, keeps_controls=config.raw, keeps_documents=traits.keeps_documents),
         room=SizeLimit(
             max_size=DEFAULT_MAX_SIZE if config.max_size is None else config.max_size,
+            max_total=DEFAULT_MAX_TOTAL if config.max_size is None else config.max_size,
             overflow=config.overflow or "truncate",
             output_store=output_store,
             overflows=overflows,

@@ -27,6 +27,7 @@ from gateway.executors.invocation import (
     ToolResult,
     Value,
     sole_text,
+    text_size,
 )
 from gateway.executors.output.expected_schema import ExpectedSchema
 from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, declared_encoding, decoded, form_of
@@ -123,7 +124,11 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
             if text is not None:
                 return self._raw(RawOutput(data=text.encode(errors="surrogatepass")), invocation)
         content = self._finished(result.content, invocation)
+        if sole_text(content) is None:
+            content = self.room.fitting(content)
         meta = self.sanitizer.json(result.meta) if result.meta else result.meta
+        if meta and text_size(meta) > self.room.max_size:
+            meta = {}
         structured = result.structured if result.structured is ABSENT else self.sanitizer.json(result.structured)
         # MCP 2025-11-25 server/tools, "Output Schema": it must not be left out; and half of a JSON value is none.
         if structured is not ABSENT and not self.room.has_room_for(written := json_of(structured)):

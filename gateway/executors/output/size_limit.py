@@ -1,18 +1,21 @@
 """The size limit of results: `max_size`, and what `overflow` does with an output that exceeds it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Final, Literal
 
 import msgspec
 
 from gateway.errors import ExecutionError
-from gateway.executors.invocation import Invocation
+from gateway.executors.invocation import Invocation, text_size
 from gateway.executors.output.media_types import PLAIN_TEXT
 from gateway.executors.output.output_store import TTL_SECONDS, OutputStore
 from gateway.json_types import JsonObject
 
 DEFAULT_MAX_SIZE: Final = 256 * 2**10
+DEFAULT_MAX_TOTAL: Final = 10 * 2**20
+_NOTES_ROOM: Final = 1024
+"""Characters for notes on what was cut."""
 
 
 Overflow = Literal["truncate", "resource", "error"]
@@ -38,6 +41,8 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
     """Fits outputs into `max_size` bytes: cuts them, stores them behind a link, or refuses them."""
 
     max_size: int
+    max_total: int
+    """Characters of a relayed result; more than `max_size` where the file does not limit it, for the sake of images."""
     overflow: Overflow
     output_store: OutputStore
     overflows: OverflowCounter
@@ -78,6 +83,26 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
             self.overflows.note("error")
             raise self.too_large(_size(contents))
         return link
+
+    def fitting(self, content: Sequence[JsonObject]) -> list[JsonObject]:
+        """The content blocks that have room beside each other; a note replaces the others.
+
+        Raises:
+            ExecutionError: there are others, and the file says that this is an error.
+        """
+        left, kept = self.max_total + _NOTES_ROOM, list[JsonObject]()
+        for block in content:
+            if (size := text_size(block)) <= left:
+                left -= size
+                kept.append(block)
+        if len(kept) == len(content):
+            return kept
+        if self.overflow == "error":
+            self.overflows.note("error")
+            raise self.too_large(text_size(content))
+        self.overflows.note("truncate")
+        what = f"{len(content) - len(kept)} of {len(content)} content blocks left out: too large (max_size)"
+        return [*kept, text_block(f"[… {what} …]")]
 
     def cut(self, text: str, *, omitted: int = 0, at_least: int = 0) -> str:
         """Keep the head and the tail of a text that is too long, and say between them what is missing."""

@@ -14,6 +14,7 @@ from gateway.access.call_limits.concurrency import Permit
 from gateway.access.identity.credentials import Credential
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
+from gateway.executors.invocation import text_size
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.caller import Caller, OpenCall
 from gateway.upstreams.client.link import Link, Outgoing
@@ -30,6 +31,10 @@ CLIENT_INFO: Final[JsonObject] = {"name": "mcp-gateway", "version": __version__}
 _PING_SECONDS: Final = 5.0
 _ROOTS_SECONDS: Final = 0.2
 """How long a server that was just told of roots may look at them."""
+_MAX_MESSAGE: Final = 4096
+"""Characters of the message of an error."""
+_MAX_DATA: Final = 64 * 1024
+"""Characters of the data of an error."""
 _CANCEL_SECONDS: Final = 5.0
 _RELISTEN_SECONDS: Final = 1.0
 _MAX_RELISTEN_SECONDS: Final = 60.0
@@ -409,11 +414,13 @@ def _log_failure(task: asyncio.Task[None]) -> None:
 def _result_of(response: Response) -> JsonObject:
     if response.error is not None:
         error = _mapping(response.error)
-        code, message = error.get("code"), error.get("message")
+        code, message, data = error.get("code"), error.get("message"), error.get("data")
         raise RpcError(
             code if type(code) is int else ErrorCode.INTERNAL_ERROR,
-            message if isinstance(message, str) else str(response.error or "it gave no reason")[:_REASON],
-            error.get("data"),
+            message[:_MAX_MESSAGE]
+            if isinstance(message, str)
+            else str(response.error or "it gave no reason")[:_REASON],
+            data if text_size(data, enough=_MAX_DATA) <= _MAX_DATA else None,
         )
     if not isinstance(response.result, dict):
         raise BadAnswerError("answers with a result that is no object")

@@ -30,7 +30,8 @@ _TEXTUAL: Final = frozenset(
         "message/rfc822",
     }
 )
-_CHARSET: Final = re.compile(r""";\s*charset\s*=\s*["']?\s*([^\s"';,]+)""", re.IGNORECASE)
+_CHARSET: Final = re.compile(r"""[;,\s]charset\s*[=:]\s*\\?["']?\s*([^\s"';,\\]+)""", re.IGNORECASE)
+_CODE_PAGE: Final = re.compile(r"^(?:x-)?(?:windows|win|cp|ibm|dos)[-_]?(?=\d)")
 _DECLARED: Final = re.compile(
     rb"""<\?xml[^>]*?\bencoding\s*=\s*["']([^"']+)|<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([^\s"'/>;]+)""", re.IGNORECASE
 )
@@ -89,7 +90,7 @@ def declared_encoding(data: bytes, media_type: str | None) -> str | None:
 @lru_cache(maxsize=64)  # a server says the same of each response
 def _codec(charset: str) -> str | None:
     """Python's codec for a charset; None if there is none, and for UTF-8."""
-    for name in (charset, charset.removeprefix("x-"), charset.replace("windows-", "cp")):
+    for name in (charset, charset.removeprefix("x-"), _CODE_PAGE.sub("cp", charset)):
         try:
             b"x".decode(name, errors="replace")  # codecs that are not of text refuse, and so does `undefined`
             codec = codecs.lookup(name).name

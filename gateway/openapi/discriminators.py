@@ -3,8 +3,9 @@
 OpenAPI 3.1, "Discriminator Object".
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -29,19 +30,17 @@ class Discriminators:
     def __init__(self, references: References, *, uri: str) -> None:
         self._references: Final = references
         self._uri: Final = uri
-        self._extending: dict[str, list[str]] | None = None
-        """The names of the components whose `allOf` refers to a component, by its reference."""
         self._subtypes: Final[dict[tuple[str, tuple[str, ...]], list[Alternative]]] = {}
 
     def mapped(self, node: Node) -> list[Alternative]:
         """The schemas that the mapping of a schema's discriminator names."""
         found: dict[tuple[str, tuple[str, ...]], Alternative] = {}
-        mapping = node.at("discriminator", "mapping").value
-        for value, target in mapping.items() if isinstance(mapping, dict) else ():
+        for value, target in node.at("discriminator", "mapping").members():
             # The name of a component, or a URI.
-            is_uri = any(each in str(target) for each in "#/")
+            reference = str(target.value)
+            if "#" not in reference and "/" not in reference:
+                reference = f"#/components/schemas/{reference}"
             with suppress(DocumentError):
-                reference = str(target) if is_uri else f"#/components/schemas/{target}"
                 resolved = self._references.resolve(reference, base=node.uri)
                 found.setdefault(resolved.place, Alternative(resolved, [])).values.append(value)
         return list(found.values())
@@ -51,36 +50,28 @@ class Discriminators:
 
         Empty where there is no discriminator, and where `oneOf` or `anyOf` names them.
         """
+        if not isinstance(node.at("discriminator", "propertyName").value, str):
+            return []
+        if node.at("oneOf").value or node.at("anyOf").value:
+            return []
         if node.place not in self._subtypes:
-            self._subtypes[node.place] = list(self._found(node))
+            found = self.mapped(node)
+            if not found and node.uri == self._uri:
+                found = [Alternative(each, []) for each in (*self._extending.get(node.shown, ()), node)]
+            # A model has to choose among them.
+            is_usable = len(found) <= MAX_SUBTYPES and any(each.node.place != node.place for each in found)
+            self._subtypes[node.place] = found if is_usable else []
         return self._subtypes[node.place]
 
-    def _found(self, node: Node) -> Iterator[Alternative]:
-        if not isinstance(node.at("discriminator", "propertyName").value, str):
-            return
-        if node.at("oneOf").value or node.at("anyOf").value:
-            return
-        mapped = self.mapped(node)
-        if not mapped:
-            extending = self._components_by_parent().get(node.shown, []) if node.uri == self._uri else []
-            root = Node(self._references.root(self._uri), self._uri)
-            mapped = [Alternative(root.at("components", "schemas", name), []) for name in extending]
-            if mapped:
-                mapped.append(Alternative(node, []))
-        # A schema for models to choose by: of more they would not.
-        if len(mapped) <= MAX_SUBTYPES and any(each.node.place != node.place for each in mapped):
-            yield from mapped
-
-    def _components_by_parent(self) -> dict[str, list[str]]:
-        if self._extending is None:
-            self._extending = {}
-            components = Node(self._references.root(self._uri), self._uri).at("components", "schemas").value
-            for name, schema in components.items() if isinstance(components, dict) else ():
-                parts = schema.get("allOf") if isinstance(schema, dict) else None
-                for part in parts if isinstance(parts, list) else ():
-                    if isinstance(part, dict) and isinstance(part.get("$ref"), str):
-                        self._extending.setdefault(part["$ref"], []).append(name)
-        return self._extending
+    @cached_property
+    def _extending(self) -> Mapping[str, list[Node]]:
+        """The components whose `allOf` refers to another, by its reference."""
+        found: dict[str, list[Node]] = {}
+        root = Node(self._references.root(self._uri), self._uri)
+        for _, component in root.at("components", "schemas").members():
+            for part in component.at("allOf").items():
+                found.setdefault(str(part.at("$ref").value), []).append(component)
+        return found
 
 
 def tagged(schema: Json, alternative: Alternative, name: Json) -> Json:

@@ -1,7 +1,7 @@
 """Parameters of an operation: the input of each, and how an `http:` block writes it (OpenAPI 3.1, "Style Values")."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -88,7 +88,7 @@ def parameters_of(
     found: dict[tuple[Place, str], Parameter] = {}
     # OpenAPI 3.0.3 "Path Item Object": an operation's parameter takes the place of its path's of that name and `in`.
     for listed in (operation.item.at("parameters"), operation.node.at("parameters")):
-        for node in _items(_list(listed, references)):
+        for node in _list(listed, references).items():
             parameter = _parameter(references.follow(node), references, schemas, note)
             if parameter is not None:
                 found[parameter.input.key] = parameter
@@ -107,11 +107,6 @@ def _list(node: Node, references: References) -> Node:
     if found.value and not isinstance(found.value, list):
         raise DocumentError(f"the parameters at {found.shown} are not a list")
     return found
-
-
-def _items(node: Node) -> Iterator[Node]:
-    if isinstance(node.value, list):
-        yield from map(node.item, range(len(node.value)))
 
 
 def _parameter(node: Node, references: References, schemas: Schemas, note: Callable[[str], None]) -> Parameter | None:
@@ -183,5 +178,5 @@ def _is_scalar(schema: Node, references: References) -> bool:
         if types is None and ("properties" in node.value or "items" in node.value):
             return False
         for keyword in ("allOf", "anyOf", "oneOf"):
-            waiting += _items(node.at(keyword))
+            waiting += node.at(keyword).items()
     return True

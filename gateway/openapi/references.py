@@ -38,8 +38,14 @@ class Node(msgspec.Struct, frozen=True):
             value = value.get(step) if isinstance(value, dict) else None
         return Node(value, self.uri, (*self.pointer, *steps))
 
-    def item(self, index: int) -> "Node":
-        return Node(self.value[index], self.uri, (*self.pointer, str(index)))
+    def items(self) -> "list[Node]":
+        """The items of a list; none of what is no list."""
+        given = self.value if isinstance(self.value, list) else []
+        return [Node(each, self.uri, (*self.pointer, str(index))) for index, each in enumerate(given)]
+
+    def members(self) -> "list[tuple[str, Node]]":
+        """The members of an object by their names; none of what is no object."""
+        return [(name, self.at(name)) for name in (self.value if isinstance(self.value, dict) else ())]
 
     @property
     def place(self) -> tuple[str, tuple[str, ...]]:

@@ -193,8 +193,7 @@ def _members(
                 properties.setdefault(name, member)
         names = node.value.get("required")
         required.update(each for each in (names if isinstance(names, list) else ()) if isinstance(each, str))
-        parts = node.at("allOf")
-        waiting += [(parts.item(index), node) for index in range(len(parts.value or ()))]
+        waiting += [(part, node) for part in node.at("allOf").items()]
     if not properties:
         return None
     return {name: (node, name in required) for name, node in properties.items()}
@@ -210,10 +209,8 @@ def _is_empty(value: Json) -> bool:
 def _is_open(schema: Node, references: References) -> bool:
     """Whether one of the objects that `_members` joins says that others are allowed."""
     node = references.follow(schema)
-    parts = node.at("allOf")
-    return node.at("additionalProperties").value in (True, {}) or any(
-        _is_open(parts.item(index), references) for index in range(len(parts.value or ()))
-    )
+    is_open = node.at("additionalProperties").value in (True, {})
+    return is_open or any(_is_open(part, references) for part in node.at("allOf").items())
 
 
 _NOT_FLAT: Final = ("anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "propertyNames")

@@ -51,7 +51,7 @@ def response_of(operation: Operation, references: References, schemas: Schemas) 
 
 def _successes(operation: Operation, references: References) -> Iterator[Node]:
     responses = operation.node.at("responses")
-    for status in responses.value if isinstance(responses.value, dict) else ():
+    for status, _ in responses.members():
         if _SUCCESS.fullmatch(status):
             yield references.follow(responses.at(status))
 

@@ -251,12 +251,12 @@ class _Conversion:
             # The others can only forbid, and an answer is not held to that.
             if isinstance(node.value.get(keyword), dict) and not (self._is_answer and keyword != "items"):
                 made[keyword] = self.schema(node.at(keyword))
-        if parts := _listed(node.at("allOf")):
+        if parts := node.at("allOf").items():
             made["allOf"] = [self.schema(each, node) for each in parts]
-        if items := _listed(node.at("prefixItems")):
+        if items := node.at("prefixItems").items():
             made["prefixItems"] = [self.schema(each) for each in items]
         # Documents say `oneOf` where several may fit. Of alternatives that exclude each other both mean the same.
-        for branches in filter(None, (_listed(node.at("anyOf")), _listed(node.at("oneOf")))):
+        for branches in filter(None, (node.at("anyOf").items(), node.at("oneOf").items())):
             alternatives = self._alternatives(branches, node)
             if "anyOf" in made:
                 made.setdefault("allOf", []).append({"anyOf": alternatives})
@@ -290,10 +290,6 @@ class _Conversion:
             made["pattern"] = pattern
         else:
             _append(made, f"Pattern: {written}")
-
-
-def _listed(node: Node) -> list[Node]:
-    return [node.item(index) for index in range(len(node.value))] if isinstance(node.value, list) else []
 
 
 def _distinct(values: list[Json]) -> list[Json]:

@@ -56,7 +56,7 @@ def _first(servers: Node) -> str | None:
         said = known.get(match[1])
         if not isinstance(said, dict) or said.get("default") is None:
             message = f"its server `{url}` has no default for `{match[1]}`: name a `connection` with the `base_url`"
-            raise DocumentError(message, pointer=servers.item(0).pointer)
+            raise DocumentError(message, pointer=(*servers.pointer, "0"))
         return str(said["default"])
 
     url = server.get("url")
@@ -109,8 +109,7 @@ def credential_fields(root: Node, references: References, connection: Connection
 
     They are the API keys of the document's security schemes, and what the connection itself sends.
     """
-    schemes = root.at("components", "securitySchemes").value
-    found = [scheme_of(name, root, references) for name in (schemes if isinstance(schemes, dict) else ())]
+    found = [scheme_of(name, root, references) for name, _ in root.at("components", "securitySchemes").members()]
     return sent_fields(connection) | {_field_of(each) for each in found if each.get("type") == "apiKey"}
 
 

@@ -388,7 +388,11 @@ async def test_many_children_start_a_few_at_a_time_and_none_is_ended_for_its_nei
     names = [f"up{number}" for number in range(16)]
     async with gateway(config(tmp_path, **dict.fromkeys(names, one))) as running:
         await until_listed(running, *(f"{name}_work" for name in names))
-        assert [state(running, name)["state"] for name in names] == ["up"] * len(names)
+
+        async def are_up() -> bool:
+            return all(state(running, name)["state"] == "up" for name in names)
+
+        await until(are_up)
     lines = log.read_text().split()
     running_at_once = [lines[:end].count("start") - lines[:end].count("ready") for end in range(len(lines))]
     assert (lines.count("start"), max(running_at_once) <= 3) == (len(names), True)

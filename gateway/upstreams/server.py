@@ -34,7 +34,7 @@ _ONLY_THERE: Final = (
 )
 _LOOK_SECONDS: Final = 5.0
 _STORM_SECONDS: Final = 1.0
-"""Lists that are asked for again within this time, and twice the last pause, are asked for later the next time."""
+"""Lists that are asked for again within this time and twice the last pause wait longer the next time."""
 _STORM_WARNING: Final = 16 * SETTLE_SECONDS
 """The pause that is worth a warning."""
 _REPORT_SECONDS: Final = 60.0
@@ -98,10 +98,10 @@ class UpstreamServer:
         """How many messages of it were not valid JSON."""
         self._reported_at = -math.inf
         """When malformed JSON was reported last."""
-        self._asked_at = -math.inf
-        """When its lists were asked for last."""
         self._list_pause = 0.0
-        """How long they are not asked for again: longer and longer while changes are announced without end."""
+        """How long its lists are not asked for again: longer and longer while changes are announced without end."""
+        self._not_before = -math.inf
+        """When they may be asked for again."""
         self._failed_lists = 0
         """How often in a row a list could not be had."""
         self._ask_again_at = math.inf
@@ -158,7 +158,7 @@ class UpstreamServer:
     def reconnect(self) -> None:
         """Connect anew now, whatever was to be waited for, and ask for its lists again."""
         self.pool.forget_failures()
-        self._is_stale, self._is_remembered, self._list_pause = True, False, 0.0
+        self._is_stale, self._is_remembered, self._not_before = True, False, -math.inf
         self._wake.set()
 
     def follow(self, config: Upstream) -> None:
@@ -347,23 +347,18 @@ class UpstreamServer:
     def _damp(self) -> None:
         """Ask less and less often while an upstream announces changes without end."""
         now, before = monotonic(), self._list_pause
-        is_storm = now - self._asked_at < 2 * before + _STORM_SECONDS
-        self._asked_at = now
+        is_storm = now < self._not_before + before + _STORM_SECONDS
         self._list_pause = min(max(2 * before, SETTLE_SECONDS), MAX_BACKOFF) if is_storm else 0.0
+        self._not_before = now + self._list_pause
         if before < _STORM_WARNING <= self._list_pause:
             log.warning(
                 "upstream announces changes without end; its lists are asked for less often", upstream=self.name
             )
 
-    @property
-    def _not_before(self) -> float:
-        """The time at which its lists may be asked for again."""
-        return self._asked_at + self._list_pause
-
     def _plan_retry(self, lists: ServerLists) -> None:
         """Ask again for lists that could not be had; those that were cut would be cut again."""
         failed = {name: reason for name, reason in lists.missing.items() if not reason.startswith(CUT)}
-        if failed:
+        if failed and not self._failed_lists:
             log.warning("lists of an upstream could not be read", upstream=self.name, reasons=failed)
         self._failed_lists = self._failed_lists + 1 if failed else 0
         delay = min(2.0 ** min(self._failed_lists, 10), MAX_BACKOFF)

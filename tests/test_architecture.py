@@ -15,7 +15,16 @@ from gateway.cli.command_table import COMMANDS, ERROR_REPORT, EVENT_LOOP
 from tests.structure import FILES, GATEWAY, MEASURES, modules_named_in, table, tree_of
 
 LEAVES: Final = {
-    *("background_tasks", "bounded_map", "control_characters", "errors", "exact_json", "json_types", "plugin"),
+    *(
+        "background_tasks",
+        "bounded_map",
+        "control_characters",
+        "errors",
+        "events",
+        "exact_json",
+        "json_types",
+        "plugin",
+    ),
     *("rfc3339", "whole_file"),
     "__init__",
 }
@@ -31,6 +40,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "json_types": set(),
     "exact_json": {"json_types"},
     "errors": {"json_types"},
+    "events": set(),
     "plugin": {"errors", "json_types"},
     "__init__": set(),
     "wire": LEAVES,
@@ -206,10 +216,10 @@ def test_every_room_stands_in_the_table() -> None:
 AT_MOST: Final[dict[str, int]] = {
     "lines": 80_000,
     "files": 620,
-    "classes": 940,
+    "classes": 955,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 5,
-    "assignments to other objects' attributes": 180,
+    "assignments to other objects' attributes": 168,
     "files with TYPE_CHECKING": 31,
     "files that import our modules by string": 9,
     "import cycles": 4,

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from gateway.access.identity.authenticator import Authenticator
-from gateway.app.catalog_agreement import CatalogAgreement
+from gateway.app.catalog_agreement import CatalogAgreement, ListDiffered, ReplicasAgreed
 from gateway.app.client_counts import RecentClients
 from gateway.app.components import Components
 from gateway.app.json_fetcher import fetch_json
@@ -21,6 +21,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings, variable_of
+from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChanged
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json
 from gateway.openapi.remote_documents import RemoteDocuments
@@ -32,6 +33,7 @@ from gateway.state.keys import SigningKeys, warn_of_short, warn_of_unshared
 from gateway.state.state import State, directory_of
 from gateway.tasks.leases import Leases
 from gateway.tasks.redis_store import RedisTaskStore
+from gateway.tasks.runner import TaskCancelled, TaskChanged
 from gateway.tasks.sqlite_store import TASKS, open_task_store
 from gateway.tasks.task import decode_memory
 from gateway.telemetry.call_metrics import CallMetrics
@@ -84,10 +86,11 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     auditing = AuditRecorder(key=state.keys()[0], generation=lambda: pipeline.store.current.generation)
     authenticator = Authenticator(partial(_fetch_json, services), on_denied=auditing.denied)
     stack.push_async_callback(authenticator.close)
+    events = Events()
     upstreams = UpstreamSource(
         services=services,
         documents=state.documents,
-        updated=lambda uri: _resource_updated(components, uri),
+        events=events,
         first_lists_seconds=None if serves_one_request else FIRST_LISTS_SECONDS,
         mailbox=None if state.replica is None else state.replica.mailbox,
     )
@@ -109,6 +112,8 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     await pipeline.open(loaded)
     call_metrics, recent_clients = CallMetrics(), RecentClients()
     task_store = open_task_store(state)
+    replica = state.replica
+    agreement = None if replica is None else CatalogAgreement(replica, store=pipeline.store, events=events)
     dispatcher = Dispatcher(
         store=pipeline.store,
         services=services,
@@ -121,10 +126,16 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
         trace=untraced if tracing is None else tracing.trace,
         tasks=task_store,
         clock=state.clock,
+        events=events,
+        agreement=agreement,
+        upstreams_watch=upstreams.watching,
+        shared_rates=None if replica is None else replica.rates,
+        semaphores=None if replica is None else replica.semaphores,
     )
     stack.push_async_callback(dispatcher.tasks.runner.close)
-    reloader = Reloader(pipeline, poll=settings.poll, loaded_at=loaded_at)
+    reloader = Reloader(pipeline, poll=settings.poll, loaded_at=loaded_at, events=events)
     components = Components(
+        events=events,
         pipeline=pipeline,
         reloader=reloader,
         dispatcher=dispatcher,
@@ -137,18 +148,16 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
         call_metrics=call_metrics,
         recent_clients=recent_clients,
     )
-    await _share_with_replicas(components, stack)
-    dispatcher.tasks.runner.observers.append(auditing)
+    if replica is not None and agreement is not None:
+        changes = SharedChanges(replica, store=pipeline.store, notifier=dispatcher.notifier, events=events)
+        await stack.enter_async_context(changes)
+        await stack.enter_async_context(agreement)
+    _subscribe(components)
     # Before listeners open: a client that comes back at once finds its task.
     await dispatcher.tasks.runner.load()
     if isinstance(task_store, RedisTaskStore):
         told = dispatcher.task_notifications.task_changed
         await stack.enter_async_context(Leases(dispatcher.tasks.runner, task_store, told=told))
-    dispatcher.notifier.watch_changed = lambda: _watch_upstreams(components)
-    dispatcher.notifier.upstreams_watch = upstreams.watching
-    dispatcher.notifier.roots_changed = upstreams.roots_changed
-    dispatcher.notifier.session_ended = upstreams.session_ended
-    dispatcher.tasks.runner.cancelled = lambda task: upstreams.parked.give_up(decode_memory(task.memory).results)
     # At each swap: labels of what is gone must not pile up.
     pipeline.store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     pipeline.store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
@@ -197,15 +206,16 @@ def _masked(pipeline: ReloadPipeline, text: str) -> str:
     return pipeline.redactor.text(text)
 
 
-async def _share_with_replicas(components: Components, stack: AsyncExitStack) -> None:
-    """Have limits, announcements and disabled primitives hold for all replicas, where there is a store."""
-    replica, dispatcher = components.state.replica, components.dispatcher
-    if replica is None:
-        return
-    dispatcher.rates.shared = replica.rates
-    dispatcher.concurrency.share(replica.semaphores)
-    for shared in (SharedChanges, CatalogAgreement):
-        await stack.enter_async_context(shared(replica, store=components.pipeline.store, notifier=dispatcher.notifier))
+def _subscribe(components: Components) -> None:
+    """Connect rooms that may not import each other."""
+    events, notifier = components.events, components.dispatcher.notifier
+    events.subscribe(WatchedResourcesChanged, lambda _: _watch_upstreams(components))
+    events.subscribe(UpstreamResourceUpdated, lambda event: _resource_updated(components, event.uri))
+    events.subscribe(ReplicasAgreed, lambda _: notifier.announce_held())
+    events.subscribe(ListDiffered, lambda event: notifier.list_changed(event.kind))
+    events.subscribe(TaskChanged, lambda event: components.auditing.task_changed(event.task))
+    parked = components.upstreams.parked
+    events.subscribe(TaskCancelled, lambda event: parked.give_up(decode_memory(event.task.memory).results))
 
 
 def _watch_upstreams(components: Components) -> None:

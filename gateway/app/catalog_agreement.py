@@ -17,8 +17,8 @@ import msgspec
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.store import CatalogStore
 from gateway.errors import StoreAwayError
+from gateway.events import Events
 from gateway.plugin import ListKind
-from gateway.protocol.notifier import ChangeNotifier
 from gateway.state.replica import Replica
 
 _KIND: Final = "catalog served"
@@ -38,13 +38,23 @@ class ServedCatalog(msgspec.Struct, frozen=True, kw_only=True):
     wants_reply: bool = False
 
 
-class CatalogAgreement:
-    """The lists that the other replicas serve, compared with those of this one."""
+class ReplicasAgreed(msgspec.Struct, frozen=True):
+    """Event: all replicas serve the same lists, or have had their time; held announcements are due."""
 
-    def __init__(self, replica: Replica, *, store: CatalogStore, notifier: ChangeNotifier) -> None:
+
+class ListDiffered(msgspec.Struct, frozen=True):
+    """Event: another replica has served an older form of a list; clients have to ask for it again."""
+
+    kind: ListKind
+
+
+class CatalogAgreement:
+    """Implements `ReplicaAgreement`. The lists that the other replicas serve, compared with those of this one."""
+
+    def __init__(self, replica: Replica, *, store: CatalogStore, events: Events) -> None:
         self._replica: Final = replica
         self._store: Final = store
-        self._notifier: Final = notifier
+        self._events: Final = events
         self._others: Final[dict[str, Mapping[str, str]]] = {}
         """Their fingerprints, by replica."""
         self._differing: frozenset[str] = frozenset()
@@ -59,8 +69,6 @@ class CatalogAgreement:
         replica.store.on_return(lambda: self._say(wants_reply=True))
 
     async def __aenter__(self) -> Self:
-        self._notifier.announces_later = self._announces_later
-        self._notifier.others_follow = self._others_follow
         return self
 
     async def __aexit__(
@@ -70,8 +78,8 @@ class CatalogAgreement:
         if not self._replica.store.is_away:
             await self._say(is_over=True)
 
-    def _announces_later(self) -> bool:
-        """Tell the others what is served here now. Whether the announcement waits for them."""
+    def holds_announcements(self) -> bool:
+        """Tell the others what is served here now. True: the announcement waits for them."""
         self._tasks.begin(self._say(), name="catalog agreement")
         self._compare()
         # Without the store nobody can be waited for: clients are told at once, as by a single process.
@@ -89,10 +97,10 @@ class CatalogAgreement:
                 await self._is_agreed.wait()
         # Before it announces: from here on `_compare` announces what differed until now.
         self._following = None
-        self._notifier.announce_held()
+        self._events.publish(ReplicasAgreed())
         self._owed = self._differing
 
-    async def _others_follow(self) -> None:
+    async def wait(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_SECONDS):
                 await self._is_agreed.wait()
@@ -124,7 +132,7 @@ class CatalogAgreement:
     def _announce(self, kinds: Iterable[str]) -> None:
         for kind in _LISTS:
             if kind in kinds:
-                self._notifier.list_changed(kind)
+                self._events.publish(ListDiffered(kind))
 
     async def _forget_dead(self) -> None:
         """Wait for no replica that died without a word."""

@@ -8,6 +8,7 @@ from gateway.access.identity.authenticator import Authenticator
 from gateway.app.client_counts import RecentClients
 from gateway.app.listeners import Listeners
 from gateway.audit.recorder import AuditRecorder
+from gateway.events import Events
 from gateway.executors.shared_services import Services
 from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
@@ -27,6 +28,7 @@ from gateway.upstreams.source import UpstreamSource
 class Components(msgspec.Struct, kw_only=True, eq=False):
     """References to the objects that start, serve and end together. Reports read them when they are asked."""
 
+    events: Events
     pipeline: ReloadPipeline
     reloader: Reloader[Candidate]
     dispatcher: Dispatcher

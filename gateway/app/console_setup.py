@@ -25,6 +25,7 @@ from gateway.console.session_cookie import SessionCookies
 from gateway.console.static_files import read_static_files
 from gateway.json_types import Json, JsonObject
 from gateway.state.keys import SigningKeys
+from gateway.tasks.runner import TaskProgressed
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
@@ -70,11 +71,10 @@ class ConsoleSetup:
         """
         logs.heard = self._calls.heard
         daemon = _daemon(components, health, workers)
-        self._activity = activity = ActivityApi(daemon, self._calls)
-        activity.start()
+        self._activity = activity = ActivityApi(daemon, self._calls, events=components.events)
         if workers is not None:
             workers.console = activity.own.answer
-        components.dispatcher.tasks.runner.observers.append(self.task_progress)
+        components.events.subscribe(TaskProgressed, self.task_progress.record)
         files = ConfigFileReader(daemon)
         groups = (
             activity,

@@ -16,6 +16,7 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ExecutionError, StoreAwayError
+from gateway.events import Events, PluginChange
 from gateway.json_types import Json
 from gateway.plugin import ListKind
 from gateway.protocol.notifier import ChangeNotifier
@@ -34,18 +35,18 @@ _LISTS: Final[dict[str, ListKind]] = {"tools": "tools", "prompts": "prompts", "r
 class SharedChanges:
     """The changes that plugins make at run time, at all replicas."""
 
-    def __init__(self, replica: Replica, *, store: CatalogStore, notifier: ChangeNotifier) -> None:
+    def __init__(self, replica: Replica, *, store: CatalogStore, notifier: ChangeNotifier, events: Events) -> None:
         self._replica: Final = replica
         self._store: Final = store
         self._notifier: Final = notifier
         self._key: Final = f"{replica.store.prefix}switched"
         self._in_order: Final = asyncio.Lock()
         self._tasks: Final = BackgroundTasks()
+        events.subscribe(PluginChange, self.tell)
         replica.mailbox.on(_KIND, self._take)
         replica.store.on_return(self._take_disabled)
 
     async def __aenter__(self) -> Self:
-        self._notifier.tell_others = self.tell
         self._tasks.begin(self._refresh(), name="shared changes")
         return self
 
@@ -54,9 +55,9 @@ class SharedChanges:
     ) -> None:
         await self._tasks.cancel()
 
-    def tell(self, what: str, kind: str, name: str) -> None:
-        """Tell the others soon: `what` became of a list, a resource or another primitive."""
-        self._tasks.begin(self._tell(what, kind, name), name="shared changes")
+    def tell(self, change: PluginChange) -> None:
+        """Tell the others soon."""
+        self._tasks.begin(self._tell(change.what, change.kind, change.name), name="shared changes")
 
     async def _tell(self, what: str, kind: str, name: str) -> None:
         try:

@@ -157,9 +157,6 @@ class AuditRecorder:
         if self._log is not None:
             self._log.append(task_record(task))
 
-    def task_progressed(self, task: Task) -> None:
-        """Do nothing: progress is not recorded."""
-
     def _follow(self, served: ServedConfig) -> None:
         section = served.document.audit
         if section == self._section:

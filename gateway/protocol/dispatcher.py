@@ -6,7 +6,7 @@ pure parts are elsewhere (envelope, lifecycle, results); here is their order.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -16,6 +16,7 @@ from gateway.access.identity.identity import Identity
 from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, RpcError
+from gateway.events import Events
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
 from gateway.protocol import message_log, results
@@ -30,12 +31,15 @@ from gateway.protocol.method_runner import run_method
 from gateway.protocol.methods import lifecycle, resources
 from gateway.protocol.methods.subscriptions import TaskNotifications
 from gateway.protocol.methods.table import METHODS, check_method
-from gateway.protocol.notifier import ChangeNotifier
+from gateway.protocol.notifier import ChangeNotifier, ReplicaAgreement, nothing
 from gateway.protocol.served_views import ServedViews
 from gateway.protocol.session import Session
 from gateway.protocol.tasks.task_calls import TaskCalls
 from gateway.state.keys import SigningKeys
+from gateway.state.redis_rates import RedisRates
+from gateway.state.redis_semaphores import RedisSemaphores
 from gateway.state.used_request_states import UsedStates
+from gateway.tasks.runner import TaskChanged, TaskProgressed
 from gateway.tasks.store import MemoryTaskStore, TaskStore
 from gateway.telemetry.observer import InteractionObserver, Observer
 from gateway.telemetry.trace import Trace, TraceContext, untraced
@@ -79,6 +83,11 @@ class Dispatcher:
         interaction_observer: InteractionObserver | None = None,
         tasks: TaskStore | None = None,
         clock: Callable[[], float] = time.time,
+        events: Events | None = None,
+        agreement: ReplicaAgreement | None = None,
+        upstreams_watch: Callable[[], Awaitable[None]] = nothing,
+        shared_rates: RedisRates | None = None,
+        semaphores: RedisSemaphores | None = None,
     ) -> None:
         """Serve nothing yet.
 
@@ -95,21 +104,30 @@ class Dispatcher:
             interaction_observer: is told what calls ask their clients.
             tasks: keeps tasks; None: memory.
             clock: says when tasks end.
+            events: told of sessions and tasks; None: nobody is.
+            agreement: of the replicas; None: there is one process.
+            upstreams_watch: waits, not for long, until upstreams report updates of what is watched.
+            shared_rates: the rate limits' counts of all replicas; None: there is one process.
+            semaphores: the running calls of all replicas; None: there is one process.
         """
+        events = events or Events()
         cursors = Cursors(keys)
         self._store: Final = store
         self._max_depth: Final = max_depth
         parts = CallerCatalogs()
         self.views: Final = ServedViews(store, parts)
         self._is_stopping = False
-        self.notifier: Final = ChangeNotifier(parts)
+        self.notifier: Final = ChangeNotifier(
+            parts, events=events, agreement=agreement, upstreams_watch=upstreams_watch
+        )
         store.subscribe(self.notifier.catalog_changed)
-        self.concurrency: Final = ConcurrencyLimiter()
-        self.rates: Final = RateLimiter()
+        self.concurrency: Final = ConcurrencyLimiter(shared=semaphores)
+        self.rates: Final = RateLimiter(shared=shared_rates)
         store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks
-        self.tasks: Final = TaskCalls(store_of_tasks, clock=clock, catalog=self.views.catalog_for)
+        self.tasks: Final = TaskCalls(store_of_tasks, events=events, clock=clock, catalog=self.views.catalog_for)
         self.task_notifications: Final = TaskNotifications(self.notifier, clock=clock)
-        self.tasks.runner.observers.append(self.task_notifications)
+        events.subscribe(TaskChanged, lambda event: self.task_notifications.task_changed(event.task))
+        events.subscribe(TaskProgressed, lambda event: self.task_notifications.task_changed(event.task))
         self._server: Final = ServerState(
             services=services,
             max_depth=max_depth,

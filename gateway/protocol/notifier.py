@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import Final
+from typing import Final, Protocol
 from weakref import WeakSet
 
 import msgspec
@@ -17,6 +17,15 @@ import structlog
 from gateway.access.identity.identity import Identity
 from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.catalog import Catalog
+from gateway.events import (
+    Change,
+    Events,
+    PluginChange,
+    RootsChanged,
+    SessionEnded,
+    SessionOpened,
+    WatchedResourcesChanged,
+)
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import ListKind
 from gateway.protocol.outbox import NotificationCounters, Outbox
@@ -36,6 +45,10 @@ _TASK: Final = "notifications/tasks"
 
 Scopes = frozenset[str] | None
 """What a caller may do; None is everything."""
+
+
+async def nothing() -> None:
+    """Do nothing."""
 
 
 class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -73,11 +86,39 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 Subscriber = Subscription | Session
 
 
+class ReplicaAgreement(Protocol):
+    """Whether the other replicas, which serve the same clients, offer the same lists."""
+
+    def holds_announcements(self) -> bool:
+        """Called when the catalog has changed. True: `ChangeNotifier.announce_held` is called once all agree."""
+
+    async def wait(self) -> None:
+        """Wait, not for long, until all serve the lists of this one."""
+
+
 class ChangeNotifier:
     """Sessions of the legacy era, and subscriptions of the modern one."""
 
-    def __init__(self, parts: CallerCatalogs) -> None:
+    def __init__(
+        self,
+        parts: CallerCatalogs,
+        *,
+        events: Events,
+        agreement: ReplicaAgreement | None = None,
+        upstreams_watch: Callable[[], Awaitable[None]] = nothing,
+    ) -> None:
+        """Know of nobody yet.
+
+        Args:
+            parts: what each caller sees of a catalog.
+            events: told of sessions, and of what is watched.
+            agreement: of the replicas; None: there is one process.
+            upstreams_watch: waits, not for long, until upstreams report updates of what is watched.
+        """
         self._parts: Final = parts
+        self._events: Final = events
+        self._agreement: Final = agreement
+        self.upstreams_watch: Final = upstreams_watch
         self._sessions: Final[WeakSet[Session]] = WeakSet()
         """A session that nothing else holds is gone from here too."""
         self._subscriptions: Final[set[Subscription]] = set()
@@ -86,24 +127,6 @@ class ChangeNotifier:
         self._of_tasks: Final[defaultdict[str, set[Subscription]]] = defaultdict(set)
         """By task id."""
         self.counters: Final = NotificationCounters()
-        self.watch_changed: Callable[[], None] = lambda: None
-        """Called when other resources are watched than before."""
-        self.upstreams_watch: Callable[[], Awaitable[None]] = _nobody_follows
-        """Waits, not for long, until upstreams tell of updates of what is watched."""
-        self.roots_changed: Callable[[str], None] = lambda _: None
-        """Called with the id of a session whose client has other roots than before."""
-        self.session_opened: Callable[[Session], None] = lambda _: None
-        """Called by bindings with a session that begins, or is taken over from another process, once it has its id."""
-        self.session_ended: Callable[[str], None] = lambda _: None
-        """Called with the id of a session that has ended."""
-        self.tell_others: Callable[[str, ListKind, str], None] = lambda _what, _kind, _name: None
-        """Called with what a plugin has changed here, where other processes serve the same clients: a list was
-        `changed`, a resource `updated`, a primitive `enabled` or `disabled`."""
-        self.announces_later: Callable[[], bool] = lambda: False
-        """Called when the catalog has changed, where other processes serve the same clients. True: `announce_held` is
-        called once these serve the same lists."""
-        self.others_follow: Callable[[], Awaitable[None]] = _nobody_follows
-        """Waits, not for long, until other processes serve the lists of this one."""
         self._held: Catalog | None = None
         """The catalog that clients know, while changes of it are held back."""
         self._newest: Catalog | None = None
@@ -111,8 +134,30 @@ class ChangeNotifier:
 
     def add_session(self, session: Session) -> None:
         session.outbox.counters = self.counters
-        session.on_end = self.session_ended
+        session.on_end = self._session_ended
         self._sessions.add(session)
+
+    def session_opened(self, session: Session) -> None:
+        """Called by bindings once a session that begins, or is taken over from another process, has its id."""
+        self._events.publish(SessionOpened(session.id))
+
+    def _session_ended(self, session_id: str) -> None:
+        self._events.publish(SessionEnded(session_id))
+
+    def roots_changed(self, session_id: str) -> None:
+        self._events.publish(RootsChanged(session_id))
+
+    def watch_changed(self) -> None:
+        self._events.publish(WatchedResourcesChanged())
+
+    def tell_others(self, what: Change, kind: ListKind, name: str) -> None:
+        """Have other replicas follow what was changed here at run time."""
+        self._events.publish(PluginChange(what, kind, name))
+
+    async def others_follow(self) -> None:
+        """Wait, not for long, until other replicas serve the lists of this one."""
+        if self._agreement is not None:
+            await self._agreement.wait()
 
     def restore_session(self, session: Session, catalog: Catalog, *, told: Mapping[str, str]) -> None:
         """Take over a session of an earlier process, and tell it of the lists that differ from what it was told.
@@ -196,7 +241,7 @@ class ChangeNotifier:
                 subscription.end()
         # While changes are held back clients know the catalog of before the first, however many reloads follow.
         self._held, self._newest = self._held or old, new
-        if not self.announces_later():
+        if self._agreement is None or not self._agreement.holds_announcements():
             self.announce_held()
 
     def announce_held(self) -> None:
@@ -266,10 +311,6 @@ class ChangeNotifier:
         for uri in frozenset().union(*(each.subscriptions for each in subscribers)):
             if _version(uri, old) != _version(uri, new):
                 _update(uri, subscribers)
-
-
-async def _nobody_follows() -> None:
-    """Do nothing: nothing is served by anybody else."""
 
 
 def _version(uri: str, catalog: Catalog) -> str | None:

@@ -8,7 +8,7 @@ snapshot, and what was there before does not, so that each change is loaded once
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
@@ -18,6 +18,7 @@ import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ConfigError, Problem
+from gateway.events import Events
 from gateway.reload.watch_plan import Snapshot, WatchPlan
 from gateway.reload.watcher import Watcher
 
@@ -96,14 +97,16 @@ class Pipeline(Protocol[C]):
 class Reloader(Generic[C]):
     """Decides when to reload: on change and on request, one reload at a time."""
 
-    def __init__(self, pipeline: Pipeline[C], *, poll: timedelta, loaded_at: int) -> None:
+    def __init__(self, pipeline: Pipeline[C], *, poll: timedelta, loaded_at: int, events: Events | None = None) -> None:
         """Do nothing yet.
 
         Args:
             pipeline: carries reloads out.
             poll: how often to look where no event comes; zero is never.
             loaded_at: when what is served now began to be read, in ns since the epoch.
+            events: told of each attempt (`ReloadAttempt`); None: nobody is.
         """
+        self._events: Final = events or Events()
         self._pipeline: Final = pipeline
         self._poll: Final = poll
         self._one_at_a_time: Final = asyncio.Lock()
@@ -123,8 +126,6 @@ class Reloader(Generic[C]):
         self.watch_error: str | None = None
         self.is_watching = False
         """Whether there was a first look: whatever changes from now on is noticed."""
-        self.attempted: Callable[[ReloadAttempt], None] = lambda _: None
-        """Called after each attempt, on the event loop; must neither block nor raise."""
 
     async def run(self) -> None:
         """Watch until cancelled. Where events are not to be had, try again, less and less often."""
@@ -226,7 +227,7 @@ class Reloader(Generic[C]):
             self.last_good = self.status.at
             self.succeeded += 1
             self._pipeline.announce()
-        self.attempted(ReloadAttempt(status=self.status, trigger=trigger, seconds=time.monotonic() - began))
+        self._events.publish(ReloadAttempt(status=self.status, trigger=trigger, seconds=time.monotonic() - began))
         self._is_armed = False
         if self._watcher is not None:
             self._watcher.wake()

@@ -10,13 +10,15 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreAwayError
+from gateway.events import Events
 from gateway.json_types import Json
 from gateway.tasks.limiter import TaskLimiter
 from gateway.tasks.store import NotStoredError, TaskStore
@@ -36,27 +38,34 @@ Work = Callable[[TaskRun], Coroutine[Json, Json, Ending]]
 """Runs the tool of a task again from its start."""
 
 
-class TaskObserver(Protocol):
-    """Told of changes of tasks. Called on the event loop; must neither block nor raise."""
+class TaskChanged(msgspec.Struct, frozen=True):
+    """Event: a task was made, waits for input, goes on, or has ended."""
 
-    def task_changed(self, task: Task) -> None:
-        """It was made, waits for input, goes on, or has ended."""
+    task: Task
 
-    def task_progressed(self, task: Task) -> None:
-        """Its work has said how far it is."""
+
+class TaskProgressed(msgspec.Struct, frozen=True):
+    """Event: the work of a task has reported progress."""
+
+    task: Task
+
+
+class TaskCancelled(msgspec.Struct, frozen=True):
+    """Event: a task was cancelled."""
+
+    task: Task
+    """As it was before, with all that it had remembered."""
 
 
 class TaskRunner:
     """The tasks of this process."""
 
-    def __init__(self, store: TaskStore, *, work: Work, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: TaskStore, *, work: Work, events: Events, clock: Callable[[], float] = time.time) -> None:
         """Run nothing yet."""
+        self._events: Final = events
         self.store: Final = store
         self.clock: Final = clock
         self.limiter: Final = TaskLimiter()
-        self.observers: Final[list[TaskObserver]] = []
-        self.cancelled: Callable[[Task], None] = lambda _: None
-        """Told of a task that was cancelled, with all that it had kept until then."""
         self.id: Final = store.process or secrets.token_hex(8)
         """The name of this process in the records of what it runs."""
         self._work: Final = work
@@ -190,7 +199,7 @@ class TaskRunner:
         # Written first: another process would begin again what is stopped, by the old record.
         if await self._change(task_id, cancelled) is not None:
             self._stop(task_id)
-            self.cancelled(*before)
+            self._events.publish(TaskCancelled(*before))
 
     async def drain(self, seconds: float) -> None:
         """Give what runs this long to end; then hand it over to the next process, or let it fail."""
@@ -281,12 +290,10 @@ class TaskRunner:
     def _message_changed(self, run: TaskRun) -> None:
         task = replace(run.task, status=TaskStatus.WORKING, message=run.message, updated=run.message_at)
         if run.task.id in self._running:
-            for observer in self.observers:
-                observer.task_progressed(task)
+            self._events.publish(TaskProgressed(task))
 
     def _tell(self, task: Task) -> None:
-        for observer in self.observers:
-            observer.task_changed(task)
+        self._events.publish(TaskChanged(task))
 
     def _expect_expiry(self, task: Task) -> None:
         """Look for tasks whose time is over as soon as this one's is."""

@@ -19,6 +19,7 @@ from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
+from gateway.events import Events, RootsChanged, SessionEnded, UpstreamResourceUpdated
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
@@ -50,7 +51,7 @@ class UpstreamSource:
         *,
         services: Services,
         documents: DocumentStore | None,
-        updated: Callable[[str], None] = lambda _: None,
+        events: Events | None = None,
         first_lists_seconds: float | None = FIRST_LISTS_SECONDS,
         is_at_start: bool = True,
         mailbox: "Mailbox | None" = None,
@@ -60,14 +61,16 @@ class UpstreamSource:
         Args:
             services: shared by all executors.
             documents: remember lists over a restart; None: they are not remembered.
-            updated: called with the URI, as it is here, of a resource that an upstream says was updated.
+            events: report sessions that end and roots that change, and are told of updated resources; None: neither.
             first_lists_seconds: the longest wait for first lists; None: until each upstream has answered or failed.
             is_at_start: whether the first lists are waited for: those that come after a start are announced.
             mailbox: the way to other replicas, if there are any.
         """
         self._services: Final = services
         self._documents: Final = documents
-        self._updated: Final = updated
+        self._events: Final = events or Events()
+        self._events.subscribe(RootsChanged, self._roots_changed)
+        self._events.subscribe(SessionEnded, self._session_ended)
         self._first_lists_seconds: Final = first_lists_seconds
         self._servers: dict[str, UpstreamServer] = {}
         self._entries: Final[dict[str, _MadeEntry]] = {}
@@ -153,15 +156,15 @@ class UpstreamSource:
             async with asyncio.timeout(_WATCH_SECONDS):
                 await asyncio.gather(*(server.watching() for server in self._servers.values()))
 
-    def roots_changed(self, session_id: str) -> None:
-        """Tell the upstreams that have a session of their own for this session of a client: its roots are others."""
+    def _roots_changed(self, event: RootsChanged) -> None:
+        """Report changed roots to the upstreams that have a session of their own for this session of a client."""
         for server in self._servers.values():
-            server.pool.roots_changed(f"session {session_id}")
+            server.pool.roots_changed(f"session {event.session_id}")
 
-    def session_ended(self, session_id: str) -> None:
+    def _session_ended(self, event: SessionEnded) -> None:
         """End the sessions with upstreams that were for this session of a client alone."""
         for server in self._servers.values():
-            server.pool.end_session_of(f"session {session_id}")
+            server.pool.end_session_of(f"session {event.session_id}")
 
     def origin_of(self, catalog: Catalog, uri: str) -> tuple[str, str] | None:
         """The upstream that serves a URI, and the URI as it is there; None of one that is served here."""
@@ -236,7 +239,7 @@ class UpstreamSource:
             spec,
             memory=memory,
             changed=changed,
-            updated=lambda uri: self._updated(f"{prefix}{uri}"),
+            updated=lambda uri: self._events.publish(UpstreamResourceUpdated(f"{prefix}{uri}")),
             connection=document.connections.get(config.connection or ""),
             inherited=None if before is None else before.lists,
             starting=self._starting,

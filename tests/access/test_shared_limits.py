@@ -26,10 +26,8 @@ class Limits:
 
     def __init__(self, replica: Replica) -> None:
         self.replica: Final = replica
-        self.rates: Final = RateLimiter()
-        self.rates.shared = replica.rates
-        self.concurrency: Final = ConcurrencyLimiter()
-        self.concurrency.share(replica.semaphores)
+        self.rates: Final = RateLimiter(shared=replica.rates)
+        self.concurrency: Final = ConcurrencyLimiter(shared=replica.semaphores)
 
     async def passes(self, limit: RateLimit, caller: str = "ada", *, cost: int = 1) -> bool:
         try:

@@ -14,6 +14,7 @@ from gateway.app import shared_changes
 from gateway.app.shared_changes import SharedChanges
 from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.store import CatalogStore
+from gateway.events import Events
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
@@ -30,8 +31,9 @@ class Member:
     def __init__(self, replica: Replica) -> None:
         self.replica: Final = replica
         self.store: Final = CatalogStore(catalog(1, "one", "two"))
-        self.notifier: Final = ChangeNotifier(CallerCatalogs())
-        self.changes: Final = SharedChanges(replica, store=self.store, notifier=self.notifier)
+        self.events: Final = Events()
+        self.notifier: Final = ChangeNotifier(CallerCatalogs(), events=self.events)
+        self.changes: Final = SharedChanges(replica, store=self.store, notifier=self.notifier, events=self.events)
 
     def disable(self, name: str) -> None:
         self.store.disable("prompts", name)

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
+from gateway.events import Events
 from gateway.state.replica import Replica
 from gateway.tasks import leases, redis_store
 from gateway.tasks.leases import Leases
@@ -27,7 +28,7 @@ class Worker:
 
     def __init__(self, replica: Replica) -> None:
         self.store: Final = RedisTaskStore(replica, clock=time.time)
-        self.runner: Final = TaskRunner(self.store, work=self.work)
+        self.runner: Final = TaskRunner(self.store, work=self.work, events=Events())
         self.begun: Final[list[str]] = []
         self.told: Final[list[TaskStatus]] = []
         self.release: Final = asyncio.Event()

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.errors import StoreAwayError
+from gateway.events import Events
 from gateway.tasks import runner as runner_module
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.store import MemoryTaskStore
@@ -55,7 +56,7 @@ async def work(_: TaskRun) -> Ending:
 async def test_a_task_whose_end_was_written_unnoticed_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "_STORE_SECONDS", 0.0)
     store = BreakingStore()
-    runner = TaskRunner(store, work=work)
+    runner = TaskRunner(store, work=work, events=Events())
     task = replace(make_task(created=time.time()), runner=runner.id)
     runner.limiter.count(task.id, "x")
     await runner.add(task)
@@ -71,7 +72,7 @@ async def test_a_task_whose_end_was_written_unnoticed_counts_no_more(monkeypatch
 
 async def test_a_task_that_is_added_while_the_store_looks_for_the_next_expiry_is_forgotten_in_time() -> None:
     store = SlowStore()
-    runner = TaskRunner(store, work=work)
+    runner = TaskRunner(store, work=work, events=Events())
     try:
         await runner.add(make_task("long", created=time.time(), ttl_ms=600_000))
         await store.asked.wait()

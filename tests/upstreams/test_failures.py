@@ -323,7 +323,7 @@ async def test_the_start_waits_no_longer_than_five_seconds_and_not_at_all_with_a
 async def test_a_process_that_serves_one_request_waits_for_first_lists_as_long_as_connecting_may_take(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, serves_one_request: bool
 ) -> None:
-    monkeypatch.setattr("gateway.upstreams.source.FIRST_LISTS_SECONDS", 0.1)
+    monkeypatch.setattr("gateway.app.assembly.FIRST_LISTS_SECONDS", 0.1)
     gate = tmp_path / "gate"
     settings = read_settings({"config": config(tmp_path, late=odd("late", gate)), "state_dir": "none"})
     asyncio.get_running_loop().call_later(1, gate.touch)

@@ -33,19 +33,14 @@ class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):
 class ConcurrencyLimiter:
     """All semaphores. They outlive reloads, so that an edit of the file does not double what runs."""
 
-    def __init__(self) -> None:
-        self._callers: Final = Semaphores("calls")
+    def __init__(self, *, shared: RedisSemaphores | None = None) -> None:
+        """Count nothing yet. `shared`: counts the calls of each caller and of all over all replicas."""
+        self._callers: Final = Semaphores("calls", store=shared)
         self._primitives: Final = Semaphores()
-        self._all: Final = Semaphores("all calls")
-        self._shared: RedisSemaphores | None = None
+        self._all: Final = Semaphores("all calls", store=shared)
+        self._shared: Final = shared
         self.refused = 0
         """Calls that found a queue full, or had to leave it for another caller's."""
-
-    def share(self, store: RedisSemaphores) -> None:
-        """Count the calls of each caller and of all over all replicas from now on."""
-        self._shared = store
-        self._callers.share(store)
-        self._all.share(store)
 
     @property
     def is_shared(self) -> bool:

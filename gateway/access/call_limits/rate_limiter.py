@@ -47,12 +47,12 @@ class RateUse(msgspec.Struct, frozen=True, kw_only=True):
 class RateLimiter:
     """The logs of all limits. They outlive reloads, so that an edit of the file gives nobody a second budget."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, shared: RedisRates | None = None) -> None:
+        """Count nothing yet. `shared`: the logs that all replicas share; None: there is one process."""
         self._clock: Final = clock
         self._logs: Final[BoundedMap[tuple[str, str], _SlidingLog]] = BoundedMap(MAX_LOGS, clock=clock)
         """By limit and caller."""
-        self.shared: RedisRates | None = None
-        """The logs that all replicas share; None: there is one process."""
+        self.shared: Final = shared
         self.refused = 0
 
     def __len__(self) -> int:

@@ -13,16 +13,13 @@ _MAX_UNUSED: Final = 1024
 class Semaphores(dict[str, FairSemaphore]):
     """The semaphores of a limit by whom they count; made when one is asked for, and forgotten when unused and many."""
 
-    def __init__(self, name: str = "") -> None:
-        """Make none yet; `name` is that of the limit in the store, once it is shared."""
+    def __init__(self, name: str = "", *, store: RedisSemaphores | None = None) -> None:
+        """Make none yet. With a `store`, all replicas count together; `name` is that of the limit there."""
         super().__init__()
         self._name: Final = name
-        self._store: RedisSemaphores | None = None
-
-    def share(self, store: RedisSemaphores) -> None:
-        """Count over all replicas from now on."""
-        self._store = store
-        store.on_loss(self._reclaim)
+        self._store: Final = store
+        if store is not None:
+            store.on_loss(self._reclaim)
 
     def __missing__(self, key: str) -> FairSemaphore:
         if len(self) >= _MAX_UNUSED:

@@ -1,6 +1,6 @@
 """The activity of a daemon, of all its workers: calls, sessions, upstreams, limits, and the stream of events."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 from urllib.parse import quote
@@ -23,9 +23,10 @@ from gateway.console.reports.this_worker import ThisWorker
 from gateway.console.reports.upstreams import reconnect
 from gateway.console.responses import error_response, json_response, no_content
 from gateway.console.status_ticker import StatusTicker
+from gateway.events import Events, SessionEnded, SessionOpened
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.session import Session
-from gateway.tasks.task import Task
+from gateway.reload.reloader import ReloadAttempt
+from gateway.tasks.runner import TaskChanged, TaskProgressed
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
 
@@ -33,28 +34,24 @@ _NO_CALL: Final = HttpError(status=404, message="There is no such call (any more
 
 
 class ActivityApi:
-    """The routes `/calls`, `/sessions`, `/upstreams`, `/limits` and `/events`. Implements `TaskObserver`."""
+    """The routes `/calls`, `/sessions`, `/upstreams`, `/limits` and `/events`."""
 
-    def __init__(self, daemon: Daemon, calls: RecordedCalls) -> None:
-        """Take the parts of this process; `calls` are recorded already."""
+    def __init__(self, daemon: Daemon, calls: RecordedCalls, *, events: Events) -> None:
+        """Take the parts of this process; `calls` are recorded already. `events` report reloads, sessions and tasks."""
         self._daemon: Final = daemon
         self._calls: Final = calls
-        self._feed: Final = EventFeed(calls.numbers)
+        self._feed: Final = EventFeed(calls.numbers, watching_changed=self._watching_changed)
         self._history: Final = ReloadHistory(daemon.pipeline, self._feed)
         self.own: Final = ThisWorker(daemon, calls)
         self._ticker: Final = StatusTicker(self._feed, daemon, own=self.own)
         self._events: Final = EventEndpoint(self._feed, daemon, calls=calls, reloads=self._history)
 
-    def start(self) -> None:
-        """Be told of reloads, sessions and tasks from now on."""
-        daemon, notifier = self._daemon, self._daemon.dispatcher.notifier
-        self._feed.watching_changed = self._watching_changed
         self._history.start(daemon.reloader.status)
-        daemon.reloader.attempted = self._history.attempted
-        daemon.dispatcher.tasks.runner.observers.append(self)
-        notifier.session_opened = self._session_opened
-        # Both: upstreams that have a session of their own for this one listen already.
-        notifier.session_ended = _both(notifier.session_ended, self._session_ended)
+        events.subscribe(ReloadAttempt, self._history.attempted)
+        events.subscribe(TaskChanged, self._task_changed)
+        events.subscribe(TaskProgressed, self._task_progressed)
+        events.subscribe(SessionOpened, self._session_opened)
+        events.subscribe(SessionEnded, self._session_ended)
 
     def drain(self) -> None:
         """End the streams: the daemon stops."""
@@ -81,10 +78,11 @@ class ActivityApi:
     def reloads(self) -> Sequence[JsonObject]:
         return self._history.listed()
 
-    def task_changed(self, task: Task) -> None:
-        self._feed.publish("task", {"taskId": task.id, "status": task.status.value})
+    def _task_changed(self, event: TaskChanged) -> None:
+        self._feed.publish("task", {"taskId": event.task.id, "status": event.task.status.value})
 
-    def task_progressed(self, task: Task) -> None:
+    def _task_progressed(self, event: TaskProgressed) -> None:
+        task = event.task
         # Progress may come many times a second: it is masked only for somebody who watches.
         if len(self._feed):
             message = self._daemon.pipeline.redactor.text(task.message)
@@ -147,17 +145,9 @@ class ActivityApi:
         self._calls.feed = self._feed if self._feed.wants_calls else None
         self._ticker.watching_changed()
 
-    def _session_opened(self, session: Session) -> None:
-        self._feed.publish("session", {"change": "opened", "id": short_id(session.id)})
+    def _session_opened(self, event: SessionOpened) -> None:
+        self._feed.publish("session", {"change": "opened", "id": short_id(event.session_id)})
 
-    def _session_ended(self, session_id: str) -> None:
-        self._calls.session_ended(session_id)
-        self._feed.publish("session", {"change": "ended", "id": short_id(session_id)})
-
-
-def _both(first: Callable[[str], None], second: Callable[[str], None]) -> Callable[[str], None]:
-    def both(text: str) -> None:
-        first(text)
-        second(text)
-
-    return both
+    def _session_ended(self, event: SessionEnded) -> None:
+        self._calls.session_ended(event.session_id)
+        self._feed.publish("session", {"change": "ended", "id": short_id(event.session_id)})

@@ -85,8 +85,15 @@ class EventQueue:
 class EventFeed:
     """Tells watchers what happens."""
 
-    def __init__(self, numbers: SequenceNumbers, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Tell nobody yet."""
+    def __init__(
+        self,
+        numbers: SequenceNumbers,
+        *,
+        watching_changed: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Tell nobody yet. `watching_changed`: called when the first watcher comes and when the last one leaves."""
+        self._watching_changed: Final = watching_changed
         self.numbers: Final = numbers
         self._clock: Final = clock
         self._queues: Final[list[EventQueue]] = []
@@ -95,8 +102,6 @@ class EventFeed:
         """Calls of which watchers were told in this second."""
         self._left_out = 0
         self._is_draining = False
-        self.watching_changed: Callable[[], None] = lambda: None
-        """Called when somebody begins to watch, and when nobody does any more."""
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -116,12 +121,12 @@ class EventFeed:
         if self._is_draining:
             queue.end()
         self._queues.append(queue)
-        self.watching_changed()
+        self._watching_changed()
         try:
             yield queue
         finally:
             self._queues.remove(queue)
-            self.watching_changed()
+            self._watching_changed()
 
     def publish(self, kind: str, value: JsonObject, *, number: int | None = None, is_state: bool = False) -> None:
         """Tell all of an event; `is_state`: it says how something is now, and takes the place of one that waits."""

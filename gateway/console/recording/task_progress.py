@@ -1,4 +1,4 @@
-"""Records what tasks said last of their progress. An observer of tasks, bounded."""
+"""Records the newest progress reports of tasks, bounded."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from gateway.bounded_map import BoundedMap
 from gateway.json_types import JsonObject
 from gateway.rfc3339 import timestamp
-from gateway.tasks.task import Task
+from gateway.tasks.runner import TaskProgressed
 
 MAX_TASKS: Final = 1000
 _MAX_REPORTS: Final = 20
@@ -18,10 +18,8 @@ class TaskProgress:
     def __init__(self) -> None:
         self._reports: Final[BoundedMap[str, tuple[tuple[float, str], ...]]] = BoundedMap(MAX_TASKS)
 
-    def task_changed(self, task: Task) -> None:
-        """Do nothing: its record tells."""
-
-    def task_progressed(self, task: Task) -> None:
+    def record(self, event: TaskProgressed) -> None:
+        task = event.task
         before = self._reports.get(task.id) or ()
         self._reports.put(task.id, (*before[1 - _MAX_REPORTS :], (task.updated, task.message)))
 

@@ -128,7 +128,7 @@ async def _tell_tasks(task_ids: list[str], subscription: Subscription, call: Cal
 
 
 class TaskNotifications:
-    """Tells streams of the tasks that they name (ext-tasks, "Task Status Notifications"). Implements `TaskObserver`."""
+    """Tells streams of the tasks that they name (ext-tasks, "Task Status Notifications")."""
 
     def __init__(self, notifier: ChangeNotifier, *, clock: Callable[[], float]) -> None:
         self._notifier: Final = notifier
@@ -139,9 +139,6 @@ class TaskNotifications:
             state = detailed(task, now=self._clock())
             for subscription in subscriptions:
                 subscription.tell_task(task, state)
-
-    def task_progressed(self, task: Task) -> None:
-        self.task_changed(task)
 
 
 async def _relay(subscription: Subscription, call: Call) -> None:

@@ -28,6 +28,7 @@ from gateway.errors import (
     StoreAwayError,
     TooManyRequestsError,
 )
+from gateway.events import Events
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import JsonObject
 from gateway.protocol import results
@@ -63,9 +64,11 @@ _GONE: Final = "The tool is not on offer any more"
 class TaskCalls:
     """Makes tasks of calls, and answers for them; implements the work of `TaskRunner`."""
 
-    def __init__(self, store: TaskStore, *, clock: Callable[[], float], catalog: Callable[[Caller], Catalog]) -> None:
+    def __init__(
+        self, store: TaskStore, *, events: Events, clock: Callable[[], float], catalog: Callable[[Caller], Catalog]
+    ) -> None:
         """Make nothing yet. `catalog` is what is on offer now to a caller."""
-        self.runner: Final = TaskRunner(store, work=self.rerun, clock=clock)
+        self.runner: Final = TaskRunner(store, work=self.rerun, events=events, clock=clock)
         self._catalog: Final = catalog
         self._answering: Final[dict[str, Caller]] = {}
         """By task, who has just answered its last question: with a token and header fields, which are not stored."""

@@ -149,10 +149,8 @@ class SharedQuota:
 
     def __init__(self, store: RedisSemaphores, *, noun: str) -> None:
         self._noun: Final = noun
-        self._callers: Final = Semaphores(noun)
-        self._all: Final = Semaphores(f"all {noun}")
-        self._callers.share(store)
-        self._all.share(store)
+        self._callers: Final = Semaphores(noun, store=store)
+        self._all: Final = Semaphores(f"all {noun}", store=store)
 
     async def acquire(self, caller: str, *, per_caller: int, in_all: int) -> str | None:
         """Take one for a caller; or return whose limit leaves none, the caller's or, as an empty name, that of all."""

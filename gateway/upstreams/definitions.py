@@ -39,7 +39,7 @@ _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
 """Keys of an upstream that hold for all its primitives, unless an override says otherwise."""
 _QUESTIONS: Final = ("sampling", "elicitation", "roots")
 _NOT_OURS: Final = frozenset({"execution"})
-"""Members of definitions that promise what is not relayed: tasks of 2025-11-25."""
+"""Members of definitions that promise what is not relayed: tasks of 2025-11-25 are ordinary calls here."""
 _HINTS: Final = {
     "readOnlyHint": "read_only",
     "destructiveHint": "destructive",
@@ -100,7 +100,7 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         remote = wire["name"]
         override = selection.override.get(remote, defaults_of(ToolOverride))
         name = f"{entry.prefix}{override.name or remote}"
-        if _is_too_long(name, entry, "tool") or _is_always_task(wire, entry):
+        if _is_too_long(name, entry, "tool"):
             continue
         # A result that an override reshapes is not what the upstream's output schema describes.
         own = _without(wire, *_NOT_OURS, *(("outputSchema",) if _reshapes(override) else ()))
@@ -112,6 +112,7 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
             name=remote,
             is_repeatable=bool(annotations.idempotent or annotations.read_only),
             mirrored=header_parameters(schema)[0],
+            is_task=_is_task(wire),
         )
         validates = entry.config.validate_ if override.validate_ is None else override.validate_
         relayed = Relayed(
@@ -256,16 +257,6 @@ def _warn_of_strangers(
             entry.warnings.append(((kind, "override", name), what))
 
 
-def _is_always_task(wire: JsonObject, entry: UpstreamEntry) -> bool:
-    # 2025-11-25 basic/utilities/tasks, "Tool-Level Negotiation": such a tool refuses an ordinary call.
-    execution = wire.get("execution")
-    if not isinstance(execution, dict) or execution.get("taskSupport") != "required":
-        return False
-    what = f"the tool `{wire['name']}` is not offered: it runs only as a task (`taskSupport: required`)"
-    entry.warnings.append(((), f"{what}, and tasks of 2025-11-25 are not relayed"))
-    return True
-
-
 def _is_absolute(uri: str, entry: UpstreamEntry) -> bool:
     # Several clients refuse the whole list of resources for one URI without a scheme.
     if ABSOLUTE.match(uri):
@@ -318,6 +309,12 @@ def _annotations(wire: JsonObject, override: ToolOverride) -> ToolAnnotations:
 def _reshapes(override: ToolOverride) -> bool:
     output = override.output
     return output is not None and (output.format != "auto" or any((output.select, output.template, output.schema_)))
+
+
+def _is_task(wire: JsonObject) -> bool:
+    # 2025-11-25 basic/utilities/tasks, "Tool-Level Negotiation": such a tool refuses an ordinary call.
+    execution = wire.get("execution")
+    return isinstance(execution, dict) and execution.get("taskSupport") == "required"
 
 
 def _asks_inside_calls(config: Upstream, lists: ServerLists) -> bool:

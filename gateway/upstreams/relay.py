@@ -76,9 +76,13 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             session = await pool.session_for(caller)
 
             async def send(more: JsonObject, *, by: Caller = caller) -> JsonObject:
-                return await pool.request(
+                result = await pool.request(
                     method, {**params, **more}, caller=by, is_repeatable=is_repeatable, mirrored=mirrored
                 )
+                if isinstance(task := result.get("task"), dict) and "task" in params:
+                    # 2025-11-25 basic/utilities/tasks: it is answered once the task is done.
+                    return await pool.request("tasks/result", {"taskId": task.get("taskId")}, caller=by)
+                return result
 
             if not caller.capabilities:
                 result = await send({})
@@ -135,12 +139,16 @@ class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     is_repeatable: bool
     mirrored: tuple[HeaderParameter, ...] = ()
+    is_task: bool = False
+    """Whether each call has to become a task of 2025-11-25 there, which is waited for."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return Explanation(does=f"calls `{self.name}` of the upstream {self.relay.upstream}")
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        params = {"name": self.name, "arguments": invocation.arguments}
+        params: dict[str, Json] = {"name": self.name, "arguments": invocation.arguments}
+        if self.is_task:
+            params["task"] = {"ttl": int(invocation.deadline.seconds * 1000)}
         result = await self.relay.request(
             "tools/call", params, invocation, is_repeatable=self.is_repeatable, mirrored=self.mirrored
         )

@@ -178,6 +178,12 @@ async def test_a_client_is_answered_what_the_server_answers_itself(client: Clien
         ), step
 
 
+async def test_a_tool_that_runs_only_as_a_task_is_called(client: Client) -> None:
+    answer = await client.call("every_simulate-research-query", topic="cheese")
+
+    assert "cheese" in answer.text
+
+
 @pytest.mark.parametrize("name", PROGRESS)
 async def test_progress_is_relayed(client: Client, name: str) -> None:
     step = PROGRESS[name]

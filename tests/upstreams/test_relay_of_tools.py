@@ -91,10 +91,15 @@ async def test_long_text_that_is_too_costly_to_match_is_the_upstreams_to_check(t
         assert "/a" in await client.text("t0", a="y")
 
 
-@pytest.mark.parametrize(("support", "expected"), [("required", []), ("optional", ["t0"]), ("forbidden", ["t0"])])
-async def test_a_tool_that_runs_only_as_a_task_is_left_out_and_reported(
-    tmp_path: Path, support: str, expected: list[str]
-) -> None:
-    async with relayed(tmp_path, with_tools(OBJECT, execution={"taskSupport": support})) as (_, client, running):
-        assert [tool["name"] for tool in (await client.request("tools/list"))["tools"]] == expected
-        assert any("taskSupport" in each for each in running.status()["warnings"]) is (not expected)
+async def test_a_tool_that_runs_only_as_a_task_is_called_as_one_and_waited_for(tmp_path: Path) -> None:
+    answers: Answers = {
+        **with_tools(OBJECT, execution={"taskSupport": "required"}),
+        "tools/call": {"task": {"taskId": "t1", "status": "working"}},
+        "tasks/result": {"content": [{"type": "text", "text": "done"}]},
+    }
+    async with relayed(tmp_path, answers) as (server, client, _):
+        assert "execution" not in (await client.request("tools/list"))["tools"][0]
+        assert await client.text("t0") == "done"
+
+    assert server.params_of("tools/call")[0]["task"] == {"ttl": 60_000}
+    assert server.params_of("tasks/result")[0]["taskId"] == "t1"

@@ -17,7 +17,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import LISTS, Document
-from gateway.config.reading.entries import NO_LOAD, LoadRecord
+from gateway.config.reading.entries import NO_LOAD, NO_OWNERS, LoadRecord
 from gateway.config.reading.source_map import LeftOutOperation, Origin
 from gateway.json_types import DocumentPath
 
@@ -90,14 +90,20 @@ def load_definitions(
     Raises:
         ConfigError: no file could be read as a configuration at all; it has every problem.
     """
-    return merge(load(path, earlier=earlier), sources)
+    return merge(load(path, earlier=earlier), sources, owners=earlier.owners)
 
 
-def merge(config: LoadedConfig, sources: Iterable[DefinitionSource]) -> LoadedConfig:
+def merge(
+    config: LoadedConfig,
+    sources: Iterable[DefinitionSource],
+    *,
+    owners: Mapping[DocumentPath, DocumentPath] = NO_OWNERS,
+) -> LoadedConfig:
     """Add the definitions of all sources to those of the file.
 
     A name that is taken is not offered a second time, which is a warning that names both places: the file's own goes
-    first, then whichever entry comes first, so that nothing depends on who answered first.
+    first, then the entry that served it last (`owners`), then whichever entry comes first. So no server can take over
+    a name or URI from another by announcing it while this process runs.
     """
     problems = config.start_problems()
     entries = [entry for source in sources for entry in source.definitions(config, problems)]
@@ -105,16 +111,29 @@ def merge(config: LoadedConfig, sources: Iterable[DefinitionSource]) -> LoadedCo
         return replace(config, problems=tuple(problems))
     sections: dict[str, dict[str, Definition]] = {name: dict(getattr(config.document, name)) for name in LISTS}
     origins: dict[DocumentPath, Origin] = {}
+    held = {
+        name
+        for entry in entries
+        for name, definition in entry.definitions.items()
+        if definition.path[:2] == owners.get(name)
+    }
+    refused: list[tuple[DocumentPath, tuple[str, str]]] = []
+    contested: set[tuple[str, str]] = set()
     for entry in entries:
         for name, definition in entry.definitions.items():
             section, key = name
+            is_held_elsewhere = name in held and definition.path[:2] != owners[name]
             # The sections begin with the file's own definitions, which so win over all entries.
-            if key not in sections[section]:
+            if key not in sections[section] and not is_held_elsewhere:
                 sections[section][key] = definition.config
                 origins[name] = definition
             else:
-                first = origins[name].path if name in origins else name
-                problems.at(*definition.path).warning(not_offered(config, name, first=first))
+                refused.append((definition.path, name))
+                if key not in sections[section]:
+                    contested.add(name)
+    for path, name in refused:
+        first = origins[name].path if name in origins else name
+        problems.at(*path).warning(not_offered(config, name, first=first))
     return replace(
         config,
         # Copied without validation: the definitions are models already.
@@ -125,6 +144,8 @@ def merge(config: LoadedConfig, sources: Iterable[DefinitionSource]) -> LoadedCo
         files={**config.files, **{path: digest for entry in entries for path, digest in entry.files.items()}},
         fingerprints=tuple(entry.fingerprint for entry in entries),
         left_out=tuple(each for entry in entries for each in entry.left_out),
+        contested=frozenset(contested),
+        record=replace(config.record, owners={name: origin.path[:2] for name, origin in origins.items()}),
         instructions={name: text for entry in entries for name, text in entry.instructions.items()},
     )
 

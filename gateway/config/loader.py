@@ -62,6 +62,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the next load may take over."""
     origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
     """The definitions that are not written in the files, and where they come from (`definition_source.merge`)."""
+    contested: frozenset[tuple[str, str]] = frozenset()
+    """The definitions that an entry earlier in the file now has, too, and that stay with their owner."""
     left_out: tuple[LeftOutOperation, ...] = ()
     """What their entries have beside them."""
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)

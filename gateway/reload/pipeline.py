@@ -39,6 +39,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document
 from gateway.config.models.server import Limits, Listen
+from gateway.config.reading.entries import NO_OWNERS, LoadRecord
 from gateway.config.reading.merger import DEFINITIONS
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Problem
@@ -206,7 +207,7 @@ class ReloadPipeline:
         """
 
         def read() -> T:
-            loaded = load_definitions(self._path, self._sources, earlier=self.served.record)
+            loaded = load_definitions(self._path, self._sources, earlier=self._earlier)
             try:
                 return look(loaded)
             finally:
@@ -222,9 +223,16 @@ class ReloadPipeline:
         Raises:
             ConfigError: nothing could be read.
         """
-        loaded = load_definitions(self._path, self._sources, earlier=self.served.record)
+        loaded = load_definitions(self._path, self._sources, earlier=self._earlier)
         self.redactor = self.served.catalog.redactor | loaded.redactor
         return loaded
+
+    @property
+    def _earlier(self) -> LoadRecord:
+        """The record of the load that is served; without owners if the lock has changed since, and may name others."""
+        served = self.served
+        is_same = read_lock(served.root) == served.lock
+        return served.record if is_same else replace(served.record, owners=NO_OWNERS)
 
     def compile(self, loaded: LoadedConfig, *, generation: int, served: Candidate | None) -> Candidate:
         """Make ready to serve what was loaded; blocking. Whatever comes of it, what to watch is known afterwards.

@@ -21,7 +21,7 @@ from gateway.catalog.compile.views import compile_searches, compile_views
 from gateway.catalog.compile_steps import NO_STEPS, StepRecord, Steps
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints.linter import lint
-from gateway.catalog.lockfile.digests import INSTRUCTIONS, Name, digests_of, instructions_of
+from gateway.catalog.lockfile.digests import INSTRUCTIONS, Name, digests_of, instructions_of, instructions_of_view
 from gateway.catalog.lockfile.lock import Change, Difference, Lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Resource, ResourceTemplate
@@ -106,6 +106,16 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         is_enforced = document.server.lock == "enforce"
         lock_differences = lock.compare(pins, is_enforced=is_enforced, problems=problems, is_hidden=loaded.is_hidden)
     excluded = _excluded(lock, lock_differences, document)
+    if lock is not None and lock.pins is not None:
+        lock_differences = [
+            *lock_differences,
+            # Another entry now offers what its owner still serves: a new start would take it from there.
+            *(
+                Difference(name=name, change=Change.CHANGED, parts=("origin",))
+                for name in sorted(loaded.contested)
+                if name in lock.pins and name not in excluded
+            ),
+        ]
     compiling = DefinitionCompiler(context, loaded, steps=steps, pins=pins, problems=problems)
     for check in checks:
         check(loaded, problems)
@@ -119,7 +129,10 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     instructions = mask_text(
         document.server.instructions, redactor=loaded.redactor, problems=problems.at("server", "instructions")
     )
-    views = compile_views(loaded, tuple(compiled.primitives()), problems=problems.at("views"))
+    views = {
+        name: replace(view, instructions=None) if instructions_of_view(name) in excluded else view
+        for name, view in compile_views(loaded, tuple(compiled.primitives()), problems=problems.at("views")).items()
+    }
     searches = compile_searches(loaded, context=context, problems=problems.at("views"))
     if problems.has_errors:
         refused = [*compiled.primitives(), *steps.forget()]
@@ -169,7 +182,7 @@ def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], documen
     """The definitions that must not be compiled, and why: where the lock is enforced, those added or changed."""
     if lock is None or not lock.excludes or document.server.lock != "enforce":
         return {}
-    return {each.name: each.how for each in lock_differences if each.change is not Change.REMOVED}
+    return {each.name: each.how for each in lock_differences if each.change in {Change.ADDED, Change.CHANGED}}
 
 
 def _call_limits(limits: Limits) -> CallLimits:

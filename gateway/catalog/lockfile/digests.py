@@ -25,10 +25,12 @@ Name = tuple[str, str]
 
 DefinitionDigest = Mapping[str, str]
 """Part of a definition → SHA-256, for the parts that it has: its `definition`, the `connection` or `database` that it
-names, the file's `defaults`, the `code` of its plugins, and the `files` of a skill or of its queries."""
+names, the file's `defaults`, the `code` of its plugins, the `files` of a skill or of its queries, its `page`, and the
+`origin` of a definition that is not written in the file."""
 
 DefinitionDigests = Mapping[Name, DefinitionDigest]
 
+_LEADS_TO: Final = ("command", "args", "cwd", "url", "connection", "document", "type", "transport")
 SKILLS: Final = "skills"
 INSTRUCTIONS: Final[Name] = ("server", "instructions")
 """Models read these as they read a description."""
@@ -38,29 +40,40 @@ def instructions_of(upstream: str) -> Name:
     return ("server", f"instructions of {upstream}")
 
 
+def instructions_of_view(view: str) -> Name:
+    return ("server", f"instructions of the view {view}")
+
+
 def digests_of(
     loaded: LoadedConfig, plugins: Plugins, *, skills: Iterable[FoundSkill] = ()
-) -> dict[Name, DefinitionDigest]:
+) -> dict[Name, dict[str, str]]:
     """Digest every definition of the file, every skill with all its files, and the server's instructions.
 
     `plugins` have been opened.
     """
     document = loaded.document
-    pins: dict[Name, DefinitionDigest] = {}
+    pins: dict[Name, dict[str, str]] = {}
     if document.server.instructions is not None:
         pins[INSTRUCTIONS] = {"definition": digest_of_json(loaded.sources.written(INSTRUCTIONS))}
     for upstream, text in loaded.instructions.items():
         pins[instructions_of(upstream)] = {"definition": digest_of_json(text)}
+    for view, selection in document.views.items():
+        if selection.instructions is not None:
+            written = loaded.sources.written(("views", view, "instructions"))
+            pins[instructions_of_view(view)] = {"definition": digest_of_json(written)}
     defaults = loaded.sources.written(("defaults",))
     common = {"defaults": digest_of_json(defaults)} if defaults else {}
     definitions: Iterable[Mapping[str, Tool | Resource | Prompt]] = (getattr(document, each) for each in LISTS)
     entry_digest = cache(lambda *path: digest_of_json(loaded.sources.written(path)))
+    entry_origin = cache(lambda *path: _origin(loaded, path))
     for section, named in zip(LISTS, definitions, strict=True):
         for name, config in named.items():
             pins[section, name] = {
                 **common,
                 **_pin(loaded, (section, name), config, plugins=plugins, entry_digest=entry_digest),
             }
+            if (origin := loaded.origins.get((section, name))) is not None:
+                pins[section, name]["origin"] = entry_origin(*map(str, origin.path[:2]))
     for skill in skills:
         files = {_readable(file.path): file.digest for file in skill.snapshot.files}
         definition = digest_of_json(loaded.sources.written(("skills", skill.index)))
@@ -72,6 +85,21 @@ def _readable(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
+def _origin(loaded: LoadedConfig, path: tuple[str, ...]) -> str:
+    """A digest of an entry's name and of where it leads: another server there may do anything under the same names.
+
+    Values of variables and secrets are not part of it.
+    """
+    found = loaded.sources.written(path)
+    written = found if isinstance(found, Mapping) else {}
+    leads = {key: written[key] for key in _LEADS_TO if written.get(key)}
+    environment = written.get("env")
+    names = sorted(environment) if isinstance(environment, Mapping) else []
+    connection = loaded.sources.written(("connections", str(written["connection"]))) if "connection" in leads else None
+    base = connection.get("base_url") if isinstance(connection, Mapping) else None
+    return digest_of_json([*path, leads, names, base])
+
+
 def _pin(
     loaded: LoadedConfig,
     name: Name,
@@ -79,7 +107,7 @@ def _pin(
     *,
     plugins: Plugins,
     entry_digest: Callable[[str, str], str],
-) -> DefinitionDigest:
+) -> dict[str, str]:
     parts = {"definition": loaded.sources.digest(name)}
     for section, entry in dict.fromkeys(entries_named_by(config)):
         part, written = section.removesuffix("s"), entry_digest(section, entry)
@@ -87,6 +115,8 @@ def _pin(
         parts[part] = written if part not in parts else digest_of_json([parts[part], written])
     if queries := query_digests(config, loaded.sources.directory(name)):
         parts["files"] = digest_of_json(queries)
+    if isinstance(config, Tool) and config.app is not None:
+        parts["page"] = content_digest(loaded.sources.directory(name) / config.app.file)
     functions = sorted(functions_of(config))
     if functions:
         parts["code"] = digest_of_json([plugins.code_of(function) for function in functions])

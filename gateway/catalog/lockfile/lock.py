@@ -32,6 +32,8 @@ class Change(StrEnum):
     ADDED = "added"
     CHANGED = "changed"
     REMOVED = "removed"
+    UNPINNED = "unpinned"
+    """The lock was written by a version that did not pin where definitions come from."""
 
 
 _EFFECTS: Final = {
@@ -39,6 +41,7 @@ _EFFECTS: Final = {
     # `catalog.keep_locked` goes on with the locked version where the process has it still.
     Change.CHANGED: "is served as it was, or not at all",
     Change.REMOVED: "is not served",
+    Change.UNPINNED: "is served, wherever it comes from",
 }
 """The consequence of each under enforcement; a definition that was removed is gone, since that harms nobody."""
 
@@ -56,6 +59,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def how(self) -> str:
+        if self.change is Change.UNPINNED:
+            return f"has no origin in {LOCK_NAME}; run `{COMMAND}` to add origins"
         parts = f" ({', '.join(self.parts)})" if self.parts else ""
         return f"was {self.change}{parts} since {LOCK_NAME} was written"
 
@@ -165,6 +170,8 @@ def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bo
     if len(others) > _MOST_NAMED:
         named.append(f"{len(others) - _MOST_NAMED} more (`{COMMAND} --check` lists them)")
     alike = f"; the same holds for {', '.join(named)}" if named else ""
+    if first.change is Change.UNPINNED:
+        return f"{subject}{first.how}{alike}"
     return f"{subject}{first.how}{effect}{alike}; once that is reviewed, run `{COMMAND}`"
 
 
@@ -175,6 +182,8 @@ def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> D
         return Difference(name=name, change=Change.REMOVED)
     first, second = now[name], locked[name]
     parts = sorted(part for part in first.keys() | second.keys() if first.get(part) != second.get(part))
+    if parts == ["origin"] and "origin" not in second:
+        return Difference(name=name, change=Change.UNPINNED)
     return Difference(name=name, change=Change.CHANGED, parts=tuple(parts)) if parts else None
 
 

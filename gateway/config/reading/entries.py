@@ -50,9 +50,12 @@ class LoadRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The validated definitions and sections by their content."""
     entries: Map[bytes, KnownEntry] = MappingProxyType({})
     """The entries of sections by `Excerpt.key`."""
+    owners: Map[DocumentPath, DocumentPath] = MappingProxyType({})
+    """The entry, such as `("upstreams", "github")`, that each definition came from which is not written in the file."""
 
 
 NO_LOAD: Final = LoadRecord()
+NO_OWNERS: Final = NO_LOAD.owners
 
 
 class ValidatedModels:

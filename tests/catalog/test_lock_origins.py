@@ -1,0 +1,141 @@
+"""Definitions of other servers stay with the server that they were reviewed of."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from gateway.catalog.compile.compiler import compile_catalog
+from gateway.catalog.lockfile.digests import DefinitionDigest, Name
+from gateway.catalog.lockfile.lock import LOCK_NAME, Lock, differences, read_lock, rendered
+from gateway.catalog.plugins.plugins import Plugins
+from gateway.config.definition_source import SourceDefinition, SourceEntry, merge
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig, load
+from gateway.config.models.definitions import Tool
+from gateway.config.models.document import Document
+from gateway.executors.shared_services import Services
+
+TOOL = Tool.model_validate({"description": "Pays.", "content": "paid"})
+
+
+class Offers:
+    """Implements `DefinitionSource`: the same tool, from each of these entries."""
+
+    def __init__(self, *entries: str) -> None:
+        self.entries = entries
+
+    def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
+        del config, problems
+        for name in self.entries:
+            made = SourceDefinition(path=("upstreams", name), written={"name": "pay"}, config=TOOL)
+            yield SourceEntry(definitions={("tools", "pay"): made}, fingerprint=name)
+
+    async def follow(self, document: Document, changed: Callable[[], None]) -> None:
+        """Nothing is followed."""
+
+
+def loaded(folder: Path, text: str, *entries: str, earlier: LoadedConfig | None = None) -> LoadedConfig:
+    (folder / "config.yaml").write_text(text)
+    config = load(folder / "config.yaml", environ={"TOKEN": "x"})
+    return merge(config, [Offers(*entries)], owners={} if earlier is None else earlier.record.owners)
+
+
+def pins(config: LoadedConfig, services: Services) -> Mapping[Name, DefinitionDigest]:
+    plugins = Plugins()
+    try:
+        return compile_catalog(config, services=services, plugins=plugins, generation=1).pins
+    finally:
+        plugins.close()
+
+
+@pytest.mark.parametrize(
+    ("now", "differs"),
+    [
+        ("b: {command: [python3, s.py], args: [a], env: {A: other}, prefix: ''}", False),
+        ("b: {command: [python3, s.py], args: [a], env: {A: '${env:TOKEN}'}, timeout: 5s}", False),
+        ("b: {command: [python3, t.py], args: [a], env: {A: x}}", True),
+        ("b: {command: [python3, s.py], args: [b], env: {A: x}}", True),
+        ("b: {command: [python3, s.py], args: [a], env: {A: x, B: x}}", True),
+        ("b: {command: [python3, s.py], args: [a], env: {A: x}, cwd: sub}", True),
+        ("b: {url: 'https://b.example'}", True),
+        ("c: {command: [python3, s.py], args: [a], env: {A: x}}", True),
+    ],
+)
+def test_where_a_definition_comes_from_is_pinned(
+    services: Services, tmp_path: Path, now: str, *, differs: bool
+) -> None:
+    before = "upstreams:\n  b: {command: [python3, s.py], args: [a], env: {A: x}}\n"
+    locked = pins(loaded(tmp_path, before, "b"), services)
+    found = differences(pins(loaded(tmp_path, f"upstreams:\n  {now}\n", now[0]), services), locked)
+    assert [(each.name, each.parts) for each in found] == ([(("tools", "pay"), ("origin",))] if differs else [])
+
+
+def test_another_base_url_of_the_connection_is_another_origin(services: Services, tmp_path: Path) -> None:
+    text = "connections: {c: {base_url: 'https://%s.example'}}\nupstreams: {b: {connection: c}}\n"
+    locked = pins(loaded(tmp_path, text % "one", "b"), services)
+    [found] = differences(pins(loaded(tmp_path, text % "two", "b"), services), locked)
+    assert found.parts == ("origin",)
+
+
+def test_a_name_stays_with_its_owner_until_that_gives_it_up(tmp_path: Path) -> None:
+    text = "upstreams: {a: {command: a}, b: {command: b}}"
+    first = loaded(tmp_path, text, "b")
+    second = loaded(tmp_path, text, "a", "b", earlier=first)
+    assert second.origins["tools", "pay"].path == ("upstreams", "b")
+    assert [each.path for each in second.problems] == ["upstreams.a"]
+    third = loaded(tmp_path, text, "a", earlier=second)
+    assert third.origins["tools", "pay"].path == ("upstreams", "a")
+    fourth = loaded(tmp_path, text, "a", "b", earlier=third)
+    assert (fourth.origins["tools", "pay"].path, fourth.contested) == (("upstreams", "a"), frozenset())
+
+
+def test_a_name_that_is_claimed_by_another_differs_from_the_lock_and_is_served(
+    services: Services, tmp_path: Path
+) -> None:
+    text = "server: {lock: enforce}\nupstreams: {a: {command: a}, b: {command: b}}"
+    first = loaded(tmp_path, text, "b")
+    locked = Lock(path=tmp_path / LOCK_NAME, pins=pins(loaded(tmp_path, text[24:], "b"), services))
+    plugins = Plugins()
+    claimed = loaded(tmp_path, text, "a", "b", earlier=first)
+    catalog = compile_catalog(claimed, services=services, plugins=plugins, generation=1, lock=locked)
+    assert ([*catalog.tools], [each.parts for each in catalog.lock_differences]) == (["pay"], [("origin",)])
+    taken = loaded(tmp_path, text, "a", "b")
+    catalog = compile_catalog(taken, services=services, plugins=plugins, generation=1, lock=locked)
+    assert ([*catalog.tools], [each.parts for each in catalog.lock_differences]) == ([], [("origin",)])
+    plugins.close()
+
+
+def test_a_lock_without_origins_says_so_and_is_enforced_otherwise(services: Services, tmp_path: Path) -> None:
+    config = loaded(tmp_path, "server: {lock: enforce}\nupstreams: {b: {command: b}}", "b")
+    now = pins(loaded(tmp_path, "upstreams: {b: {command: b}}", "b"), services)
+    old = {name: {part: digest for part, digest in pin.items() if part != "origin"} for name, pin in now.items()}
+    (tmp_path / LOCK_NAME).write_text(rendered(old))
+    plugins = Plugins()
+    catalog = compile_catalog(config, services=services, plugins=plugins, generation=1, lock=read_lock(tmp_path))
+    plugins.close()
+    message = f"has no origin in {LOCK_NAME}; run `mcp-gateway lock` to add origins"
+    assert [str(each) for each in catalog.lock_differences] == [f"tools.pay {message}"]
+    assert [each.message for each in catalog.warnings] == [message]
+    assert [*catalog.tools] == ["pay"]
+
+
+def test_instructions_of_views_and_pages_of_tools_are_pinned(services: Services, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<p>one</p>")
+    text = """\
+tools: {t: {description: T, content: x, app: {file: page.html}}}
+views: {v: {include: {tools: [t]}, instructions: %s}}
+"""
+    locked = pins(loaded(tmp_path, text % "One."), services)
+    page.write_text("<p>two</p>")
+    found = differences(pins(loaded(tmp_path, text % "Two."), services), locked)
+    assert [(each.name[1], each.parts) for each in found] == [
+        ("instructions of the view v", ("definition",)),
+        ("t", ("page",)),
+    ]
+    enforced = loaded(tmp_path, f"server: {{lock: enforce}}\n{text % 'Two.'}")
+    plugins, lock = Plugins(), Lock(path=tmp_path / LOCK_NAME, pins=locked)
+    catalog = compile_catalog(enforced, services=services, plugins=plugins, generation=1, lock=lock)
+    plugins.close()
+    assert (catalog.views["v"].instructions, [*catalog.tools]) == (None, [])

@@ -63,6 +63,9 @@ class Discriminators:
             self._subtypes[node.place] = found if is_usable else []
         return self._subtypes[node.place]
 
+    def is_extended(self, node: Node) -> bool:
+        return node.uri == self._uri and node.shown in self._extending
+
     @cached_property
     def _extending(self) -> Mapping[str, list[Node]]:
         """The components whose `allOf` refers to another, by its reference."""

@@ -174,7 +174,7 @@ class _Conversion:
             if keyword in given and not (self._is_answer and keyword in _FORBIDDING) and fits(given[keyword]):
                 made[keyword] = given[keyword]
         self._bounds(given, made)
-        self._members(node, made)
+        self._members(node, made, whole)
         self._subschemas(node, made)
         if not self._is_answer:
             _describe(given, made)
@@ -216,7 +216,7 @@ class _Conversion:
             if given.get(exclusive) is True and plain in made:
                 made[exclusive] = made.pop(plain)
 
-    def _members(self, node: Node, made: dict[str, Json]) -> None:
+    def _members(self, node: Node, made: dict[str, Json], whole: Node | None) -> None:
         properties = node.at("properties")
         left_out: set[str] = set()
         if isinstance(properties.value, dict):
@@ -235,8 +235,15 @@ class _Conversion:
             made |= {"required": names} if names else {}
         for keyword in ("additionalProperties", "unevaluatedProperties"):
             value = node.value.get(keyword)
+            if value is False and keyword == "additionalProperties" and self._is_joined(node, whole):
+                continue
             if isinstance(value, dict) or (isinstance(value, bool) and not self._is_answer):
                 made[keyword] = value if isinstance(value, bool) else self.schema(node.at(keyword))
+
+    def _is_joined(self, node: Node, whole: Node | None) -> bool:
+        """Whether a schema is joined with others, so that to forbid what it does not name would forbid theirs."""
+        has_others = any(node.at(keyword).value for keyword in ("allOf", "anyOf", "oneOf"))
+        return has_others or whole is not None or self._schemas.discriminators.is_extended(node)
 
     def _is_of_other_direction(self, member: Node) -> bool:
         """`readOnly` members are not in requests, `writeOnly` ones not in answers."""

@@ -323,6 +323,34 @@ async def test_alternatives_may_overlap_and_a_discriminator_chooses(  # one row 
             request_of(catalog, "shop_x", {"body": value})
 
 
+CLOSED: Final = {"type": "object", "additionalProperties": False}
+PARENT: Final = {**CLOSED, "properties": {"a": TEXT}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "fits"),
+    [
+        ({**CLOSED, "anyOf": [{"properties": {"a": TEXT}}]}, {"a": "1"}, True),
+        ({"$ref": "#/components/schemas/Child"}, {"a": "1", "b": "2"}, True),
+        ({"allOf": [{**PARENT}, {**CLOSED, "properties": {"b": TEXT}}]}, {"a": "1", "b": "2"}, True),
+        ({**CLOSED, "properties": {"a": TEXT}}, {"b": "1"}, False),
+    ],
+)
+async def test_a_schema_that_is_joined_with_others_does_not_forbid_their_members(
+    tmp_path: Path, services: Services, schema: Json, value: Json, fits: Json
+) -> None:
+    child = {"allOf": [{"$ref": "#/components/schemas/Parent"}, {**CLOSED, "properties": {"b": TEXT}}]}
+    given = with_body(
+        {"application/json": of_object(c=schema)}, components={"schemas": {"Parent": PARENT, "Child": child}}
+    )
+    catalog = compiled(config_of(given, tmp_path), services)
+    if fits:
+        assert json.loads(body_of(request_of(catalog, "shop_x", {"c": value})) or "") == {"c": value}
+    else:
+        with pytest.raises(ExecutionError, match="do not fit"):
+            request_of(catalog, "shop_x", {"c": value})
+
+
 def test_a_body_of_a_subtype_is_flat_and_an_unknown_target_is_ignored(tmp_path: Path) -> None:
     parent = {
         **pet(),

@@ -118,6 +118,7 @@ async def test_what_is_not_utf8_is_replaced() -> None:
         ("é", "utf-8-sig", "text/plain; charset=iso-8859-1"),
         ("é", "utf-16", "text/plain"),
         ("é", "utf-32", None),
+        ("\ufeffé", "utf-8", None),
         ('<?xml version="1.0" encoding="windows-1251"?><a>Ж</a>', "cp1251", "application/xml"),
         ("<!doctype html><html><head><meta charset=gbk><p>中", "gbk", "text/html"),
         ('<meta http-equiv="Content-Type" content="text/html; charset=euc-kr">한', "euc-kr", "text/html"),

@@ -75,7 +75,8 @@ def decoded(data: bytes, media_type: str | None = None) -> str:
 def declared_encoding(data: bytes, media_type: str | None) -> str | None:
     """The encoding that a byte order mark, the media type, or the start of HTML or XML names; None for UTF-8."""
     if (marked := next((codec for mark, codec in _MARKS if data.startswith(mark)), None)) is not None:
-        return marked
+        # What a command writes is passed on as it is, unless it is not UTF-8.
+        return None if media_type is None and marked == "utf-8-sig" else marked
     if media_type is None:
         return None
     if (named := _CHARSET.search(media_type)) is not None:

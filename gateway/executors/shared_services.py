@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.background_tasks import BackgroundTasks
 from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.outbound_auth.outbound_tokens import OutboundTokens
@@ -54,13 +55,16 @@ async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
     """Start the services; at the end stop them, the last started first."""
     async with AsyncExitStack() as stack:
         scratch = await stack.enter_async_context(Scratch())  # first, for it ends after what uses it
+        output_store, tasks = OutputStore(), BackgroundTasks()
+        stack.push_async_callback(tasks.cancel)
+        tasks.begin(output_store.expire(), name="expire outputs")
         yield Services(
             scratch=scratch,
             processes=await stack.enter_async_context(Processes()),
             http=await stack.enter_async_context(HttpClients()),
             threads=await stack.enter_async_context(DaemonThreadPool(threads)),
             cache=ResponseCache(),
-            output_store=OutputStore(),
+            output_store=output_store,
             databases=await stack.enter_async_context(DatabasePools()),
             outbound_tokens=await stack.enter_async_context(OutboundTokens()),
             hook_threads=await stack.enter_async_context(DaemonThreadPool(_HOOK_THREADS)),

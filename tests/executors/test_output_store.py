@@ -1,7 +1,11 @@
 """Parked outputs: for whom, how long, how many."""
 
+import asyncio
 import base64
+import weakref
 from pathlib import Path
+
+import pytest
 
 from gateway.executors.output import output_store as parking
 from gateway.executors.output.output_store import OutputStore
@@ -53,6 +57,28 @@ async def test_an_output_is_gone_after_ten_minutes() -> None:
     assert await output_store.read(uri, caller="me") is not None
     clock.now += 1
     assert await output_store.read(uri, caller="me") is None
+
+
+async def test_an_expired_output_is_dropped_although_nobody_comes_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Text(str):
+        """A text that can be referenced weakly."""
+
+        __slots__ = ("__weakref__",)
+
+    monkeypatch.setattr(parking, "_SWEEP_SECONDS", 0)
+    clock = Clock()
+    output_store = OutputStore(clock=clock)
+    contents = weakref.ref(text := Text("x"))
+    park(output_store, text)
+    del text
+    expiring = asyncio.create_task(output_store.expire())
+    await asyncio.sleep(0)
+    assert contents() is not None
+    clock.now += 600
+    async with asyncio.timeout(10):
+        while contents() is not None:
+            await asyncio.sleep(0)
+    expiring.cancel()
 
 
 async def test_the_oldest_output_of_a_caller_makes_room_for_the_thirty_third() -> None:

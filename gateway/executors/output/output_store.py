@@ -1,5 +1,6 @@
 """Stores outputs that are too long for a result, for a time, each for the caller that it belongs to."""
 
+import asyncio
 import base64
 import secrets
 import time
@@ -18,6 +19,7 @@ MAX_TOTAL_BYTES: Final = 256 * 2**20
 """The limit of all callers together."""
 MAX_OUTPUTS_PER_CALLER: Final = 32
 TTL_SECONDS: Final = 600.0
+_SWEEP_SECONDS: Final = 30.0
 
 SCHEME: Final = "output"
 
@@ -61,6 +63,13 @@ class OutputStore:
         with self._lock:
             self._drop_expired()
             return len(self._outputs)
+
+    async def expire(self) -> None:
+        """Drop expired outputs now and then, until this is cancelled: their callers may never come back."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            with self._lock:
+                self._drop_expired()
 
     async def use(self, archive: OutputArchive) -> None:
         """Keep what outlives its call in an archive, too, and serve what an earlier process has left there."""

@@ -86,7 +86,7 @@ class ProcessTree:
         """The exit code, or the negative number of the signal that ended it; None as long as it runs."""
         self.answerable: asyncio.Future[None] = self._loop.create_future()
         """Done when the call need not wait any longer: see `wait`."""
-        self._outputs = (
+        self._outputs: tuple[OutputPipe, ...] = (
             OutputPipe(outputs[0], sink=sinks.stdout, at_end=self._one_at_end),
             OutputPipe(outputs[1], sink=sinks.stderr, at_end=self._one_at_end),
         )
@@ -156,6 +156,7 @@ class ProcessTree:
         self.stop_pipes()
         for output in self._outputs:
             output.close()
+        self._outputs = ()  # a cycle, which would keep what the child has written until a garbage collection
         # This reaps the leader: from here on its id may be another's, and nothing is sent to it any more.
         self._process.poll()
         self._afterwards()

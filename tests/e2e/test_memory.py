@@ -63,9 +63,9 @@ async def test_unread_answers_over_http_are_freed_with_their_connections(tmp_pat
                 assert rss(daemon) - base < 300 * MIB
                 for each in posting:
                     each.cancel()
-                for answer in await asyncio.gather(*posting, return_exceptions=True):
-                    if isinstance(answer, aiohttp.ClientResponse):
-                        answer.close()
+                for ended in await asyncio.gather(*posting, return_exceptions=True):
+                    if isinstance(ended, aiohttp.ClientResponse):
+                        ended.close()
             while rss(daemon) - base > 48 * MIB:
                 await asyncio.sleep(0.05)
 

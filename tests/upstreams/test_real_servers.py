@@ -178,6 +178,12 @@ async def test_a_client_is_answered_what_the_server_answers_itself(client: Clien
         ), step
 
 
+async def test_a_template_with_a_wildcard_is_read(client: Client) -> None:
+    answer = await client.ask("resources/read", {"uri": "fast+tree://a/b/c"})
+
+    assert answer.result["contents"][0]["text"] == "at a/b/c"
+
+
 async def test_a_tool_that_runs_only_as_a_task_is_called(client: Client) -> None:
     answer = await client.call("every_simulate-research-query", topic="cheese")
 

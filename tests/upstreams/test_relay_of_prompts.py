@@ -46,10 +46,12 @@ async def test_a_prompt_comes_with_its_own_description_and_metadata(
 
 
 async def test_arguments_of_a_prompt_are_listed_as_they_are(tmp_path: Path) -> None:
-    async with relayed(tmp_path, with_prompt()) as (_, client, _):
+    async with relayed(tmp_path, with_prompt()) as (server, client, _):
         [prompt] = (await client.request("prompts/list"))["prompts"]
+        await client.prompt("p", b="x", more="y")
 
     assert prompt["arguments"] == ARGUMENTS
+    assert server.params_of("prompts/get")[0]["arguments"] == {"b": "x", "more": "y"}
 
 
 @pytest.mark.parametrize("capability", ["roots", "sampling", "elicitation"])

@@ -46,7 +46,8 @@ def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]
     """
     arguments = prompt.arguments
     missing = [name for name, argument in arguments.items() if argument.required and name not in given]
-    unknown = sorted(given.keys() - arguments.keys())
+    # An upstream may take more than it lists.
+    unknown = [] if prompt.upstream else sorted(given.keys() - arguments.keys())
     if missing or unknown:
         what = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(unknown)}"
         raise RpcError(ErrorCode.INVALID_PARAMS, f"Arguments of prompt {prompt.name}: {what}")

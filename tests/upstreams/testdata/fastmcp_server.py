@@ -79,6 +79,11 @@ def greeting(name: str) -> str:
     return f"hello {name}"
 
 
+@server.resource("tree://{path*}")
+def tree(path: str) -> str:
+    return f"at {path}"
+
+
 @server.prompt
 def review(text: str) -> str:
     return f"Review {text}"

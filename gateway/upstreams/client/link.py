@@ -134,10 +134,10 @@ def messages_in(data: bytes) -> list[Incoming | Response]:
         if error.code == ErrorCode.PARSE_ERROR and (read or data.lstrip(b"\xef\xbb\xbf \t[").startswith(b"{")):
             messages.append(unreadable(data, error.message, is_repaired=bool(read)))
     for each in read[0].entries if read and isinstance(read[0], Batch) else read:
-        if isinstance(each, Response):
+        if isinstance(each, Response) and isinstance(each.id, str):
             # Our ids are integers; some servers return them as text.
             messages.append(Response(own_id(each.id), each.result, each.error))
-        elif isinstance(each, Request | Notification):
+        elif isinstance(each, Request | Notification | Response):
             messages.append(each)
         elif isinstance(each, InvalidMessageError) and each.request_id is not None:
             messages.append(Response(own_id(each.request_id), None, {"code": each.code, "message": each.message}))

@@ -214,7 +214,7 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_000,
+    "lines": 80_100,
     "files": 620,
     "classes": 955,
     "patches of libraries or the standard library": 0,

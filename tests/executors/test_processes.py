@@ -224,7 +224,7 @@ def test_a_call_ends_with_its_main_process_and_takes_the_rest_along(
 
     async def work() -> None:
         permit = RecordingPermit()
-        async with Processes(grace_seconds=GRACE, claim_seconds=0) as processes:
+        async with Processes(grace_seconds=GRACE) as processes:
             whole = shell(f"{script}\necho said; exit {exit_code}", mark=mark)
             assert await call(processes, whole, permit=permit, sinks=Sinks(stdout=out.feed)) == exit_code
             await permit.freed()
@@ -401,27 +401,52 @@ def test_on_exit_every_tree_is_ended_within_a_bound(run: Run[None], mark: str, t
     run(work())
 
 
+@pytest.mark.parametrize("with_cgroups", [True, False])
 @pytest.mark.parametrize(
     "script",
     [
         "(env -i setsid sleep 600 &)",
+        "env -i setsid sleep 600 &",
+        "setsid -f env -i sleep 600",
         "(env -u MCP_GATEWAY_CALL setsid sleep 600 &)",
+        "(setsid env -u MCP_GATEWAY_CALL sleep 600 &)",
+        "(MCP_GATEWAY_CALL=1.2.3-4 setsid sleep 600 &)",
+        "(unset MCP_GATEWAY_CALL; setsid sleep 600 &)",
+        "bash -c '(exec -c setsid sleep 600 &)'",
+        "((((env -i setsid sleep 600 &) &) &) &)",
         f"env -i {sys.executable} -c '{DAEMONIZE.format(600)}'",
         f"env -i {sys.executable} -c '{HOP.format(20, 600)}'",
     ],
 )
-def test_a_process_without_session_and_marker_is_ended_where_calls_have_cgroups(
-    run: Run[None], inherited: set[int], script: str
+def test_a_process_that_hides_where_it_comes_from_does_not_outlive_its_call(
+    run: Run[None], inherited: set[int], script: str, *, with_cgroups: bool
 ) -> None:
     async def work() -> None:
         permit = RecordingPermit()
-        async with Processes(grace_seconds=GRACE, claim_seconds=0) as processes:
-            where = BoundedBuffer(1000)
-            # The call's cgroup is joined right after the start.
-            await call(processes, shell("sleep 0.1; cat /proc/self/cgroup"), sinks=Sinks(stdout=where.feed))
-            if b"mcp-gateway-" not in where.data:
-                pytest.skip("processes cannot be moved to cgroups here")
-            assert await call(processes, shell(f"sleep 0.1; {script}"), permit=permit) == 0
+        async with Processes(grace_seconds=GRACE, with_cgroups=with_cgroups) as processes:
+            assert await call(processes, shell(script), permit=permit) == 0
+            await permit.freed()
+            await until(lambda: set(child_pids()) <= inherited)
+
+    run(work())
+
+
+def test_an_orphan_that_may_belong_to_a_running_call_is_left_until_that_ends(
+    run: Run[None], inherited: set[int], mark: str
+) -> None:
+    hiding = shell("(env -i setsid sleep 600 &)")
+
+    async def work() -> None:
+        permit = RecordingPermit()
+        async with Processes(grace_seconds=GRACE, with_cgroups=False) as processes:
+            longer = asyncio.create_task(call(processes, shell("sleep 600", mark=mark), permit=permit))
+            await until(lambda: alive(mark))
+            await call(processes, hiding, permit=permit)
+            await until(lambda: processes.orphans == 1)
+            for _ in range(3):
+                await call(processes, shell("true"))
+            assert processes.orphans == 1
+            longer.cancel()
             await permit.freed()
             await until(lambda: set(child_pids()) <= inherited)
 
@@ -435,7 +460,7 @@ def test_a_chain_of_processes_that_end_leaves_no_zombies_while_its_call_runs(
 
     async def work() -> None:
         permit = RecordingPermit()
-        async with Processes(grace_seconds=GRACE, claim_seconds=0) as processes:
+        async with Processes(grace_seconds=GRACE) as processes:
             chain = shell(f"{sys.executable} -c '{HOP.format(300, 0)}'; sleep 600", mark=mark)
             task = asyncio.create_task(call(processes, chain, permit=permit))
             await until(lambda: processes.orphans_reaped >= 299)
@@ -511,7 +536,7 @@ def test_what_a_plugins_child_leaves_running_is_left_alone(run: Run[None], mark:
 
 def test_grandchildren_that_ended_by_themselves_are_reaped(run: Run[None], inherited: set[int]) -> None:
     async def work() -> None:
-        async with Processes(claim_seconds=0) as processes:
+        async with Processes() as processes:
             for script in ("(true &)", "(setsid true &)", f"{sys.executable} -c '{DAEMONIZE.format(0)}'; sleep 0.1"):
                 await call(processes, shell(script))
             await until(lambda: set(child_pids()) <= inherited)
@@ -594,7 +619,7 @@ from tests.executors.test_processes import HOP
 async def main(with_cgroups):
     assert os.getpid() == 1
     permit = RecordingPermit()
-    async with Processes(grace_seconds=0.2, claim_seconds=0.2, with_cgroups=with_cgroups) as processes:
+    async with Processes(grace_seconds=0.2, with_cgroups=with_cgroups) as processes:
         hop = f"{sys.executable} -c '{HOP.format(100, 0)}'"
         more = ["(env -i setsid true &)", hop]
         for script in ["exit 4", "(setsid sleep 600 &)", "(sleep 600 &) & sleep 600 & true", *more]:

@@ -27,6 +27,7 @@ from gateway.executors.invocation import Permit
 from gateway.executors.processes.cgroups import Cgroup
 from gateway.executors.processes.descendants import ORPHAN, Descendants, Families
 from gateway.executors.processes.leftovers import DeathGuard, end_leftovers
+from gateway.executors.processes.other_children import OTHER_STARTS
 from gateway.executors.processes.process_table import become_subreaper
 from gateway.executors.processes.process_tree import NOWHERE, Command, ProcessTree, Sinks
 from gateway.executors.processes.spawner import NoProcessError, Spawner
@@ -75,6 +76,7 @@ class Processes:
     async def __aenter__(self) -> Self:
         self._can_adopt = become_subreaper()
         self._spawner.open()
+        # Before `open` replaces the marker in os.environ, by which a daemon that a call has started knows itself.
         if left := end_leftovers():
             log.warning("ended what calls of a killed daemon had left running", processes=left)
         self._descendants.open(with_cgroups=self._with_cgroups)
@@ -186,11 +188,12 @@ class Processes:
             # Before the child, which is then never without a guard.
             self._death_guard.start(self._descendants.prefix)
         marker = self._descendants.new_marker()
-        try:
-            tree = self._spawner.start(command, marker=marker, sinks=sinks, afterwards=afterwards)
-        except NoProcessError:
-            self._look(is_urgent=True)
-            tree = self._spawner.start(command, marker=marker, sinks=sinks, afterwards=afterwards)
+        with OTHER_STARTS.own():
+            try:
+                tree = self._spawner.start(command, marker=marker, sinks=sinks, afterwards=afterwards)
+            except NoProcessError:
+                self._look(is_urgent=True)
+                tree = self._spawner.start(command, marker=marker, sinks=sinks, afterwards=afterwards)
         # No await between the start and `add`: a look would take what the child has forked for orphans, and kill it.
         tree.cgroup = self._confine(tree.pid)
         self._descendants.add(tree.pid, marker, tree.cgroup)

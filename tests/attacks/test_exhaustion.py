@@ -312,6 +312,9 @@ def test_subscriptions_are_bounded_in_number_and_length(target: Target) -> None:
         too_long = session.ask("resources/subscribe", {"uri": "any://" + "x" * 10_000})
         assert "8192 characters" in too_long["error"]["message"]
         assert session.ask("resources/subscribe", {"uri": "any://" + "x" * 1000})["result"] == {}
+        answers = [session.ask("resources/subscribe", {"uri": f"any://{n:x<8000}"}) for n in range(40)]
+        assert "result" in answers[20]
+        assert "262144 characters" in answers[-1]["error"]["message"]
     wanted = {"notifications": {"resourceSubscriptions": [f"any://{number}" for number in range(100_000)]}}
     assert target.client.modern("subscriptions/listen", wanted).code == -32602
 

@@ -23,6 +23,9 @@ MAX_URIS: Final = 1000
 MAX_URI_LENGTH: Final = 8192
 """Characters of a watched URI, which is kept as long as the subscription."""
 
+MAX_SESSION_LENGTH: Final = 256 * 1024
+"""Characters of all URIs that one session watches: they are kept until it expires, although its client may be gone."""
+
 MAX_TASK_ID_LENGTH: Final = 256
 """Characters of a task's id that somebody made up; ours are shorter."""
 
@@ -79,9 +82,12 @@ async def subscribe(call: Call) -> JsonObject:
         raise unknown_resource(uri, call)
     check_access(found[0], call)
     if call.session is not None:
-        if len(call.session.subscriptions | {uri}) > MAX_URIS:
+        watched = call.session.subscriptions | {uri}
+        if len(watched) > MAX_URIS:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"More than {MAX_URIS} subscriptions")
-        call.session.subscriptions |= {uri}
+        if sum(map(len, watched)) > MAX_SESSION_LENGTH:
+            raise RpcError(ErrorCode.INVALID_PARAMS, f"Subscriptions of more than {MAX_SESSION_LENGTH} characters")
+        call.session.subscriptions = watched
         call.server.notifier.watch_changed()
         # A client that is answered counts on hearing of the very next update.
         await call.server.notifier.upstreams_watch()

@@ -40,6 +40,8 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Changes with the definitions; part of the digest by which processes tell whether they serve the same."""
     files: Mapping[Path, str] = msgspec.field(default_factory=dict)
     """Files that were read → SHA-256; a change of one is a reason to reload."""
+    reviewed: Mapping[tuple[str, str], SourceDefinition] = msgspec.field(default_factory=dict)
+    """The definitions as they were locked, as far as that is remembered."""
     left_out: tuple[LeftOutOperation, ...] = ()
     """What is no definition, and why."""
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -145,9 +147,25 @@ def merge(
         fingerprints=tuple(entry.fingerprint for entry in entries),
         left_out=tuple(each for entry in entries for each in entry.left_out),
         contested=frozenset(contested),
+        reviewed={
+            name: (each.config, each)
+            for entry in entries
+            for name, each in entry.reviewed.items()
+            if name in origins and origins[name].path[:2] == each.path[:2]
+        },
         record=replace(config.record, owners={name: origin.path[:2] for name, origin in origins.items()}),
         instructions={name: text for entry in entries for name, text in entry.instructions.items()},
     )
+
+
+def with_reviewed(config: LoadedConfig, names: Iterable[DocumentPath]) -> LoadedConfig:
+    """The same with these definitions as they were locked."""
+    sections: dict[str, dict[str, Definition]] = {name: dict(getattr(config.document, name)) for name in LISTS}
+    origins = dict(config.origins)
+    for name in names:
+        sections[str(name[0])][str(name[1])], origins[name] = config.reviewed[name]
+    document = config.document.model_copy(update=sections)
+    return replace(config, document=document, origins=origins, sources=config.sources.with_origins(origins))
 
 
 def not_offered(config: LoadedConfig, name: tuple[str, str], *, first: DocumentPath) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import open_to_all
 from gateway.config.models.auth import MIN_KEY_LENGTH
+from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import Document
 from gateway.config.reading.entries import NO_LOAD, EntryReader, LoadRecord, ValidatedModels
 from gateway.config.reading.file_pattern import FilePattern
@@ -64,6 +65,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The definitions that are not written in the files, and where they come from (`definition_source.merge`)."""
     contested: frozenset[tuple[str, str]] = frozenset()
     """The definitions that an entry earlier in the file now has, too, and that stay with their owner."""
+    reviewed: Mapping[DocumentPath, tuple[Definition, Origin]] = msgspec.field(default_factory=dict)
+    """Definitions of sources as they were locked, where their source remembers that."""
     left_out: tuple[LeftOutOperation, ...] = ()
     """What their entries have beside them."""
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)

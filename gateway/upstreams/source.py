@@ -12,6 +12,7 @@ import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.catalog import Catalog
+from gateway.catalog.lockfile.lock import read_lock
 from gateway.config.definition_source import DocumentStore, SourceEntry
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
@@ -88,6 +89,7 @@ class UpstreamSource:
         # Entries that the file has no more would hold their lists in memory.
         for name in self._entries.keys() - config.document.upstreams.keys():
             del self._entries[name]
+        offered = read_lock(config.root).offered if config.document.server.lock == "enforce" else {}
         for name, upstream in config.document.upstreams.items():
             place = problems.at("upstreams", name)
             compile_spec(
@@ -101,7 +103,7 @@ class UpstreamSource:
                 yield SourceEntry(definitions={}, fingerprint="")
                 continue
             # Its own lists, or those of the server before it until it has answered.
-            made = self._made_of(name, upstream, server.lists, config)
+            made = self._made_of(name, upstream, server.lists, config, offered.get(name, {}))
             # Those of the server before it say nothing of what fits this one.
             if server.answers_for(upstream, config.document):
                 for path, warning in made.warnings:
@@ -193,24 +195,38 @@ class UpstreamSource:
             if server.config.required and (server.pool.circuit.reason or server.lists is None)
         ]
 
-    def _made_of(self, name: str, upstream: Upstream, lists: ServerLists, config: LoadedConfig) -> "_MadeEntry":
-        """The definitions of an upstream; the same objects while they are made of the same."""
+    def _made_of(
+        self,
+        name: str,
+        upstream: Upstream,
+        lists: ServerLists,
+        config: LoadedConfig,
+        locked: Mapping[str, list[JsonObject]],
+    ) -> "_MadeEntry":
+        """The definitions of an upstream; the same objects while they are made of the same.
+
+        `locked`: its lists in the lock, which say how to serve what has changed since.
+        """
         found = config.sources.written(("upstreams", name))
         written = found if isinstance(found, Mapping) else {}
         ask_timeout = config.document.defaults.ask_timeout or ASK_TIMEOUT
         before = self._entries.get(name)
-        if before is not None and before.lists is lists and before.made_of == (upstream, written, ask_timeout):
+        if before is not None and before.lists is lists and before.made_of == (upstream, written, ask_timeout, locked):
             return before
         relay = Relay(
             servers=self, upstream=name, uris=PrefixedUris(upstream.uri_prefix or ""), ask_timeout=ask_timeout
         )
         entry = UpstreamEntry(name=name, config=upstream, relay=relay, written=written, warnings=[])
+        as_locked = msgspec.structs.replace(entry, warnings=[])
         made = self._entries[name] = _MadeEntry(
             lists=lists,
-            made_of=(upstream, written, ask_timeout),
+            made_of=(upstream, written, ask_timeout, locked),
             entry=SourceEntry(
                 definitions=definitions_of(entry, lists),
                 fingerprint=_fingerprint(name, lists),
+                reviewed=definitions_of(as_locked, ServerLists(**{**msgspec.structs.asdict(lists), **locked}))
+                if locked
+                else {},
                 instructions={name: lists.instructions} if upstream.instructions and lists.instructions else {},
             ),
             warnings=entry.warnings,
@@ -259,7 +275,7 @@ class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The definitions that were made of the lists of a server, and all that they were made of."""
 
     lists: ServerLists
-    made_of: tuple[Upstream, JsonObject, timedelta]
+    made_of: tuple[Upstream, JsonObject, timedelta, Mapping[str, list[JsonObject]]]
     entry: SourceEntry
     warnings: Sequence[tuple[DocumentPath, str]]
 

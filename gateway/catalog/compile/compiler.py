@@ -26,7 +26,7 @@ from gateway.catalog.lockfile.lock import Change, Difference, Lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Resource, ResourceTemplate
 from gateway.catalog.skills.discovery import find_skills
-from gateway.config.definition_source import not_offered
+from gateway.config.definition_source import not_offered, with_reviewed
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.backends import Connection
@@ -116,6 +116,13 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
                 if name in lock.pins and name not in excluded
             ),
         ]
+    if lock is not None and lock.pins is not None and (known := excluded.keys() & loaded.reviewed.keys()):
+        as_locked = digests_of(with_reviewed(loaded, known), plugins, skills=skills)
+        kept = [name for name in known if as_locked[name] == lock.pins.get(name)]
+        loaded = with_reviewed(loaded, kept)
+        document = loaded.document
+        pins |= {name: as_locked[name] for name in kept}
+        excluded = {name: why for name, why in excluded.items() if name not in kept}
     compiling = DefinitionCompiler(context, loaded, steps=steps, pins=pins, problems=problems)
     for check in checks:
         check(loaded, problems)

@@ -9,7 +9,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
@@ -17,7 +18,8 @@ from gateway.catalog.lockfile.digests import SKILLS, DefinitionDigest, Definitio
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.document import LISTS
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
-from gateway.json_types import Json
+from gateway.config.reading.source_map import Origin
+from gateway.json_types import DocumentPath, Json, JsonObject
 
 LOCK_NAME: Final = "mcp-gateway.lock"
 COMMAND: Final = "mcp-gateway lock"
@@ -25,6 +27,8 @@ COMMAND: Final = "mcp-gateway lock"
 _MOST_NAMED: Final = 9
 """The most definitions that one warning names beside its own."""
 _VERSION: Final = 1
+_OFFERED: Final = "offered"
+_KINDS: Final = {"tools", "resources", "templates", "prompts"}
 _SECTIONS: Final = ("server", *LISTS, SKILLS)
 
 
@@ -73,6 +77,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """None if there is no such file, or it cannot be used."""
     problem: str = ""
     """The reason why it cannot be used."""
+    offered: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.field(default_factory=dict)
+    """By the name of a server: its lists in wire form, as they were when they were locked."""
     excludes: bool = True
     """True if definitions that differ are left out under enforcement; False reports them only, to check a file."""
 
@@ -116,7 +122,8 @@ def read_lock(directory: Path) -> Lock:
     if not path.exists():
         return Lock(path=path, pins=None)
     try:
-        return Lock(path=path, pins=parsed(decode(read_bytes(path))))
+        text = decode(read_bytes(path))
+        return Lock(path=path, pins=parsed(text), offered=_offered_in(text))
     except UnreadableError as error:
         return Lock(path=path, pins=None, problem=f"{path} {error}")
     except ValueError as error:
@@ -141,9 +148,33 @@ def parsed(text: str) -> dict[Name, DefinitionDigest]:
     return pins
 
 
-def rendered(pins: DefinitionDigests) -> str:
+def _offered_in(text: str) -> Mapping[str, Mapping[str, list[JsonObject]]]:
+    """Raises: ValueError: it has another form."""
+    try:
+        found: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.convert(
+            json.loads(text).get(_OFFERED, {}), dict[str, dict[str, list[dict[str, Any]]]]
+        )
+    except msgspec.ValidationError as error:
+        raise ValueError(f"`{_OFFERED}`: {error}") from error
+    if unknown := {kind for lists in found.values() for kind in lists} - _KINDS:
+        raise ValueError(f"`{_OFFERED}` has the unknown lists {', '.join(sorted(unknown))}")
+    return found
+
+
+def offered_by(origins: Mapping[DocumentPath, Origin]) -> dict[str, dict[str, list[JsonObject]]]:
+    """Collect the offers of other servers, so that a changed definition can be served as locked after a restart."""
+    found: dict[str, dict[str, list[JsonObject]]] = {}
+    for name, origin in sorted(origins.items()):
+        if origin.path[0] == "upstreams":
+            wire = origin.written[0]
+            kind = "templates" if "uriTemplate" in wire else str(name[0])
+            found.setdefault(str(origin.path[1]), {}).setdefault(kind, []).append(wire)
+    return found
+
+
+def rendered(pins: DefinitionDigests, *, offered: Mapping[str, Json] = MappingProxyType({})) -> str:
     """The text of a lock: the same for the same definitions, a line for each part, in the order of names."""
-    content: dict[str, Json] = {"version": _VERSION}
+    content: dict[str, Json] = {"version": _VERSION, **({_OFFERED: offered} if offered else {})}
     for (section, name), pin in pins.items():
         content.setdefault(section, {})[name] = dict(pin)
     return json.dumps(content, indent=2, sort_keys=True) + "\n"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from gateway.catalog.lockfile.lock import Difference, differences, read_lock, rendered
+from gateway.catalog.lockfile.lock import Difference, differences, offered_by, read_lock, rendered
 from gateway.cli.console import Console, counted, protect_stdout
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
 from gateway.cli.options import add_config, one_shot_settings
@@ -63,7 +63,7 @@ def write_lock(settings: Settings, *, sources: AskedSources | None = None) -> tu
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         pins = dry.catalog.pins
         lock = read_lock(dry.loaded.root)
-    text = rendered(pins)
+        text = rendered(pins, offered=offered_by(dry.loaded.origins))
     try:
         # A lock that says the same is left alone, with its time: `make` and watchers go by that.
         if not lock.path.is_file() or lock.path.read_text(encoding="utf-8", errors="replace") != text:

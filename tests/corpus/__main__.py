@@ -33,12 +33,15 @@ def main() -> None:
         for name in given.names:
             parts = CORPORA[name].parts(is_whole=not given.sample)
             running = [pool.submit(judged, name, part) for part in parts]
-            verdicts = [verdict for done in as_completed(running) for verdict in done.result()]
+            verdicts = []
+            for done in as_completed(running):
+                verdicts += done.result()
+                wrong = [verdict for verdict in done.result() if verdict.wrong]
+                sys.stdout.writelines(f"{each.check}: {each.case}: {each.wrong}\n" for each in wrong)
+                sys.stdout.flush()
             figures = counted(verdicts)
             for check, of in figures.items():
                 sys.stdout.write(f"{name} {check}: {of.right} of {of.tried} right, {dict(of.reasons)}\n")
-                sys.stdout.writelines(f"  wrong: {each}\n" for each in of.wrong)
-            sys.stdout.flush()
             if not given.sample:
                 write(CORPORA[name], figures)
 

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
-from tests.corpus import json_schemas, uri_templates, yaml_files
+from tests.corpus import client_files, json_schemas, openapi_documents, servers, uri_templates, yaml_files
 from tests.corpus.corpora import Corpus
 
 CORPORA: Final[Mapping[str, Corpus]] = {
+    "openapi": openapi_documents.CORPUS,
+    "servers": servers.CORPUS,
+    "client-files": client_files.CORPUS,
     "json-schema": json_schemas.CORPUS,
     "uri-templates": uri_templates.CORPUS,
     "yaml": yaml_files.CORPUS,

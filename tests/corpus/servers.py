@@ -40,7 +40,11 @@ LISTS: Final = {
     "prompts": ("prompts/list", downgrade.prompt),
 }
 CELLS: Final = {"legacy": Cell(binding=HTTP, revision=LATEST_LEGACY), "modern": Cell(binding=HTTP, revision=LATEST)}
-_DIFFERENT: Final = {"everything tools/call get-env": "environment"}
+_DIFFERENT: Final = {
+    "everything tools/call get-env": "environment",
+    "everything tools/call simulate-research-query": "task",
+    "everything tools simulate-research-query": "task",
+}
 _EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 _ADDED: Final = frozenset({"execution", "resultType", "ttlMs", "cacheScope", meta.META_SERVER_INFO})
 """Members that belong to the connection."""
@@ -202,7 +206,7 @@ async def _answer(client: Client, step: Step) -> Json:
 
 def _compared(name: str, revision: str, own: Seen, again: Seen, seen: Seen) -> Iterator[Verdict]:
     if own.instructions:
-        wrong = "" if own.instructions in seen.instructions else f"{own.instructions[:80]!r} is missing"
+        wrong = "" if own.instructions.strip() in seen.instructions else f"{own.instructions[:80]!r} is missing"
         yield Verdict(check="lists", case=f"{name} instructions", wrong=wrong)
     for member, (_, without) in LISTS.items():
         expected, second = (
@@ -291,7 +295,10 @@ network, so many answers are errors; those must be equal too. Times and random v
         "lists modern": "Entries of lists, client of 2026-07-28",
         "calls modern": "Answers, client of 2026-07-28",
     },
-    reasons={"environment": "The tool shows its environment, to which the gateway adds variables."},
+    reasons={
+        "environment": "The tool shows its environment, to which the gateway adds variables.",
+        "task": "The tool can only be called as a task of the upstream, and is not offered.",
+    },
     parts=parts,
     verdicts=verdicts,
 )

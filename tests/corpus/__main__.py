@@ -27,14 +27,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[*CORPORA], metavar="NAME", help=f"one of {', '.join(CORPORA)}")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--most", type=int, help="judge only the first parts of a corpus, so many")
     parser.add_argument("--sample", action="store_true", help="judge the sample that CI takes; the page stays as it is")
     given = parser.parse_args()
     with ProcessPoolExecutor(given.jobs) as pool:
         for name in given.names:
-            parts = CORPORA[name].parts(is_whole=not given.sample)
+            parts = CORPORA[name].parts(is_whole=not given.sample)[: given.most]
             running = [pool.submit(judged, name, part) for part in parts]
             verdicts = []
-            for done in as_completed(running):
+            for number, done in enumerate(as_completed(running), 1):
+                sys.stderr.write(f"\r{name} {number}/{len(parts)} ")
                 verdicts += done.result()
                 wrong = [verdict for verdict in done.result() if verdict.wrong]
                 sys.stdout.writelines(f"{each.check}: {each.case}: {each.wrong}\n" for each in wrong)

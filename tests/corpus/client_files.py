@@ -12,18 +12,14 @@ from gateway.config.loader import load
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import ConfigError
 from gateway.json_types import Json
-from tests.corpus.corpora import Corpus, Verdict, reason_of, sampled
+from tests.corpus.corpora import Corpus, Verdict, sampled
 from tests.corpus.packages import directory
 
 SAMPLE: Final = 60
 _BLOCK: Final = re.compile(r"```[a-z0-9]*[^\n]*\n(?P<text>\s*\{.*?)```", re.DOTALL | re.IGNORECASE)
 _SHIPPED: Final = (".mcp.json", "mcp.json", "claude_desktop_config*.json")
-_SECTIONS: Final = ("mcpServers", "servers")
 _SERVERS: Final = re.compile(r'"(mcpServers|servers)":\s*\{')
 _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)\}")
-_REFUSED: Final = {
-    "${input:": "input",
-}
 
 
 async def verdicts(part: str) -> AsyncIterator[Verdict]:
@@ -34,28 +30,28 @@ async def verdicts(part: str) -> AsyncIterator[Verdict]:
         config = Path(made) / "config.yaml"
         config.write_text("mcp_json: [client.json]\n", encoding="utf-8")
         try:
-            loaded = load(config, environ={**dict.fromkeys(_VARIABLE.findall(text), "value"), "HOME": made})
+            loaded = load(config, environ=dict.fromkeys(_VARIABLE.findall(text), "value"))
             loaded.raise_errors()
         except ConfigError as error:
-            message = str(error).replace(made, "")
-            reason = reason_of(message, _REFUSED) or ""
-            yield Verdict(check="files", case=part, reason=reason, wrong="" if reason else message)
+            yield Verdict(check="files", case=part, wrong=str(error).replace(made, ""))
             return
         yield Verdict(check="files", case=part)
-        for name, entry in _servers(text):
-            ours, expected = _started(loaded.document.upstreams.get(name)), _expected(entry)
-            wrong = "" if ours == expected else f"{expected} became {ours}"
-            yield Verdict(check="servers", case=f"{part} {name}", wrong=wrong)
+        upstreams = loaded.document.upstreams
+        for name, entry in _servers(_VARIABLE.sub("value", text.replace("${workspaceFolder}", made))):
+            ours, expected = _started(upstreams.get(name)), _expected(entry)
+            reason = "input" if ours is None and "${input:" in json.dumps(entry) else ""
+            wrong = "" if ours == expected or reason else f"{expected} became {ours}"
+            yield Verdict(check="servers", case=f"{part} {name}", reason=reason, wrong=wrong)
 
 
 def _servers(text: str) -> Iterator[tuple[str, Json]]:
     """The servers of a configuration that is plain JSON, but for those that its owner turned off."""
     try:
-        root = json.loads(_VARIABLE.sub("value", text))
+        root = json.loads(text)
     except ValueError:  # comments, trailing commas
         return
-    for section in _SECTIONS:
-        for name, entry in root.get(section, {}).items():
+    for section in (root.get("mcpServers"), root.get("servers"), root.get("mcp", {}).get("servers")):
+        for name, entry in (section or {}).items():
             if not entry.get("disabled") and entry.get("enabled", True):
                 yield name, entry
 
@@ -111,9 +107,9 @@ JSON blocks with `mcpServers` or `servers` in the READMEs of the servers above a
 configuration files that these packages contain, read with `mcp_json`. Every server that is not disabled must become an
 upstream with the same command, arguments, environment and URL.
 """,
-    checks={"files": "Configurations", "servers": "Servers in plain JSON"},
+    checks={"files": "Configurations", "servers": "Servers in configurations without comments"},
     reasons={
-        "input": "`${input:…}` asks a person for a value when a client starts. Write `${env:NAME}` instead.",
+        "input": "`${input:…}` asks a person, and its server is left out with a warning. Write `${env:NAME}` instead.",
     },
     parts=parts,
     verdicts=verdicts,

@@ -41,6 +41,7 @@ LISTS: Final = {
 }
 CELLS: Final = {"legacy": Cell(binding=HTTP, revision=LATEST_LEGACY), "modern": Cell(binding=HTTP, revision=LATEST)}
 _DIFFERENT: Final = {
+    "brave-search tools/call": "time",
     "everything tools/call get-env": "environment",
     "everything tools/call simulate-research-query": "task",
     "everything tools simulate-research-query": "task",
@@ -159,12 +160,13 @@ async def _through(
         daemon = await stack.enter_async_context(serving(config, *flags, is_forked=False))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         newcomer = await stack.enter_async_context(newcomers("", http, None))
+        first = await newcomer(CELLS["modern"], daemon=daemon)
+        async with asyncio.timeout(SECONDS):
+            while own.lists["tools"] and not await listed(first, "tools/list", "tools"):
+                await asyncio.sleep(0.1)
         for era, cell in CELLS.items():
             client = await newcomer(cell, daemon=daemon, capabilities=_EVERYTHING)
             client.says = _says
-            async with asyncio.timeout(SECONDS):
-                while own.lists["tools"] and not await listed(client, "tools/list", "tools"):
-                    await asyncio.sleep(0.1)
             hello = client.initialized or (await client.ask("server/discover")).result
             yield era, await _seen(client, hello, [each.renamed for each in own.steps])
 
@@ -183,7 +185,8 @@ async def _seen(client: Client, hello: JsonObject, steps: Sequence[Step] | None)
             lists[member] = await listed(client, method, member) if has else []
         except AssertionError:  # a server that announces resources and answers one of their lists with an error
             lists[member] = []
-    answers = [(step, await _answer(client, step)) for step in (_steps(lists) if steps is None else steps)]
+    asked, patience = (_steps(lists), PATIENCE) if steps is None else (steps, SECONDS)
+    answers = [(step, await _answer(client, step, patience=patience)) for step in asked]
     if steps is None:
         answers = [(step, answer) for step, answer in answers if answer]
     return Seen(
@@ -194,10 +197,10 @@ async def _seen(client: Client, hello: JsonObject, steps: Sequence[Step] | None)
     )
 
 
-async def _answer(client: Client, step: Step) -> Json:
+async def _answer(client: Client, step: Step, *, patience: float) -> Json:
     """The answer without what belongs to the connection; empty without one."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             answer = await client.converse(step.method, step.params)
     except TimeoutError:
         return {}
@@ -296,6 +299,7 @@ network, so many answers are errors; those must be equal too. Times and random v
         "calls modern": "Answers, client of 2026-07-28",
     },
     reasons={
+        "time": "The server limits its rate, so that its answers depend on the time between calls.",
         "environment": "The tool shows its environment, to which the gateway adds variables.",
         "task": "The tool can only be called as a task of the upstream, and is not offered.",
     },

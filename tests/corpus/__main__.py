@@ -2,8 +2,11 @@
 
 import argparse
 import asyncio
+import json
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
 
 from tests.corpus.corpora import Verdict, counted
 from tests.corpus.page import write
@@ -29,23 +32,41 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--most", type=int, help="judge only the first parts of a corpus, so many")
     parser.add_argument("--sample", action="store_true", help="judge the sample that CI takes; the page stays as it is")
+    parser.add_argument(
+        "--journal", type=Path, help="a file of verdicts: parts that it calls right are not judged again"
+    )
     given = parser.parse_args()
+    known = _known(given.journal)
     with ProcessPoolExecutor(given.jobs) as pool:
         for name in given.names:
             parts = CORPORA[name].parts(is_whole=not given.sample)[: given.most]
-            running = [pool.submit(judged, name, part) for part in parts]
-            verdicts = []
+            verdicts = [verdict for part in parts for verdict in known.get(part, ())]
+            running = {pool.submit(judged, name, part): part for part in parts if part not in known}
             for number, done in enumerate(as_completed(running), 1):
-                sys.stderr.write(f"\r{name} {number}/{len(parts)} ")
+                sys.stderr.write(f"\r{name} {number}/{len(running)} ")
                 verdicts += done.result()
                 wrong = [verdict for verdict in done.result() if verdict.wrong]
                 sys.stdout.writelines(f"{each.check}: {each.case}: {each.wrong}\n" for each in wrong)
                 sys.stdout.flush()
+                if given.journal:
+                    _note(given.journal, running[done], done.result())
             figures = counted(verdicts)
             for check, of in figures.items():
                 sys.stdout.write(f"{name} {check}: {of.right} of {of.tried} right, {dict(of.reasons)}\n")
             if not given.sample:
                 write(CORPORA[name], figures)
+
+
+def _known(journal: Path | None) -> dict[str, list[Verdict]]:
+    """The verdicts of an earlier run, of parts without a wrong one."""
+    lines = journal.read_text(encoding="utf-8").splitlines() if journal and journal.exists() else ()
+    known = {part: [Verdict(**each) for each in verdicts] for part, verdicts in map(json.loads, lines)}
+    return {part: verdicts for part, verdicts in known.items() if not any(each.wrong for each in verdicts)}
+
+
+def _note(journal: Path, part: str, verdicts: list[Verdict]) -> None:
+    with journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps([part, [asdict(each) for each in verdicts]]) + "\n")
 
 
 if __name__ == "__main__":

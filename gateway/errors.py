@@ -5,7 +5,7 @@ peer that sent the message, an `ExecutionError` to the model that called a tool.
 with its traceback, and the peer learns a correlation id and nothing more.
 
 What a call is told of a limit of number or rate is worded here for all rooms (`OverLimitError`); of a limit of time, in
-`gateway/executors/deadline.py`.
+`gateway/deadline.py`.
 """
 
 from collections.abc import Sequence

@@ -15,21 +15,11 @@ from gateway.cli.command_table import COMMANDS, ERROR_REPORT, EVENT_LOOP
 from tests.structure import FILES, GATEWAY, MEASURES, modules_named_in, table, tree_of
 
 LEAVES: Final = {
-    *(
-        "background_tasks",
-        "bounded_map",
-        "control_characters",
-        "errors",
-        "events",
-        "exact_json",
-        "json_types",
-        "plugin",
-    ),
-    *("rfc3339", "whole_file"),
+    *("background_tasks", "bounded_map", "control_characters", "rfc3339", "whole_file", "events", "permit"),
+    *("json_types", "exact_json", "errors", "deadline", "threads", "plugin"),
     "__init__",
 }
-"""Importable by all; among themselves in this order: background_tasks, bounded_map, control_characters, rfc3339,
-whole_file, json_types, exact_json, errors, plugin."""
+"""Importable by all."""
 
 MAY_IMPORT: Final[dict[str, set[str]]] = {
     "background_tasks": set(),
@@ -41,6 +31,9 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "exact_json": {"json_types"},
     "errors": {"json_types"},
     "events": set(),
+    "deadline": {"errors", "json_types"},
+    "permit": set(),
+    "threads": {"background_tasks", "deadline", "errors", "json_types", "permit"},
     "plugin": {"errors", "json_types"},
     "__init__": set(),
     "wire": LEAVES,
@@ -49,16 +42,19 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "language": LEAVES | {"config", "wire"},
     "telemetry": LEAVES | {"config", "wire"},
     "state": LEAVES | {"config", "telemetry"},
+    "processes": LEAVES,
     "access": LEAVES | {"config", "state"},
-    "executors": LEAVES | {"config", "language", "telemetry", "access"},
+    "limits": LEAVES | {"config", "state"},
+    "executors": LEAVES | {"config", "language", "telemetry", "access", "processes"},
     "openapi": LEAVES | {"config", "language", "executors", "access"},
     "catalog": LEAVES | {"config", "language", "executors", "wire"},
-    "upstreams": LEAVES | {"config", "language", "executors", "catalog", "access", "state", "telemetry", "wire"},
+    "upstreams": LEAVES
+    | {"config", "language", "executors", "catalog", "access", "state", "telemetry", "wire", "limits", "processes"},
     "tasks": LEAVES | {"config", "access", "state"},
     "audit": LEAVES | {"config", "access", "tasks", "telemetry", "wire"},
     "protocol": LEAVES
-    | {"config", "language", "executors", "catalog", "access", "state", "tasks", "telemetry", "wire"},
-    "transports": LEAVES | {"config", "protocol", "access", "state", "telemetry", "wire"},
+    | {"config", "language", "executors", "catalog", "access", "limits", "state", "tasks", "telemetry", "wire"},
+    "transports": LEAVES | {"config", "protocol", "access", "limits", "state", "telemetry", "wire"},
     "reload": LEAVES | {"config", "executors", "catalog", "access", "audit", "transports"},
     "console": LEAVES
     | {"config", "language", "executors", "catalog", "access", "telemetry", "state", "wire"}
@@ -69,7 +65,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     | {"tasks", "upstreams", "openapi", "wire", "held_signals", "state", "console"},
     "cli": LEAVES
     | {"config", "language", "executors", "catalog", "audit", "telemetry", "protocol", "transports", "reload", "app"}
-    | {"upstreams", "openapi", "state", "wire", "client_configs"},
+    | {"upstreams", "openapi", "state", "wire", "client_configs", "processes"},
     "__main__": {"held_signals", "cli"},
 }
 
@@ -214,15 +210,15 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_100,
+    "lines": 80_050,
     "files": 620,
     "classes": 955,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 5,
-    "assignments to other objects' attributes": 168,
-    "files with TYPE_CHECKING": 31,
+    "assignments to other objects' attributes": 166,
+    "files with TYPE_CHECKING": 30,
     "files that import our modules by string": 9,
-    "import cycles": 4,
+    "import cycles": 3,
     "class names used twice": 44,
 }
 """Upper bounds of the measures of `tests/structure.py`. They only fall: lower one when a change allows it."""

@@ -1,5 +1,5 @@
-"""Authenticates callers (`identity`) and limits what they may do (`call_limits`).
+"""Authenticates callers.
 
-Credentials, callers' keys and the limits of the file come in. An identity with its scopes, a permit, or an error that a
-client can act on goes out. Nothing here knows MCP or HTTP beyond the values of header fields.
+Credentials and the keys and issuers of the file come in. An identity with its scopes goes out, or an error that a
+client can act on. Nothing here knows MCP or HTTP beyond the values of header fields.
 """

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
-from gateway.access.identity.authenticator import Authenticator
+from gateway.access.authenticator import Authenticator
 from gateway.app.catalog_agreement import CatalogAgreement, ListDiffered, ReplicasAgreed
 from gateway.app.client_counts import RecentClients
 from gateway.app.components import Components

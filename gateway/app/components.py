@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from gateway.access.identity.authenticator import Authenticator
+from gateway.access.authenticator import Authenticator
 from gateway.app.client_counts import RecentClients
 from gateway.app.listeners import Listeners
 from gateway.audit.recorder import AuditRecorder

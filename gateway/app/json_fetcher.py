@@ -10,7 +10,7 @@ from typing import Final
 import aiohttp
 import orjson
 
-from gateway.access.identity.issuer import FetchError, NotFoundError
+from gateway.access.issuer import FetchError, NotFoundError
 from gateway.executors.http.address_guard import AddressGuard
 from gateway.executors.http.client_sessions import ClientProfile
 from gateway.executors.http.clients import HttpClients

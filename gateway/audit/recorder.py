@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from gateway import __version__
-from gateway.access.identity.auth_error import AuthError
+from gateway.access.auth_error import AuthError
 from gateway.audit.audit_log import SHUTDOWN_GRACE_SECONDS, AuditLog, audit_path, refusal_of
 from gateway.audit.records import (
     call_record,

@@ -12,7 +12,7 @@ from typing import Final
 import orjson
 
 from gateway import exact_json
-from gateway.access.identity.auth_error import AuthError
+from gateway.access.auth_error import AuthError
 from gateway.errors import ErrorCode, InsufficientScopeError
 from gateway.json_types import Json, JsonObject
 from gateway.tasks.task import Task

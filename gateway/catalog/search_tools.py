@@ -18,8 +18,8 @@ from gateway.catalog.primitives import Tool
 from gateway.catalog.tool_index import ToolIndex
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Explanation, Invocation, Outcome, Value
-from gateway.executors.threads import DaemonThreadPool, run_in_thread
 from gateway.json_types import Json
+from gateway.threads import DaemonThreadPool, run_in_thread
 from gateway.wire import downgrade
 from gateway.wire.jsonrpc import Request
 

@@ -20,18 +20,18 @@ from gateway.errors import ConfigError
 from gateway.executors.cache import ResponseCache
 from gateway.executors.http.clients import HttpClients
 from gateway.executors.output.output_store import OutputStore
-from gateway.executors.processes.processes import Processes
 from gateway.executors.shared_services import Services, running_services
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
 from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
+from gateway.processes.processes import Processes
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.listener_identity import with_identity
 from gateway.reload.pipeline import CHECKS
 from gateway.state.keys import random_keys
 from gateway.telemetry.logs import Logs, Mask
+from gateway.threads import DaemonThreadPool
 from gateway.transports.memory import MemoryClient
 from gateway.upstreams.source import UpstreamSource
 

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from gateway.access.identity.auth_error import AuthError
-from gateway.access.identity.identity import UNAUTHENTICATED, Identity
+from gateway.access.auth_error import AuthError
+from gateway.access.identity import UNAUTHENTICATED, Identity
 from gateway.console.console_access import ConsoleAccess
 from gateway.console.responses import error_response
 from gateway.console.security_headers import OF_API, OF_PAGE, without_cors

@@ -8,7 +8,7 @@ import orjson
 from aiohttp import web
 
 from gateway import exact_json
-from gateway.access.identity.auth_error import NO_CHALLENGE, AuthError
+from gateway.access.auth_error import NO_CHALLENGE, AuthError
 from gateway.json_types import Json
 from gateway.language.schemas.rules import is_deeper
 from gateway.transports.errors import HttpError

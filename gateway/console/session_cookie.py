@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.state.keys import SigningKeys
 from gateway.state.signed_tokens import SignedTokens
 from gateway.transports.http.forwarded import ClientEndpoint

@@ -10,8 +10,8 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from gateway.access.identity.auth_error import AuthError
-from gateway.access.identity.identity import Identity
+from gateway.access.auth_error import AuthError
+from gateway.access.identity import Identity
 from gateway.console.console_access import HEADER, ConsoleAccess
 from gateway.console.responses import error_response, no_content, read_json_object
 from gateway.console.security_headers import OF_PAGE

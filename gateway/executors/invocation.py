@@ -1,6 +1,5 @@
 """The interface of executors: an `Invocation` goes in, an `Outcome` comes out; or an `Explanation`."""
 
-import asyncio
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,18 +8,12 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.access.identity.credentials import Credential
-from gateway.executors.deadline import Deadline
+from gateway.access.credentials import Credential
+from gateway.deadline import Deadline
 from gateway.json_types import ABSENT, Json, JsonObject, empty
+from gateway.permit import Permit
 from gateway.plugin import Context
 from gateway.telemetry.trace import Trace
-
-
-class Permit(Protocol):
-    """The right to run, among a limited number of concurrent calls."""
-
-    def hold_until_done(self, task: asyncio.Task[None]) -> None:
-        """Keep the permit, after the call has been answered, until `task` (clean-up) is done."""
 
 
 class Invocation(Protocol):

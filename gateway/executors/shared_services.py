@@ -13,10 +13,10 @@ from gateway.executors.outbound_auth.outbound_tokens import OutboundTokens
 from gateway.executors.output.expected_schema import MismatchCounter
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OverflowCounter
-from gateway.executors.processes.processes import Processes
 from gateway.executors.shell.scratch import Scratch
 from gateway.executors.sql.pools import DatabasePools
-from gateway.executors.threads import DaemonThreadPool
+from gateway.processes.processes import Processes
+from gateway.threads import DaemonThreadPool
 
 _HOOK_THREADS: Final = 32
 _WORKER_THREADS: Final = 32

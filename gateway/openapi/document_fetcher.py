@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection
 from gateway.config.models.document import Document

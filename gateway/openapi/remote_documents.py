@@ -22,8 +22,8 @@ from gateway.config.definition_source import DocumentStore
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
 from gateway.config.reading.entries import content_key
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.http.url import origin_of, parse_url
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject

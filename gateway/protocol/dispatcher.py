@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
-from gateway.access.call_limits.concurrency import ConcurrencyLimiter
-from gateway.access.call_limits.rate_limiter import RateLimiter
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.store import CatalogStore
 from gateway.errors import ErrorCode, RpcError
 from gateway.events import Events
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
+from gateway.limits.concurrency import ConcurrencyLimiter
+from gateway.limits.rate_limiter import RateLimiter
 from gateway.protocol import message_log, results
 from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.progress import REPEAT_AFTER

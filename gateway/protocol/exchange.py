@@ -6,8 +6,8 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.access.identity.credentials import Credential
-from gateway.access.identity.identity import ANONYMOUS, Identity, network_of
+from gateway.access.credentials import Credential
+from gateway.access.identity import ANONYMOUS, Identity, network_of
 from gateway.json_types import JsonObject, empty
 from gateway.protocol.session import Session
 

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import msgspec
 import structlog
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.catalog import Catalog
 from gateway.events import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.catalog.caller_catalogs import CallerCatalogs
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.store import CatalogStore

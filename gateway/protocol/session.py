@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.json_types import JsonObject
 from gateway.plugin import ListKind
 from gateway.protocol.in_flight import InFlight

@@ -21,8 +21,8 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from msgspec.structs import replace
 
-from gateway.access.identity.authenticator import Authenticator, check_auth
-from gateway.access.identity.identity import Identity
+from gateway.access.authenticator import Authenticator, check_auth
+from gateway.access.identity import Identity
 from gateway.audit.audit_log import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
 from gateway.background_tasks import BackgroundTasks
@@ -44,7 +44,6 @@ from gateway.config.reading.merger import DEFINITIONS
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
-from gateway.executors.threads import DaemonThreadPool
 from gateway.reload.candidate import Candidate
 from gateway.reload.deallocation import Parts, free, parts_of_compiled, parts_of_loaded, parts_of_served, when_unused
 from gateway.reload.definition_places import NO_PLACES, definition_places
@@ -52,6 +51,7 @@ from gateway.reload.exposure import check_still_closed, exposures
 from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.listener_identity import with_identity
 from gateway.reload.watch_plan import WatchPlan, watch_dependencies, watch_loaded
+from gateway.threads import DaemonThreadPool
 from gateway.transports.listener.server_tls import ServerTls
 
 log: Final = structlog.get_logger()

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway import exact_json
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.errors import ErrorCode
 from gateway.json_types import Json
 

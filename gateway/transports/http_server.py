@@ -16,7 +16,7 @@ import structlog
 from aiohttp import web
 from msgspec.structs import replace
 
-from gateway.access.identity.authenticator import Authenticator
+from gateway.access.authenticator import Authenticator
 from gateway.config.models.address import Address
 from gateway.config.models.server import Limits, Listen
 from gateway.errors import ConfigError, Problem

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gateway import __version__, exact_json
-from gateway.access.identity.identity import ANONYMOUS, Identity
+from gateway.access.identity import ANONYMOUS, Identity
 from gateway.errors import RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher

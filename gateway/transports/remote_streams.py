@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.errors import StoreAwayError
 from gateway.protocol.exchange import Binding, Caller
 from gateway.state.replica import Replica

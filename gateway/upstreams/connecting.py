@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.link import Link
 from gateway.upstreams.client.server_messages import Listener

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import ErrorCode, ExecutionError, RpcError
 from gateway.executors.invocation import Invocation, text_size

@@ -14,8 +14,8 @@ import msgspec
 
 from gateway import exact_json
 from gateway.background_tasks import BackgroundTasks
+from gateway.deadline import Deadline
 from gateway.errors import ExecutionError, RpcError, StoreAwayError
-from gateway.executors.deadline import Deadline
 from gateway.json_types import JsonObject
 from gateway.upstreams.failures import CallGoneError, UpstreamError
 from gateway.upstreams.invocation_caller import InvocationCaller

@@ -15,12 +15,12 @@ from typing import Final, TypeVar
 
 import structlog
 
-from gateway.access.call_limits.concurrency import Permit
-from gateway.access.call_limits.fair_semaphore import FairSemaphore
 from gateway.background_tasks import BackgroundTasks
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
+from gateway.limits.concurrency import Permit
+from gateway.limits.fair_semaphore import FairSemaphore
 from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.upstreams.circuit_breaker import CircuitBreaker
 from gateway.upstreams.client.caller import Caller

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from gateway import exact_json
+from gateway.deadline import Deadline
 from gateway.errors import ExecutionError, RpcError
-from gateway.executors.deadline import Deadline
 from gateway.json_types import Json, JsonObject
 from gateway.upstreams.failures import CallGoneError
 from gateway.upstreams.parked_call import Answers, Asked

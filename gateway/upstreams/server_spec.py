@@ -17,13 +17,13 @@ from gateway.executors.http.executor import check_no_authorization
 from gateway.executors.http.sender import Sender
 from gateway.executors.http.tls import compile_tls
 from gateway.executors.outbound_auth.authorization import compile_authorization
-from gateway.executors.processes.pipes import LastingInput
-from gateway.executors.processes.process_tree import Command
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.environment import inherited_environment
 from gateway.executors.shell.launcher import Launcher
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.language.uris.urls import base_url_problem
+from gateway.processes.pipes import LastingInput
+from gateway.processes.process_tree import Command
 from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.http_link import HttpLink
 from gateway.upstreams.client.link import Link

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.access.identity.access_tokens import AccessTokens, TokenRules, normal_audience
-from gateway.access.identity.auth_error import AuthError
-from gateway.access.identity.identity import Identity
-from gateway.access.identity.issuer import FetchError, metadata_urls
-from gateway.access.identity.jwks import JwksCache, KeysUnavailableError
+from gateway.access.access_tokens import AccessTokens, TokenRules, normal_audience
+from gateway.access.auth_error import AuthError
+from gateway.access.identity import Identity
+from gateway.access.issuer import FetchError, metadata_urls
+from gateway.access.jwks import JwksCache, KeysUnavailableError
 from gateway.app.json_fetcher import fetch_json
 from gateway.executors.http.clients import HttpClients
 from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server

@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from gateway.access.identity.api_keys import REALM, ApiKeys, digests
-from gateway.access.identity.identity import Identity
+from gateway.access.api_keys import REALM, ApiKeys, digests
+from gateway.access.identity import Identity
 from gateway.config.models.auth import ApiKey
 
 OLD, NEW, OTHER = "the-old-key-of-ci-1", "the-new-key-of-ci-2", "another-holders-key"

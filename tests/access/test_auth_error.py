@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gateway.access.identity.auth_error import (
+from gateway.access.auth_error import (
     AuthError,
     Challenge,
     insufficient_scope,

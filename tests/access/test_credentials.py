@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.access.identity.auth_error import AuthError
-from gateway.access.identity.credentials import Credential, read_credential
+from gateway.access.auth_error import AuthError
+from gateway.access.credentials import Credential, read_credential
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.access.identity.identity import ANONYMOUS
+from gateway.access.identity import ANONYMOUS
 from gateway.app.client_counts import MAX_CLIENTS, RECENT_SECONDS, RecentClients, listed, with_sessions
 from gateway.catalog.store import CatalogStore
 from gateway.json_types import JsonObject

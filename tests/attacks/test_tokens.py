@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.identity.jwks import INTERVAL_SECONDS, SPARE_FETCHES
+from gateway.access.jwks import INTERVAL_SECONDS, SPARE_FETCHES
 from tests.attacks.client import Answer
 from tests.attacks.issuer import issuing
 from tests.attacks.target import Plan, Target, attacking

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import structlog
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.app.gateway import Gateway
 from gateway.audit.recorder import AuditRecorder
 from gateway.cli.commands.validate.command import check

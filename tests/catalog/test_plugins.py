@@ -17,7 +17,7 @@ from gateway.catalog.plugins.plugin_package import PREFIX
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ConfigError
-from gateway.executors.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool
 from tests.executors.recording import OneFile
 
 Write = Callable[[str, str], None]

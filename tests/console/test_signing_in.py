@@ -9,7 +9,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.console.console_access import MAX_FAILURES, WINDOW_SECONDS, FailedSignIns, PrintedToken
 from gateway.console.security_headers import PAGE_POLICY
 from gateway.console.session_cookie import HOURS, SessionCookies

@@ -1,6 +1,6 @@
 """What the table of processes says now, for tests that wait for it."""
 
-from gateway.executors.processes.process_table import ChildList
+from gateway.processes.process_table import ChildList
 
 
 def child_pids() -> list[int]:

@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import aiohttp
 
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.config.diagnostics.problems import Problems
+from gateway.deadline import Deadline
 from gateway.errors import Location
-from gateway.executors.deadline import Deadline
-from gateway.executors.invocation import Permit
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.scope import Inputs, Scope
+from gateway.permit import Permit
 from gateway.plugin import Answer, Context, ListKind, LogLevel, Sample, Task
 from gateway.telemetry.trace import UNTRACED, Trace
 

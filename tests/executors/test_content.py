@@ -11,8 +11,8 @@ from gateway.errors import ExecutionError, ResourceNotFoundError
 from gateway.executors.content import ContentExecutor, compile_blocks
 from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Blocks
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json, JsonObject
+from gateway.threads import DaemonThreadPool
 from tests.executors.recording import RecordingContext, make_invocation, make_scope, messages_of
 
 TEXT = {"type": "string"}

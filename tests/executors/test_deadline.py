@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.executors.deadline import Deadline, DeadlineExceededError
+from gateway.deadline import Deadline, DeadlineExceededError
 
 SOON = 0.05
 

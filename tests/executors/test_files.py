@@ -23,7 +23,7 @@ from gateway.executors.files.executor import (
 )
 from gateway.executors.files.globs import compile_globs
 from gateway.executors.invocation import RawOutput
-from gateway.executors.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of
 
 AWKWARD_NAMES = [

@@ -23,10 +23,10 @@ from gateway.executors.http.clients import HttpClients
 from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
 from gateway.executors.output.output_store import OutputStore
-from gateway.executors.processes.processes import Processes
 from gateway.executors.shared_services import Services
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
+from gateway.processes.processes import Processes
+from gateway.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of
 from tests.local_server import listening
 

@@ -10,7 +10,7 @@ from gateway.executors.http import clients as http_clients
 from gateway.executors.http.address_guard import AddressGuard
 from gateway.executors.http.client_sessions import ClientProfile, DaemonResolver
 from gateway.executors.http.clients import HttpClients
-from gateway.executors.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool
 
 
 def profile(number: int = 0) -> ClientProfile:

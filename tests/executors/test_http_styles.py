@@ -7,8 +7,8 @@ import pytest
 from gateway.config.models.backends import Connection, Http
 from gateway.errors import ExecutionError
 from gateway.executors.http.request import Request, compile_request
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
+from gateway.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of
 
 COLOURS: Json = ["blue", "bl ack", "a,b"]

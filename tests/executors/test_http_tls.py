@@ -18,9 +18,9 @@ from gateway.executors.http.executor import compile_http
 from gateway.executors.http.tls import compile_tls
 from gateway.executors.invocation import Outcome, RawOutput
 from gateway.executors.output.output_store import OutputStore
-from gateway.executors.processes.processes import Processes
 from gateway.executors.shared_services import Services
-from gateway.executors.threads import DaemonThreadPool
+from gateway.processes.processes import Processes
+from gateway.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of
 from tests.local_server import listening
 

@@ -17,12 +17,12 @@ from uuid import uuid4
 import pytest
 import uvloop
 
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
-from gateway.executors.processes.bounded_buffer import BoundedBuffer
-from gateway.executors.processes.process_table import MARKER, own_identity
-from gateway.executors.processes.process_tree import NOWHERE, Command, Sinks
-from gateway.executors.processes.processes import Processes
+from gateway.processes.bounded_buffer import BoundedBuffer
+from gateway.processes.process_table import MARKER, own_identity
+from gateway.processes.process_tree import NOWHERE, Command, Sinks
+from gateway.processes.processes import Processes
 from tests.executors.children import child_pids
 from tests.executors.recording import RecordingPermit
 
@@ -609,9 +609,9 @@ def test_it_works_without_pidfds(run: Run[None], mark: str, monkeypatch: pytest.
 
 AS_INIT = """
 import asyncio, os, sys
-from gateway.executors.processes.process_table import MARKER, own_identity
-from gateway.executors.processes.process_tree import Command
-from gateway.executors.processes.processes import Processes
+from gateway.processes.process_table import MARKER, own_identity
+from gateway.processes.process_tree import Command
+from gateway.processes.processes import Processes
 from tests.executors.children import child_pids
 from tests.executors.recording import RecordingPermit
 from tests.executors.test_processes import HOP
@@ -638,9 +638,9 @@ NO_PROCESS_LEFT = """
 import asyncio, os, resource, signal, sys, time
 from pathlib import Path
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
-from gateway.executors.processes.process_tree import Command
-from gateway.executors.processes.processes import Processes
+from gateway.deadline import DeadlineExceededError
+from gateway.processes.process_tree import Command
+from gateway.processes.processes import Processes
 from tests.executors.recording import RecordingPermit
 
 def fill():
@@ -716,8 +716,8 @@ def test_a_start_that_finds_no_process_left_reaps_tries_again_and_says_why() -> 
 
 DAEMON = """
 import asyncio, os, sys
-from gateway.executors.processes.process_tree import Command
-from gateway.executors.processes.processes import Processes
+from gateway.processes.process_tree import Command
+from gateway.processes.processes import Processes
 from tests.executors.recording import RecordingPermit
 
 async def main(with_cgroups, script):

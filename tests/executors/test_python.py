@@ -25,7 +25,6 @@ from gateway.executors.invocation import Blocks, Invocation, Outcome, RawOutput,
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import outcome_of
 from gateway.executors.python.signature import read_signature
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
 from gateway.plugin import (
     Answer,
@@ -40,6 +39,7 @@ from gateway.plugin import (
     ToolError,
 )
 from gateway.telemetry.trace import UNTRACED, TraceContext, Untraced
+from gateway.threads import DaemonThreadPool
 from tests.executors.recording import (
     OneFile,
     RecordingContext,

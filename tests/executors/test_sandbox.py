@@ -16,11 +16,11 @@ from gateway.config.machine_facts import FactLog
 from gateway.config.models.backends import ProcessLimits, Sandbox
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, RawOutput
-from gateway.executors.processes.process_table import child
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.limits import compile_limits
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.json_types import JsonObject
+from gateway.processes.process_table import child
 from tests.executors.children import child_pids
 from tests.executors.recording import RecordingContext, RecordingPermit, make_invocation, make_scope
 from tests.executors.shell_tool import Tool, failure_of, text_of

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import Executor, RawOutput
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.executor import compile_shell

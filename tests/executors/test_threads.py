@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.executors.threads import DaemonThreadPool, NoThreadFreeError
+from gateway.threads import DaemonThreadPool, NoThreadFreeError
 
 VARIABLE = contextvars.ContextVar("VARIABLE", default="unset")
 
@@ -163,7 +163,7 @@ async def test_an_idle_thread_keeps_no_values(threads: DaemonThreadPool) -> None
 
 EXIT = """
 import asyncio, threading
-from gateway.executors.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool
 
 async def main():
     async with DaemonThreadPool(1) as threads:
@@ -183,7 +183,7 @@ def test_exit_does_not_wait_for_a_function_that_hangs_for_ever() -> None:
 
 RETURN_AFTER_THE_LOOP = """
 import asyncio, threading
-from gateway.executors.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool
 
 release = threading.Event()
 
@@ -210,7 +210,7 @@ def test_a_function_that_returns_after_its_loop_is_closed_ends_its_thread_quietl
 NO_THREAD = """
 import asyncio, resource
 from gateway.errors import ExecutionError
-from gateway.executors.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool
 
 async def main():
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)

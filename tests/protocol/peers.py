@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import orjson
 import pytest
 
-from gateway.access.identity.identity import ANONYMOUS, Identity
+from gateway.access.identity import ANONYMOUS, Identity
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.json_types import Json, JsonObject

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 import structlog
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.json_types import Json, JsonObject
 from tests.protocol.peers import ERAS, House, LegacyPeer, ModernPeer, house
 

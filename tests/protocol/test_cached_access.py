@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 from aiohttp import web
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.cli.commands.validate.command import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.access.identity.identity import ANONYMOUS
+from gateway.access.identity import ANONYMOUS
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from gateway.protocol.methods import lifecycle

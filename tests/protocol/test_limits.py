@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.protocol.exchange import Binding, Caller
 from tests.protocol.peers import ERAS, SECONDS, House, silent, text
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from gateway.access.call_limits.concurrency import ConcurrencyLimiter
-from gateway.executors.deadline import Deadline
+from gateway.deadline import Deadline
+from gateway.limits.concurrency import ConcurrencyLimiter
 from gateway.protocol.input_requests.suspension import RunSuspension
 from tests.protocol.peers import SECONDS
 

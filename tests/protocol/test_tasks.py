@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.json_types import Json
 from tests.local_server import listening
 from tests.protocol.peers import House, ModernPeer, call

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from gateway.access.identity.authenticator import Authenticator
+from gateway.access.authenticator import Authenticator
 from gateway.audit.recorder import AuditRecorder
 from gateway.config.definition_source import DefinitionSource
 from gateway.config.loader import load

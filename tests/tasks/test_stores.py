@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gateway.access.identity.identity import ANONYMOUS
+from gateway.access.identity import ANONYMOUS
 from gateway.state.fallback_connection import Statement
 from gateway.state.replica import Replica
 from gateway.state.state import State

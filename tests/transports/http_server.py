@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 from msgspec.structs import replace
 
-from gateway.access.identity.authenticator import Authenticator
+from gateway.access.authenticator import Authenticator
 from gateway.app.json_fetcher import fetch_json
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.arguments import compile_arguments

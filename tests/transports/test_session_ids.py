@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.identity.identity import ANONYMOUS, Identity
+from gateway.access.identity import ANONYMOUS, Identity
 from gateway.json_types import Json
 from gateway.protocol.session import Session
 from gateway.state.keys import SigningKeys

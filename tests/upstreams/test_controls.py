@@ -14,7 +14,7 @@ import pytest_asyncio
 from aiohttp import web
 from yarl import URL
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.app.gateway import Gateway
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject

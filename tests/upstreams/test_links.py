@@ -15,10 +15,10 @@ from yarl import URL
 from gateway.background_tasks import BackgroundTasks
 from gateway.executors.http.address_guard import AddressPolicy
 from gateway.executors.http.clients import HttpClients
-from gateway.executors.processes.pipes import LastingInput
-from gateway.executors.processes.process_tree import Command
-from gateway.executors.processes.processes import Processes
 from gateway.json_types import Json, JsonObject
+from gateway.processes.pipes import LastingInput
+from gateway.processes.process_tree import Command
+from gateway.processes.processes import Processes
 from gateway.upstreams.client.http_channel import Endpoint
 from gateway.upstreams.client.http_link import LEAST_PAUSE, HttpLink
 from gateway.upstreams.client.link import Incoming, Outgoing, Unreadable

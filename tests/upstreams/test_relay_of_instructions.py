@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.transports.memory import MemoryClient

@@ -15,8 +15,8 @@ from gateway.catalog.primitives import Completer, Suggestions
 from gateway.config.models.backends import Shell
 from gateway.config.models.definitions import CommandCompletion
 from gateway.control_characters import visible_path
+from gateway.deadline import Deadline
 from gateway.errors import ExecutionError, InsufficientScopeError
-from gateway.executors.deadline import Deadline
 from gateway.executors.files.executor import compile_file_globs
 from gateway.executors.files.globs import Globs
 from gateway.executors.invocation import Executor, Failure, Invocation, RawOutput
@@ -24,9 +24,9 @@ from gateway.executors.python.executor import compile_python
 from gateway.executors.python.results import valid_text
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.launcher import Launcher
-from gateway.executors.threads import DaemonThreadPool, run_in_thread
 from gateway.language.scope import Inputs, Scope
 from gateway.language.templates.render_state import json_of
+from gateway.threads import DaemonThreadPool, run_in_thread
 
 if TYPE_CHECKING:
     from gateway.executors.sql.executor import SqlExecutor

@@ -25,10 +25,10 @@ from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import block_of, plain_json, valid_text
 from gateway.executors.python.signature import Signature
-from gateway.executors.threads import DaemonThreadPool, shaped
 from gateway.json_types import JsonObject
 from gateway.language.scope import Inputs, Scope
 from gateway.plugin import Audio, EmbeddedResource, Image, ResourceLink, Text
+from gateway.threads import DaemonThreadPool, shaped
 
 _TEXT: Final = {"type": "string"}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, Literal
 
-from gateway.executors.threads import DaemonThreadPool, NoThreadFreeError
+from gateway.threads import DaemonThreadPool, NoThreadFreeError
 
 _HOOK_SECONDS: Final = 30.0
 

@@ -24,7 +24,7 @@ from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ConfigError
 from gateway.executors.python.signature import Signature, read_signature
-from gateway.executors.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool
 
 log: Final = structlog.get_logger()
 

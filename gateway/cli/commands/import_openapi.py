@@ -12,8 +12,8 @@ from gateway.cli.console import Console, waiting
 from gateway.cli.parser import Parser
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ConfigError, ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.openapi.definitions import DocumentDefinitions, DocumentEntry, SkippedOperation, definitions_of

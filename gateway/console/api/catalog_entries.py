@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.catalog.catalog import Catalog, Unavailable
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool

@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
 from gateway.catalog.primitives import Primitive

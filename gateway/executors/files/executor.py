@@ -21,8 +21,8 @@ from gateway.errors import ExecutionError, ResourceNotFoundError
 from gateway.executors.files.globs import Globs, compile_globs, split_glob
 from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_beneath, read_regular
 from gateway.executors.invocation import Explanation, Invocation, Outcome, RawOutput
-from gateway.executors.threads import DaemonThreadPool, run_in_thread
 from gateway.language.files.media_types import media_type_of
+from gateway.threads import DaemonThreadPool, run_in_thread
 
 _READS: Final = "reads a file"
 # A path through a file, round in a circle of links, or too long leads to no file either.

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 
 
 class Authorization(Protocol):

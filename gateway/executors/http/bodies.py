@@ -14,12 +14,12 @@ from gateway.executors.http.multipart import PartTemplate, compile_parts, multip
 from gateway.executors.http.streamed_body import DiskFile, StreamedBody
 from gateway.executors.http.styles import Style, style_of
 from gateway.executors.output.media_types import JSON, OCTETS
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument, json_with_files
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
+from gateway.threads import DaemonThreadPool
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _TEXT: Final = "text/plain; charset=utf-8"

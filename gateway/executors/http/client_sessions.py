@@ -20,7 +20,7 @@ from gateway.executors.http.address_guard import AddressGuard
 from gateway.executors.http.connection_pool import USER_AGENT, Pool
 from gateway.executors.http.request_facts import steps_of_requests
 from gateway.executors.http.tls import ClientTrust
-from gateway.executors.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool
 
 
 class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):

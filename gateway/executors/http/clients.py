@@ -12,7 +12,7 @@ from aiohttp import ClientSession
 from gateway.background_tasks import BackgroundTasks
 from gateway.executors.http.client_sessions import ClientProfile, DaemonResolver, open_pool, open_shared_session
 from gateway.executors.http.connection_pool import Pool
-from gateway.executors.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool
 
 MAX_POOLS: Final = 64
 """Pools that are kept; beyond that the longest unused one is closed (reloads may leave some behind)."""

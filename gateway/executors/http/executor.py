@@ -17,7 +17,7 @@ from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection, Http
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.deadline import DeadlineExceededError
+from gateway.deadline import DeadlineExceededError
 from gateway.executors.http.address_guard import compile_policy
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.request import Header, Request, RequestTemplate, compile_request

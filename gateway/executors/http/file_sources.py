@@ -9,7 +9,6 @@ import msgspec
 from gateway.config.machine_facts import is_file
 from gateway.errors import ExecutionError
 from gateway.executors.http.streamed_body import DiskFile, disk_file
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.files.file_inputs import is_file_input
@@ -17,6 +16,7 @@ from gateway.language.files.media_types import media_type_of
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED
 from gateway.language.templates.templating import TextTemplate, compile_text, has_expressions
+from gateway.threads import DaemonThreadPool
 
 # RFC 6838 §4.2: type and subtype have at most 127 characters each.
 _MEDIA_TYPE: Final = re.compile(

@@ -26,13 +26,13 @@ from gateway.executors.http.file_sources import (
 )
 from gateway.executors.http.streamed_body import DiskFile, StreamedBody
 from gateway.executors.output.media_types import JSON, OCTETS
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument, json_with_files
 from gateway.language.files.media_types import suffix_of
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
+from gateway.threads import DaemonThreadPool
 
 _ESCAPED: Final = re.compile(r'["\x00-\x1f\x7f]')
 

@@ -27,10 +27,10 @@ from gateway.executors.http.fields import (
 from gateway.executors.http.streamed_body import StreamedBody
 from gateway.executors.http.url import parse_url
 from gateway.executors.invocation import Invocation
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
 from gateway.language.uris.urls import UrlTemplate, base_url_problem, compile_url
+from gateway.threads import DaemonThreadPool
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,8 +19,8 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from gateway.config.diagnostics.problems import Problems
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.http.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError
 from gateway.executors.http.client_sessions import ClientProfile
 from gateway.executors.http.clients import HttpClients

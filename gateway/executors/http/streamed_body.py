@@ -19,8 +19,8 @@ from yarl import URL
 from gateway.errors import ExecutionError
 from gateway.executors.files.regular_files import NotServedError, opened_regular
 from gateway.executors.http.connection_pool import Answer, Pool
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json
+from gateway.threads import DaemonThreadPool
 
 _CHUNK: Final = 2**20
 """Bytes that are read, or written, at a time."""

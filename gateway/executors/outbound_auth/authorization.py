@@ -10,15 +10,15 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from gateway.access.identity.credentials import Credential
-from gateway.access.identity.jose import is_installed, read_private_key
+from gateway.access.credentials import Credential
+from gateway.access.jose import is_installed, read_private_key
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import Connection
 from gateway.config.models.outbound_auth import PEM, BasicAuth, ClientCredentials, OutboundAuth, TokenExchange
 from gateway.config.secrets.redactor import Redactor
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.http.authorization import Authorization
 from gateway.executors.http.executor import check_no_authorization, compile_sender
 from gateway.executors.http.sender import Sender
@@ -34,7 +34,7 @@ from gateway.executors.outbound_auth.token_client import (
 )
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shared_services import Services
-from gateway.executors.threads import DaemonThreadPool
+from gateway.threads import DaemonThreadPool
 
 _FETCH_SECONDS: Final = 30.0
 """The longest time that a token may take, the authorization server's metadata included."""

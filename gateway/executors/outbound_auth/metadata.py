@@ -15,7 +15,7 @@ import msgspec
 import orjson
 from yarl import URL
 
-from gateway.access.identity.issuer import metadata_urls
+from gateway.access.issuer import metadata_urls
 from gateway.config.models.address import host_of, is_loopback_name
 from gateway.errors import ExecutionError
 from gateway.executors.http.request import Header, Request

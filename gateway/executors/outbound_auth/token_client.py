@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote_plus, urlencode
 
 import msgspec
 
-from gateway.access.identity.jose import PrivateKey, sign
+from gateway.access.jose import PrivateKey, sign
 from gateway.config.models.outbound_auth import MAX_TOKEN_LENGTH, ClientCredentials, TokenExchange
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from gateway.config.models.backends import PythonCall
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import (
     ExecutionError,
     InsufficientScopeError,
@@ -23,17 +24,16 @@ from gateway.errors import (
     MissingCapabilityError,
     ResourceError,
 )
-from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import AwaitingInput, Explanation, Invocation, Outcome
 from gateway.executors.python.blocking_context import BlockingContext
 from gateway.executors.python.results import outcome_of, plain_json, valid_text
 from gateway.executors.python.signature import Signature
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import with_files_replaced
 from gateway.language.scope import Scope
 from gateway.plugin import ProtocolError, ToolError
 from gateway.telemetry.trace import CURRENT
+from gateway.threads import DaemonThreadPool
 
 T = TypeVar("T")
 

@@ -12,13 +12,10 @@ from msgspec.structs import replace
 from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
 from gateway.control_characters import with_newlines
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.processes.bounded_buffer import BoundedBuffer
-from gateway.executors.processes.process_tree import Command, Sink, Sinks
-from gateway.executors.processes.processes import Processes
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.argv import Argv, compile_argv
 from gateway.executors.shell.environment import Environment, compile_environment
@@ -27,11 +24,14 @@ from gateway.executors.shell.launcher import Launcher, compile_launcher
 from gateway.executors.shell.progress_lines import ProgressLines
 from gateway.executors.shell.scratch import Scratch, output_without_scratch, remove_folder, without_scratch
 from gateway.executors.shell.script import ShellScript, compile_script
-from gateway.executors.threads import DaemonThreadPool
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
+from gateway.processes.bounded_buffer import BoundedBuffer
+from gateway.processes.process_tree import Command, Sink, Sinks
+from gateway.processes.processes import Processes
 from gateway.telemetry.trace import TraceContext
+from gateway.threads import DaemonThreadPool
 
 MAX_OUTPUT: Final = 8 * 2**20
 """Bytes of standard output that are kept, unless all of it is wanted for the output store."""

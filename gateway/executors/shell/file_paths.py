@@ -15,10 +15,10 @@ from typing import Final
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Invocation
 from gateway.executors.shell.scratch import remove_folder
-from gateway.executors.threads import MAX_ON_LOOP, DaemonThreadPool, run_in_thread
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.files.media_types import suffix_of
+from gateway.threads import MAX_ON_LOOP, DaemonThreadPool, run_in_thread
 
 _FOLDER: Final = "files"
 _CHUNK: Final = 2**20

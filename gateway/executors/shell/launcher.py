@@ -12,11 +12,11 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.config.models.backends import Shell
-from gateway.executors.processes.process_tree import Command
 from gateway.executors.shell.limits import Limits, compile_limits
 from gateway.executors.shell.sandbox import Sandbox, compile_sandbox
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
+from gateway.processes.process_tree import Command
 
 
 class Launcher(msgspec.Struct, frozen=True, kw_only=True):

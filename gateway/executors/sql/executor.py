@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import Explanation, Failure, Invocation, Outcome, Value
 from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement, Statement

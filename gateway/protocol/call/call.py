@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from gateway.access.call_limits.concurrency import ConcurrencyLimiter
-from gateway.access.call_limits.rate_limiter import RateLimiter
 from gateway.catalog import search_tools
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Primitive
@@ -22,6 +20,8 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject, empty
+from gateway.limits.concurrency import ConcurrencyLimiter
+from gateway.limits.rate_limiter import RateLimiter
 from gateway.protocol.call.progress import ProgressReporter
 from gateway.protocol.call.send_queue import SendQueue
 from gateway.protocol.exchange import Binding, Caller, Exchange

@@ -8,7 +8,6 @@ from urllib.parse import unquote
 
 from gateway import exact_json
 from gateway.executors.python.results import valid_text
-from gateway.executors.threads import shaped
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Answer, ListKind, LogLevel, Sample, Task, ToolError
 from gateway.protocol.call.send_queue import SendQueue
@@ -16,6 +15,7 @@ from gateway.protocol.input_requests import requests as questions
 from gateway.protocol.input_requests import responses as answers
 from gateway.protocol.input_requests.requester import InputRequester, Where
 from gateway.protocol.input_requests.requests import CONFIRMATION_KEY, InputRequest
+from gateway.threads import shaped
 from gateway.wire import jsonrpc, meta
 
 if TYPE_CHECKING:

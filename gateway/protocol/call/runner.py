@@ -14,16 +14,16 @@ from typing import Final, Self, TypeVar
 
 import msgspec
 
-from gateway.access.call_limits.concurrency import Permit
-from gateway.access.call_limits.fair_semaphore import Limit
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.catalog.catalog import NO_LIMITS, CallLimits
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.models.quantities import RateLimit
+from gateway.deadline import Deadline
 from gateway.errors import InsufficientScopeError, MissingCapabilityError
-from gateway.executors.deadline import Deadline
 from gateway.executors.invocation import AwaitingInput, Invocation
 from gateway.json_types import JsonObject, empty
+from gateway.limits.concurrency import Permit
+from gateway.limits.fair_semaphore import Limit
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.call_context import CallContext
 from gateway.protocol.input_requests.mrtr_requester import MrtrRequester, brings_answers, claim_answers

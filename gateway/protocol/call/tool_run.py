@@ -5,14 +5,14 @@ from functools import partial
 from typing import Final
 
 from gateway.catalog.primitives import Tool
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
 from gateway.executors.invocation import ToolResult
-from gateway.executors.threads import MAX_ON_LOOP, NoThreadFreeError, shaped
 from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.runner import Run
 from gateway.protocol.input_requests.confirmation import confirm
+from gateway.threads import MAX_ON_LOOP, NoThreadFreeError, shaped
 from gateway.wire import jsonrpc
 
 _WHAT: Final = "Decoding the files"

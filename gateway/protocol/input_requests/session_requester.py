@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError, MalformedAnswerError
-from gateway.executors.deadline import DeadlineExceededError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
 from gateway.protocol.input_requests.budget import CallBudget

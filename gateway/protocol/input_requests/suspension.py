@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from gateway.access.call_limits.concurrency import Permit
-from gateway.executors.deadline import Deadline
+from gateway.deadline import Deadline
+from gateway.limits.concurrency import Permit
 from gateway.protocol.input_requests.requester import Suspension
 
 

@@ -5,7 +5,7 @@
 
 from typing import Final
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.catalog.catalog import Catalog
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject

@@ -6,7 +6,6 @@ from functools import partial
 
 from gateway.catalog.primitives import Resource, ResourceTemplate
 from gateway.errors import ExecutionError, OverLimitError, ResourceNotFoundError, ResourceUnreadableError
-from gateway.executors.threads import shaped
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
@@ -14,6 +13,7 @@ from gateway.protocol.call.runner import Run, check_access, check_client
 from gateway.protocol.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.methods import params
 from gateway.protocol.methods.not_found import unknown_resource
+from gateway.threads import shaped
 from gateway.wire import downgrade
 
 

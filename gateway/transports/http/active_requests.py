@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.transports.http.request import Task
 
 Renewed = Callable[[Identity], Identity | None]

@@ -9,9 +9,9 @@ from aiohttp import HttpVersion, web
 from aiohttp.typedefs import RawHeaders
 from msgspec.structs import replace
 
-from gateway.access.identity.auth_error import AuthError, insufficient_scope, invalid_token
-from gateway.access.identity.authenticator import Authenticator
-from gateway.access.identity.identity import ANONYMOUS, UNAUTHENTICATED, Identity
+from gateway.access.auth_error import AuthError, insufficient_scope, invalid_token
+from gateway.access.authenticator import Authenticator
+from gateway.access.identity import ANONYMOUS, UNAUTHENTICATED, Identity
 from gateway.protocol.exchange import Binding
 from gateway.transports.errors import HttpError
 from gateway.transports.http import request_smuggling

@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.call_limits.fair_semaphore import FairSemaphore
-from gateway.access.call_limits.semaphores import Semaphores
 from gateway.config.models.server import Quota
 from gateway.errors import ExecutionError
+from gateway.limits.fair_semaphore import FairSemaphore
+from gateway.limits.semaphores import Semaphores
 from gateway.state.redis_semaphores import RedisSemaphores
 from gateway.state.redis_session_count import RedisSessionCount
 from gateway.transports.errors import RETRY, HttpError

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from gateway.access.identity.auth_error import NO_CHALLENGE, Challenge
-from gateway.access.identity.authenticator import Authenticator
+from gateway.access.auth_error import NO_CHALLENGE, Challenge
+from gateway.access.authenticator import Authenticator
 from gateway.json_types import Json
 from gateway.protocol.exchange import ViewEntry
 from gateway.transports.http.forwarded import ClientEndpoint

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from gateway.access.identity.authenticator import Authenticator
+from gateway.access.authenticator import Authenticator
 from gateway.json_types import JsonObject
 from gateway.protocol.exchange import ViewEntry
 from gateway.protocol.server_card import (

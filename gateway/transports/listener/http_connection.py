@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from aiohttp import StreamReader, web
 
-from gateway.access.identity.identity import network_of
+from gateway.access.identity import network_of
 from gateway.config.models.server import Quota
 from gateway.transports.errors import HttpError
 from gateway.transports.http.body import FramingError

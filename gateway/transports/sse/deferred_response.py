@@ -15,7 +15,7 @@ import structlog
 from aiohttp import web
 from msgspec.structs import replace
 
-from gateway.access.identity.auth_error import insufficient_scope
+from gateway.access.auth_error import insufficient_scope
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import JsonObject
 from gateway.protocol import results

@@ -7,7 +7,7 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.errors import ErrorCode, RpcError
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller

@@ -17,7 +17,7 @@ from typing import Final, Self
 import msgspec
 import structlog
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.bounded_map import BoundedMap
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Caller, Reply

@@ -6,9 +6,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from gateway.access.call_limits.concurrency import Permit
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.json_types import Json, JsonObject
+from gateway.limits.concurrency import Permit
 
 log: Final = structlog.get_logger(__name__)
 

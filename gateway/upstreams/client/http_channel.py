@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.errors import ExecutionError
 from gateway.executors.http.address_guard import AddressPolicy, AddressRefusedError
 from gateway.executors.http.authorization import Authorization

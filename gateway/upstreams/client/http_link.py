@@ -12,7 +12,7 @@ from typing import Final
 
 import aiohttp
 
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.errors import RpcError
 from gateway.executors.http.connection_pool import Answer
 from gateway.json_types import JsonObject

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.errors import ErrorCode
 from gateway.json_types import Json, JsonObject, empty
 from gateway.upstreams.failures import BadAnswerError

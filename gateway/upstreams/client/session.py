@@ -10,12 +10,12 @@ from typing import Final
 import structlog
 
 from gateway import __version__
-from gateway.access.call_limits.concurrency import Permit
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import text_size
 from gateway.json_types import Json, JsonObject
+from gateway.limits.concurrency import Permit
 from gateway.upstreams.client.caller import Caller, OpenCall
 from gateway.upstreams.client.link import Link, Outgoing
 from gateway.upstreams.client.server_messages import Listener, ServerMessages

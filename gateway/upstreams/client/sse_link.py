@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 from yarl import URL
 
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.executors.http.connection_pool import Answer
 from gateway.executors.http.url import origin_of, parse_url
 from gateway.json_types import JsonObject

@@ -13,14 +13,14 @@ from typing import Final
 
 import structlog
 
-from gateway.access.call_limits.concurrency import Permit
-from gateway.access.identity.credentials import Credential
+from gateway.access.credentials import Credential
 from gateway.errors import ExecutionError
-from gateway.executors.processes.bounded_buffer import BoundedBuffer
-from gateway.executors.processes.pipes import LastingInput
-from gateway.executors.processes.process_tree import Command, Sinks
-from gateway.executors.processes.processes import Processes
 from gateway.json_types import JsonObject
+from gateway.limits.concurrency import Permit
+from gateway.processes.bounded_buffer import BoundedBuffer
+from gateway.processes.pipes import LastingInput
+from gateway.processes.process_tree import Command, Sinks
+from gateway.processes.processes import Processes
 from gateway.upstreams.client.link import (
     INTERNAL_ERROR,
     Inbox,

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from gateway.access.call_limits.fair_semaphore import FairSemaphore
-from gateway.access.call_limits.shared_capacity import SharedCapacity
+from gateway.limits.fair_semaphore import FairSemaphore
+from gateway.limits.shared_capacity import SharedCapacity
 from gateway.state.redis_semaphores import RedisSemaphores
 
 _MAX_UNUSED: Final = 1024
@@ -25,9 +25,13 @@ class Semaphores(dict[str, FairSemaphore]):
         if len(self) >= _MAX_UNUSED:
             for unused in [each for each, old in self.items() if old.is_unused]:
                 del self[unused]
-        semaphore = self[key] = FairSemaphore()
-        if self._store is not None:
-            semaphore.share = SharedCapacity(self._store, semaphore, name=self._name, caller=key)
+        store, name = self._store, self._name
+
+        def share(semaphore: FairSemaphore) -> SharedCapacity:
+            assert store is not None  # noqa: S101 - checked below
+            return SharedCapacity(store, semaphore, name=name, caller=key)
+
+        semaphore = self[key] = FairSemaphore(None if store is None else share)
         return semaphore
 
     def _reclaim(self) -> None:

@@ -16,9 +16,9 @@ from contextlib import suppress
 from itertools import count
 from typing import Final
 
-from gateway.executors.processes.cgroups import Cgroup, Cgroups
-from gateway.executors.processes.other_children import OTHER_STARTS, children_of_threads
-from gateway.executors.processes.process_table import MARKER, Child, ChildList, all_pids, child, marker_of, own_identity
+from gateway.processes.cgroups import Cgroup, Cgroups
+from gateway.processes.other_children import OTHER_STARTS, children_of_threads
+from gateway.processes.process_table import MARKER, Child, ChildList, all_pids, child, marker_of, own_identity
 
 Families = Mapping[int, set[int]]
 """Living children by the process id of the leader of their tree."""

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from gateway.access.identity.auth_error import AuthError, insufficient_scope, invalid_token, temporarily_unavailable
-from gateway.access.identity.identity import Identity
-from gateway.access.identity.jose import TokenError, WrongKeyError, read_claims, read_header
-from gateway.access.identity.jwks import JwksCache, KeysUnavailableError
+from gateway.access.auth_error import AuthError, insufficient_scope, invalid_token, temporarily_unavailable
+from gateway.access.identity import Identity
+from gateway.access.jose import TokenError, WrongKeyError, read_claims, read_header
+from gateway.access.jwks import JwksCache, KeysUnavailableError
 from gateway.bounded_map import BoundedMap
 from gateway.config.models.address import host_of
 from gateway.json_types import Json, JsonObject

@@ -21,16 +21,16 @@ from typing import Final, Self
 
 import structlog
 
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
-from gateway.executors.invocation import Permit
-from gateway.executors.processes.cgroups import Cgroup
-from gateway.executors.processes.descendants import ORPHAN, Descendants, Families
-from gateway.executors.processes.leftovers import DeathGuard, end_leftovers
-from gateway.executors.processes.other_children import OTHER_STARTS
-from gateway.executors.processes.process_table import become_subreaper
-from gateway.executors.processes.process_tree import NOWHERE, Command, ProcessTree, Sinks
-from gateway.executors.processes.spawner import NoProcessError, Spawner
+from gateway.permit import Permit
+from gateway.processes.cgroups import Cgroup
+from gateway.processes.descendants import ORPHAN, Descendants, Families
+from gateway.processes.leftovers import DeathGuard, end_leftovers
+from gateway.processes.other_children import OTHER_STARTS
+from gateway.processes.process_table import become_subreaper
+from gateway.processes.process_tree import NOWHERE, Command, ProcessTree, Sinks
+from gateway.processes.spawner import NoProcessError, Spawner
 
 log: Final = structlog.get_logger()
 

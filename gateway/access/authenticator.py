@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from gateway.access.identity.access_tokens import AccessTokens, TokenRules, normal_audience
-from gateway.access.identity.api_keys import REALM, ApiKeys, check_api_keys
-from gateway.access.identity.auth_error import AuthError, invalid_token, missing_credentials
-from gateway.access.identity.credentials import Credential, read_credential
-from gateway.access.identity.identity import ANONYMOUS, Identity
-from gateway.access.identity.issuer import Fetch
-from gateway.access.identity.jose import is_installed, read_issuer
-from gateway.access.identity.jwks import JwksCache
+from gateway.access.access_tokens import AccessTokens, TokenRules, normal_audience
+from gateway.access.api_keys import REALM, ApiKeys, check_api_keys
+from gateway.access.auth_error import AuthError, invalid_token, missing_credentials
+from gateway.access.credentials import Credential, read_credential
+from gateway.access.identity import ANONYMOUS, Identity
+from gateway.access.issuer import Fetch
+from gateway.access.jose import is_installed, read_issuer
+from gateway.access.jwks import JwksCache
 from gateway.background_tasks import BackgroundTasks
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig

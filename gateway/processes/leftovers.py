@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gateway.executors.processes.process_table import MARKER, all_pids, is_gone, marker_of
+from gateway.processes.process_table import MARKER, all_pids, is_gone, marker_of
 
 _OF_A_CALL: Final = re.compile(r"(?P<daemon>\d+\.\d+\.\d+)\.[0-9a-f]{16}-\d+", re.ASCII)
 

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit
-from gateway.access.call_limits.semaphores import Semaphores
 from gateway.errors import OverLimitError
+from gateway.limits.fair_semaphore import FairSemaphore, Limit
+from gateway.limits.semaphores import Semaphores
 from gateway.state.redis_semaphores import RedisSemaphores
 
 

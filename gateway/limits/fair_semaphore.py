@@ -8,12 +8,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from gateway.errors import ExecutionError, OverLimitError
-
-if TYPE_CHECKING:
-    from gateway.access.call_limits.shared_capacity import SharedCapacity
 
 _RETRY_SECONDS: Final = 1
 """When a refused caller is told to retry: nobody knows how long the running calls will take."""
@@ -22,6 +19,22 @@ _Turn = asyncio.Future[None]
 
 Limit = tuple[int, int]
 """How many calls may run at once, and how many more may wait."""
+
+
+class CapacityShare(Protocol):
+    """The part of a limit of several processes that one semaphore may use."""
+
+    @property
+    def limit(self) -> int: ...
+    @property
+    def is_claiming(self) -> bool: ...
+    @property
+    def elsewhere(self) -> tuple[int, int]: ...
+    def of(self, limit: Limit) -> int: ...
+    def most_waiting(self, limit: Limit) -> int: ...
+    def freed(self) -> None: ...
+    def changed(self) -> None: ...
+    def reclaim(self) -> None: ...
 
 
 class FairSemaphore:
@@ -33,12 +46,12 @@ class FairSemaphore:
 
     __slots__ = ("_capacity", "_name", "_queue", "_resuming", "running", "share", "suspended")
 
-    def __init__(self) -> None:
+    def __init__(self, share: "Callable[[FairSemaphore], CapacityShare] | None" = None) -> None:
+        """Count nothing yet. `share` makes its part of a limit of several processes; None: the limit is its own."""
         self.running = 0
         self.suspended = 0
         """Calls that will resume. Where none runs and none is suspended nobody waits: it may be forgotten."""
-        self.share: SharedCapacity | None = None
-        """What it may use of a limit that other processes use, too; None: the limit is this process's alone."""
+        self.share: Final = None if share is None else share(self)
         self._capacity = 0
         self._name = ""
         self._queue: Final = _CallerQueue()

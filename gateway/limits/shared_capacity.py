@@ -11,9 +11,9 @@ from typing import Final
 
 import structlog
 
-from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit
-from gateway.access.call_limits.rate_limiter import bounded
 from gateway.errors import StoreAwayError
+from gateway.limits.fair_semaphore import FairSemaphore, Limit
+from gateway.limits.rate_limiter import bounded
 from gateway.state.redis_semaphores import RedisSemaphores
 
 log: Final = structlog.get_logger()

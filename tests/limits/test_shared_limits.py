@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from gateway.access.call_limits.concurrency import ConcurrencyLimiter, Permit
-from gateway.access.call_limits.fair_semaphore import Limit
-from gateway.access.call_limits.rate_limiter import RateLimiter
 from gateway.config.models.quantities import RateLimit, parse_rate
 from gateway.errors import OverLimitError
+from gateway.limits.concurrency import ConcurrencyLimiter, Permit
+from gateway.limits.fair_semaphore import Limit
+from gateway.limits.rate_limiter import RateLimiter
 from gateway.state.redis_session_count import SessionAdmission
 from gateway.state.replica import Replica
 from tests.redis_server import RedisServer, redis_cluster, redis_server

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.access.call_limits import rate_limiter
-from gateway.access.call_limits.rate_limiter import RateLimiter
 from gateway.config.models.quantities import ParsedRate, RateLimit, parse_rate
 from gateway.errors import OverLimitError
+from gateway.limits import rate_limiter
+from gateway.limits.rate_limiter import RateLimiter
 
 WINDOW = 60
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from gateway.errors import ExecutionError
-from gateway.executors.processes.process_tree import Command, ProcessTree, Sinks
+from gateway.processes.process_tree import Command, ProcessTree, Sinks
 
 _SECONDS: Final = 1.0
 """How long a program that is installed in an earlier directory may go unnoticed."""

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.identity.auth_error import AuthError, invalid_request
+from gateway.access.auth_error import AuthError, invalid_request
 
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 """RFC 6750 §2.1 allows fewer characters; a key that an operator chose may have any visible ones."""

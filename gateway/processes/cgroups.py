@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, Self
 
-from gateway.executors.processes.process_table import is_gone, read
+from gateway.processes.process_table import is_gone, read
 
 MOST_PROCESSES: Final = 4096
 """The limit of processes and threads of a call, where the controller `pids` is there to bound them."""

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gateway.access.call_limits import semaphores
-from gateway.access.call_limits.concurrency import ConcurrencyLimiter, Permit
-from gateway.access.call_limits.fair_semaphore import FairSemaphore, Limit
 from gateway.errors import ExecutionError, OverLimitError
+from gateway.limits import semaphores
+from gateway.limits.concurrency import ConcurrencyLimiter, Permit
+from gateway.limits.fair_semaphore import FairSemaphore, Limit
 
 MANY = (99, 99)
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.executors.processes.cgroups import Cgroup
-from gateway.executors.processes.pipes import InputPipe, LastingInput, OutputPipe
-from gateway.executors.processes.process_table import descendants_of
+from gateway.processes.cgroups import Cgroup
+from gateway.processes.pipes import InputPipe, LastingInput, OutputPipe
+from gateway.processes.process_table import descendants_of
 
 Sink = Callable[[bytes], None]
 

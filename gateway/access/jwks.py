@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from gateway.access.identity.issuer import Fetch, FetchError, discover_keys_url
-from gateway.access.identity.jose import ALGORITHMS, public_key
+from gateway.access.issuer import Fetch, FetchError, discover_keys_url
+from gateway.access.jose import ALGORITHMS, public_key
 from gateway.json_types import Json
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
+from gateway.deadline import Deadline, DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.deadline import DeadlineExceededError
-from gateway.executors.invocation import Invocation
+from gateway.permit import Permit
 
 T = TypeVar("T")
 
@@ -154,7 +154,16 @@ def _work(jobs: "SimpleQueue[_Job | None]", finish: "Callable[[_Job], None]") ->
         del job  # an idle thread must not keep a call's values alive
 
 
-async def run_in_thread(function: Callable[[], T], *, what: str, call: Invocation, threads: DaemonThreadPool) -> T:
+class TimedCall(Protocol):
+    """A call with a deadline and a permit."""
+
+    @property
+    def deadline(self) -> Deadline: ...
+    @property
+    def permit(self) -> Permit: ...
+
+
+async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall, threads: DaemonThreadPool) -> T:
     """Return what `function`, which does `what`, returns in a thread.
 
     Raises:
@@ -171,7 +180,7 @@ async def run_in_thread(function: Callable[[], T], *, what: str, call: Invocatio
         raise DeadlineExceededError(what, call.deadline.seconds) from error
 
 
-async def shaped(shape: Callable[[], T], *, size: int, call: Invocation, threads: DaemonThreadPool) -> T:
+async def shaped(shape: Callable[[], T], *, size: int, call: TimedCall, threads: DaemonThreadPool) -> T:
     """Return what `shape` makes of an outcome of `size` bytes: on the event loop if that is little, else in a thread.
 
     Raises:

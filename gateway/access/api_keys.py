@@ -9,7 +9,7 @@ import hmac
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from gateway.access.identity.identity import Identity
+from gateway.access.identity import Identity
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.auth import MIN_KEY_LENGTH, ApiKey
 

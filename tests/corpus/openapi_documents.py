@@ -10,7 +10,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
 from jsonschema import ValidationError
@@ -19,6 +19,7 @@ from openapi_core.datatypes import RequestParameters
 from openapi_core.exceptions import OpenAPIError
 from openapi_core.validation.request.exceptions import (
     InvalidParameter,
+    InvalidRequestBody,
     MissingRequestBodyError,
     MissingRequiredParameter,
 )
@@ -42,7 +43,7 @@ MOST_TOOLS: Final = 60
 MOST_REQUESTS: Final = 20
 """Tools of one document whose requests are checked."""
 _COMPILE: Final = Path(__file__).with_name("compile_schemas.mjs")
-SAMPLE: Final = 30
+SAMPLE: Final = 60
 SMALL: Final = 400_000
 """Bytes of a document of the sample."""
 MOST_OF_A_FOLDER: Final = 3
@@ -61,6 +62,8 @@ _REASONS: Final = {
     "pattern": "The document's pattern is no ECMA-262 regular expression. It is part of the description.",
     "default": "An input that is not sent has a default that does not fit its schema.",
     "checker": "openapi-core cannot read the document: `label`, `matrix`, lists in `deepObject`, its schema dialect.",
+    "size": "The schema of the inputs is larger than 256 KiB.",
+    "unwritable": "The document gives no media type for the body, or one that cannot be written.",
     "body": "The operation's only body is form data without fields.",
     "media type": "The body is neither JSON nor a form, and openapi-core cannot compare it with its schema.",
     "parameter": "A parameter has no name or place, such as one of Swagger 2.0 that is `in: body`.",
@@ -79,6 +82,8 @@ _MESSAGES: Final = {
     "Failed to deserialize value with application/xml": "no sample",
     "MediaTypeDeserializeError(mimetype='application/json', value='a')": "content",
     "TRACE is nothing to call": "trace",
+    "nothing here can write its body": "unwritable",
+    "KiB are allowed": "size",
     "body is no plain object, so that it has no fields": "body",
     "has no `name`, or no `in` that is known": "parameter",
 }
@@ -268,9 +273,10 @@ def _checker(part: JsonObject, content_type: str) -> OpenAPI:
 
 def _is_of_nothing(error: OpenAPIError, sent: Sent, arguments: JsonObject) -> str:
     if isinstance(error, MissingRequestBodyError):
-        return "empty" if sent.is_form else ""
-    is_empty = isinstance(error, MissingRequiredParameter) and any(value in ({}, []) for value in arguments.values())
-    return "empty" if is_empty else ""
+        return "empty" if sent.is_form or sent.method == "delete" else ""
+    has_empty = any(value in ({}, []) for value in arguments.values())
+    is_lost = isinstance(error, MissingRequiredParameter) or (isinstance(error, InvalidRequestBody) and sent.is_form)
+    return "empty" if has_empty and is_lost else ""
 
 
 def _fault_of_the_checker(error: OpenAPIError, request: Request, root: JsonObject) -> str:
@@ -290,19 +296,25 @@ def _credentials(root: JsonObject) -> set[str]:
 
 
 def _fault_in_schemas(error: ValidationError) -> str:
-    match error.validator:
-        # OpenAPI 3.0.3, Schema Object: a required member that is read-only is required in responses only.
-        case "additionalProperties" if isinstance(error.schema, Mapping) and "allOf" in error.schema:
-            return "contradiction"
-        case "required":
-            return _fault_in_required(error.schema, error.message.split("'")[1])
-        case "oneOf" if "is valid under each of" in error.message:
-            return "oneOf"
-        case "type":  # parts of forms are text
-            return "media type" if isinstance(error.instance, bytes) else "form" * isinstance(error.instance, str)
-        case "pattern":  # samples are only made for schemas without a pattern
-            return "pattern"
-    return {"format": "no sample", "minProperties": "no sample", "readOnly": "read-only"}.get(str(error.validator), "")
+    found = str(error.validator)
+    match found, error.instance:
+        case "required", _:
+            found = _fault_in_required(error.schema, error.message.split("'")[1])
+        case "additionalProperties", _ if isinstance(error.schema, Mapping) and "allOf" in error.schema:
+            found = "contradiction"
+        case "type", bytes():
+            found = "media type"
+        case ("type", str()) | ("anyOf", bytes()):  # parts of forms are text
+            found = "form"
+        case "enum", str() if not any(isinstance(each, str) for each in cast("list[Json]", error.validator_value)):
+            found = "form"
+        case "enum", "":  # one of two variables without text between them
+            found = "checker"
+        case "oneOf", _ if "is valid under each of" not in error.message:
+            found = ""
+    # Samples are only made for schemas without a pattern.
+    reasons = {"format": "no sample", "minProperties": "no sample", "readOnly": "read-only"}
+    return found if found in _REASONS else reasons.get(found, "")
 
 
 def _fault_in_required(schema: Any, name: str) -> str:

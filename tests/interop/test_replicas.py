@@ -42,7 +42,7 @@ SYSTEM: Final = {
     "net.ipv4.tcp_keepalive_intvl": "1",
     "net.ipv4.tcp_keepalive_probes": "3",
 }
-"""What nginx's system must know to notice in seconds that a host is gone (docs/guides/from-one-process-to-many.md)."""
+"""What nginx's system must know to notice in seconds that a host is gone (docs/guides/scale-out.md)."""
 CONFIG: Final = """\
 plugins: ["{testdata}/plugins", "{testdata}/asking/plugins", plugins]
 listen: {{public_url: "http://{edge}:{port}", trusted_proxies: ["{edge}"]}}

@@ -13,7 +13,6 @@ from gateway.access.authenticator import Authenticator
 from gateway.app.catalog_agreement import CatalogAgreement, ListDiffered, ReplicasAgreed
 from gateway.app.client_counts import RecentClients
 from gateway.app.components import Components
-from gateway.app.json_fetcher import fetch_json
 from gateway.app.shared_changes import SharedChanges
 from gateway.app.workers.worker import Worker
 from gateway.audit.recorder import AuditRecorder
@@ -24,6 +23,7 @@ from gateway.config.settings import Settings, variable_of
 from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChanged
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json
+from gateway.net.json_fetcher import fetch_json
 from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher

@@ -18,10 +18,10 @@ from gateway.config.loader import LoadedConfig, load
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError
 from gateway.executors.cache import ResponseCache
-from gateway.executors.http.clients import HttpClients
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import JsonObject
+from gateway.net.clients import HttpClients
 from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
 from gateway.processes.processes import Processes

@@ -8,13 +8,13 @@ import msgspec
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.executors.cache import ResponseCache
-from gateway.executors.http.clients import HttpClients
-from gateway.executors.outbound_auth.outbound_tokens import OutboundTokens
 from gateway.executors.output.expected_schema import MismatchCounter
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OverflowCounter
 from gateway.executors.shell.scratch import Scratch
 from gateway.executors.sql.pools import DatabasePools
+from gateway.net.clients import HttpClients
+from gateway.net.outbound_tokens import OutboundTokens
 from gateway.processes.processes import Processes
 from gateway.threads import DaemonThreadPool
 

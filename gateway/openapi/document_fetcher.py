@@ -11,15 +11,13 @@ from gateway.config.models.backends import Connection
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.http.address_guard import compile_policy
-from gateway.executors.http.authorization import Authorization
-from gateway.executors.http.executor import AUTHORIZATION
-from gateway.executors.http.request import Header, Request
-from gateway.executors.http.sender import Sender
-from gateway.executors.http.tls import ClientIdentity, compile_tls
-from gateway.executors.http.url import origin_of, parse_url
-from gateway.executors.outbound_auth.authorization import compile_connection
 from gateway.executors.shared_services import Services
+from gateway.net.address_guard import compile_policy
+from gateway.net.authorization import AUTHORIZATION, Authorization, compile_connection
+from gateway.net.request import Header, Request
+from gateway.net.sender import Sender
+from gateway.net.tls import ClientIdentity, compile_tls
+from gateway.net.url import origin_of, parse_url
 from gateway.openapi.document import MAX_BYTES, DocumentError
 
 SECONDS: Final = 60.0

@@ -24,9 +24,9 @@ from gateway.config.models.openapi import OpenApi
 from gateway.config.reading.entries import content_key
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.http.url import origin_of, parse_url
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
+from gateway.net.url import origin_of, parse_url
 from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, Source, read
 from gateway.openapi.document_fetcher import DocumentFetcher, NotModified, compile_fetcher
 

@@ -12,16 +12,15 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.http.address_guard import compile_policy
-from gateway.executors.http.executor import check_no_authorization
-from gateway.executors.http.sender import Sender
-from gateway.executors.http.tls import compile_tls
-from gateway.executors.outbound_auth.authorization import compile_authorization
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.environment import inherited_environment
 from gateway.executors.shell.launcher import Launcher
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.language.uris.urls import base_url_problem
+from gateway.net.address_guard import compile_policy
+from gateway.net.authorization import check_no_authorization, compile_authorization
+from gateway.net.sender import Sender
+from gateway.net.tls import compile_tls
 from gateway.processes.pipes import LastingInput
 from gateway.processes.process_tree import Command
 from gateway.upstreams.client.http_channel import Endpoint

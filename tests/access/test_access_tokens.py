@@ -15,8 +15,8 @@ from gateway.access.auth_error import AuthError
 from gateway.access.identity import Identity
 from gateway.access.issuer import FetchError, metadata_urls
 from gateway.access.jwks import JwksCache, KeysUnavailableError
-from gateway.app.json_fetcher import fetch_json
-from gateway.executors.http.clients import HttpClients
+from gateway.net.clients import HttpClients
+from gateway.net.json_fetcher import fetch_json
 from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server
 
 US: Final = "https://tools.example.com/ops/mcp"

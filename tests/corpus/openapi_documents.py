@@ -27,10 +27,10 @@ from werkzeug.datastructures import Headers, ImmutableMultiDict
 
 from gateway.catalog.catalog import Catalog
 from gateway.errors import ConfigError, ExecutionError
-from gateway.executors.http.request import Request
-from gateway.executors.http.streamed_body import StreamedBody
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
+from gateway.net.request import Request
+from gateway.net.streamed_body import StreamedBody
 from gateway.openapi.document import DocumentError, Source, read
 from tests.corpus.corpora import Corpus, Verdict, reason_of, sampled
 from tests.corpus.packages import directory, node

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from gateway.executors.http.address_guard import AddressGuard, AddressPolicy, AddressRefusedError, compile_policy
+from gateway.net.address_guard import AddressGuard, AddressPolicy, AddressRefusedError, compile_policy
 from tests.executors.recording import make_scope, messages_of
 
 

@@ -8,10 +8,10 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.client_sessions import ClientProfile
-from gateway.executors.http.clients import HttpClients
-from gateway.executors.http.connection_pool import BodyTooLargeError, Pool
+from gateway.net.address_guard import AddressGuard
+from gateway.net.client_sessions import ClientProfile
+from gateway.net.clients import HttpClients
+from gateway.net.connection_pool import BodyTooLargeError, Pool
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -19,12 +19,12 @@ from gateway.config.models.interpolated_text import InterpolatedText, Interpolat
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.cache import CachingExecutor, ResponseCache
-from gateway.executors.http.clients import HttpClients
 from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Executor, Failure, Outcome, RawOutput
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
+from gateway.net.clients import HttpClients
 from gateway.processes.processes import Processes
 from gateway.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from gateway.executors.http import clients as http_clients
-from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.client_sessions import ClientProfile, DaemonResolver
-from gateway.executors.http.clients import HttpClients
+from gateway.net import clients as http_clients
+from gateway.net.address_guard import AddressGuard
+from gateway.net.client_sessions import ClientProfile, DaemonResolver
+from gateway.net.clients import HttpClients
 from gateway.threads import DaemonThreadPool
 
 

@@ -4,8 +4,8 @@ import pytest
 from yarl import URL
 
 from gateway.errors import ExecutionError
-from gateway.executors.http.request import Header, Request
-from gateway.executors.http.sender import redirected
+from gateway.net.request import Header, Request
+from gateway.net.sender import redirected
 
 BOUND = Header(name="Authorization", value="secret", is_bound=True)
 FREE = Header(name="Accept", value="text/html", is_bound=False)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.config.models.backends import Retry
-from gateway.executors.http.retries import compile_retry, pause_before, statuses_of
+from gateway.net.retries import compile_retry, pause_before, statuses_of
 
 NOW = datetime(2026, 7, 28, 12, 0, 0, tzinfo=UTC)
 

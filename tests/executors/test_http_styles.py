@@ -6,8 +6,9 @@ import pytest
 
 from gateway.config.models.backends import Connection, Http
 from gateway.errors import ExecutionError
-from gateway.executors.http.request import Request, compile_request
+from gateway.executors.http.request import compile_request
 from gateway.json_types import Json
+from gateway.net.request import Request
 from gateway.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of
 

@@ -13,12 +13,12 @@ from gateway.config.models.backends import ClientTls, Connection, Http
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError
 from gateway.executors.cache import ResponseCache
-from gateway.executors.http.clients import HttpClients
 from gateway.executors.http.executor import compile_http
-from gateway.executors.http.tls import compile_tls
 from gateway.executors.invocation import Outcome, RawOutput
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.shared_services import Services
+from gateway.net.clients import HttpClients
+from gateway.net.tls import compile_tls
 from gateway.processes.processes import Processes
 from gateway.threads import DaemonThreadPool
 from tests.executors.recording import make_invocation, make_scope, messages_of

@@ -8,11 +8,11 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from gateway.errors import ExecutionError
-from gateway.executors.http.address_guard import AddressGuard, AddressPolicy
-from gateway.executors.http.clients import HttpClients
-from gateway.executors.http.sender import Sender
-from gateway.executors.outbound_auth.metadata import discover_of_service
-from gateway.executors.outbound_auth.outbound_tokens import SharedFetches
+from gateway.net.address_guard import AddressGuard, AddressPolicy
+from gateway.net.clients import HttpClients
+from gateway.net.outbound_tokens import SharedFetches
+from gateway.net.sender import Sender
+from gateway.net.server_metadata import discover_of_service
 from tests.local_server import listening
 
 

@@ -19,13 +19,13 @@ from structlog.testing import capture_logs
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import PythonCall
 from gateway.errors import ExecutionError, RpcError
-from gateway.executors.http.clients import HttpClients
-from gateway.executors.http.request_facts import steps_of_requests
 from gateway.executors.invocation import Blocks, Invocation, Outcome, RawOutput, Value
 from gateway.executors.python.executor import PythonExecutor, compile_python
 from gateway.executors.python.results import outcome_of
 from gateway.executors.python.signature import read_signature
 from gateway.json_types import Json
+from gateway.net.clients import HttpClients
+from gateway.net.request_facts import steps_of_requests
 from gateway.plugin import (
     Answer,
     Audio,

@@ -14,9 +14,9 @@ from gateway.config.definition_source import load_definitions
 from gateway.config.models.backends import Connection
 from gateway.config.models.openapi import OpenApi
 from gateway.executors.http.executor import HttpExecutor
-from gateway.executors.http.request import Request
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
+from gateway.net.request import Request
 from gateway.openapi.definitions import DocumentDefinitions, DocumentEntry, definitions_of
 from gateway.openapi.local_documents import LocalDocuments
 from gateway.openapi.references import References

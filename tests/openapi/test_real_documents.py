@@ -15,9 +15,9 @@ from werkzeug.datastructures import Headers, ImmutableMultiDict
 
 from gateway.catalog.catalog import Catalog
 from gateway.errors import ExecutionError
-from gateway.executors.http.request import Request
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
+from gateway.net.request import Request
 from tests.openapi.real_documents import REAL_DOCUMENTS, arguments_for, root_of, shuffled
 from tests.openapi.shop_documents import BASE_URL, compiled, config_of, offer, request_of, write_both_ways
 

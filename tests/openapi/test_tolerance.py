@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 
 from gateway.errors import ConfigError, ExecutionError
-from gateway.executors.http.request import Request
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
+from gateway.net.request import Request
 from tests.openapi.shop_documents import compiled, config_of, document, inputs_of, offer, operation, request_of
 
 TEXT: Final = {"type": "string"}

@@ -14,7 +14,6 @@ import orjson
 from msgspec.structs import replace
 
 from gateway.access.authenticator import Authenticator
-from gateway.app.json_fetcher import fetch_json
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.arguments import compile_arguments
 from gateway.catalog.primitives import Tool
@@ -25,10 +24,11 @@ from gateway.config.models.address import Address
 from gateway.config.models.auth import Auth
 from gateway.config.models.server import Limits, Listen, Quota
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.http.clients import HttpClients
 from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome, ToolResult
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
+from gateway.net.clients import HttpClients
+from gateway.net.json_fetcher import fetch_json
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys
 from gateway.telemetry.health import Health

@@ -13,9 +13,9 @@ from aiohttp import web
 from yarl import URL
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.executors.http.address_guard import AddressPolicy
-from gateway.executors.http.clients import HttpClients
 from gateway.json_types import Json, JsonObject
+from gateway.net.address_guard import AddressPolicy
+from gateway.net.clients import HttpClients
 from gateway.processes.pipes import LastingInput
 from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes

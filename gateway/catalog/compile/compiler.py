@@ -34,12 +34,11 @@ from gateway.config.models.base import defaults_of
 from gateway.config.models.document import LISTS, Document
 from gateway.config.models.server import Limits, QueueLengths, Quota, SamplingLimits
 from gateway.errors import ConfigError, Problem
-from gateway.executors.http.authorization import Authorization
-from gateway.executors.http.tls import files_of
-from gateway.executors.outbound_auth.authorization import compile_connection, key_file_of
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
 from gateway.language.uris.overlap import TemplateIndex
+from gateway.net.authorization import Authorization, compile_connection, key_file_of
+from gateway.net.tls import files_of
 
 Check = Callable[[LoadedConfig, Problems], None]
 """Checks a section that no part of the catalog is made of."""

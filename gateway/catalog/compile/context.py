@@ -16,10 +16,10 @@ from gateway.config.models.definition_keys import Defaults, Definition
 from gateway.config.models.definitions import Prompt, Tool
 from gateway.config.models.entry_references import entries_named_by
 from gateway.config.secrets.redactor import Redactor
-from gateway.executors.http.authorization import Authorization
 from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabaseProfile
 from gateway.language.scope import Scope
+from gateway.net.authorization import Authorization
 from gateway.plugin import ListKind
 
 MAX_SIZE: Final = 10 * 2**20

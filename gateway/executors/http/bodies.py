@@ -11,7 +11,6 @@ from gateway.config.models.http_bodies import FileBody
 from gateway.errors import ExecutionError
 from gateway.executors.http.file_sources import FileSource, compile_media_type, compile_source, rendered_media_type
 from gateway.executors.http.multipart import PartTemplate, compile_parts, multipart_body
-from gateway.executors.http.streamed_body import DiskFile, StreamedBody
 from gateway.executors.http.styles import Style, style_of
 from gateway.executors.output.media_types import JSON, OCTETS
 from gateway.json_types import ABSENT, Json, JsonObject
@@ -19,6 +18,7 @@ from gateway.language.files.file_argument import FileArgument, json_with_files
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
+from gateway.net.streamed_body import Source, StreamedBody
 from gateway.threads import DaemonThreadPool
 
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -160,8 +160,8 @@ Raises `ExecutionError`: a value cannot stand where it would, or a file cannot b
 """
 
 
-def _whole(data: bytes | DiskFile) -> StreamedBody:
-    size = data.size if isinstance(data, DiskFile) else len(data)
+def _whole(data: bytes | Source) -> StreamedBody:
+    size = len(data) if isinstance(data, bytes) else data.size
     return StreamedBody(pieces=(data,), description={"size": size})
 
 

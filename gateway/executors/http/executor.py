@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from types import MappingProxyType
@@ -14,27 +14,24 @@ from msgspec.structs import replace
 from multidict import CIMultiDictProxy
 
 from gateway.config.diagnostics.near_misses import did_you_mean
-from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection, Http
 from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
-from gateway.executors.http.address_guard import compile_policy
-from gateway.executors.http.authorization import Authorization
-from gateway.executors.http.request import Header, Request, RequestTemplate, compile_request
-from gateway.executors.http.request_facts import facts_of, note_status, span_attributes
-from gateway.executors.http.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
-from gateway.executors.http.sender import ConnectionFailedError, Response, Sender, check_proxy, valid_text
-from gateway.executors.http.tls import compile_tls
+from gateway.executors.http.request import RequestTemplate, compile_request
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.media_types import decoded
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.language.scope import Scope
-from gateway.language.uris.urls import base_url_problem
+from gateway.net.address_guard import compile_policy
+from gateway.net.authorization import AUTHORIZATION, Authorization, check_no_authorization
+from gateway.net.request import Header, Request
+from gateway.net.request_facts import facts_of, note_status, span_attributes
+from gateway.net.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
+from gateway.net.sender import ConnectionFailedError, Response, Sender, compile_sender, valid_text
 from gateway.telemetry.trace import TRACEPARENT, TraceContext
 
-AUTHORIZATION: Final = "Authorization"
 MAX_EXCERPT: Final = 2000
 """Characters of an unsuccessful answer that the model is shown."""
 
@@ -258,27 +255,6 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     )
 
 
-def check_no_authorization(headers: Iterable[str], problems: Problems) -> None:
-    """Report a header field that `auth` sets; `problems` is at the header fields."""
-    for name in headers:
-        if name.lower() == AUTHORIZATION.lower():
-            problems.at(name).error("is set by the connection's `auth`; only one can be given")
-
-
-def compile_sender(connection: Connection, problems: Problems, *, services: Services) -> Sender:
-    """Compile the way to a connection's service; mistakes go to `problems`, which is at its place."""
-    if problem := base_url_problem(connection.base_url):
-        problems.at("base_url").error(problem)
-    if connection.proxy is not None:
-        check_proxy(connection.proxy, problems.at("proxy"))
-    return Sender(
-        clients=services.http,
-        policy=compile_policy(connection.allow_private, problems.at("allow_private")),
-        proxy=connection.proxy,
-        identity=compile_tls(connection.tls, problems.at("tls")),
-    )
-
-
 def _find_connection(
     config: Http, connections: Mapping[str, Connection], scope: Scope
 ) -> tuple[str, Connection] | None:
@@ -298,7 +274,7 @@ def _compile_sender(
     sender = Sender(clients=services.http)
     if connection is not None:
         name, shared = connection
-        sender = compile_sender(shared, scope.problems.root.at("connections", name), services=services)
+        sender = compile_sender(shared, scope.problems.root.at("connections", name), clients=services.http)
     if config.allow_private is not None:
         sender = replace(sender, policy=compile_policy(config.allow_private, scope.problems.at("allow_private")))
     return replace(sender, max_redirects=config.follow_redirects)

@@ -1,5 +1,7 @@
 """Files that a request sends: at a literal path, or given by the caller for an input of `type: file`."""
 
+import asyncio
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -8,7 +10,7 @@ import msgspec
 
 from gateway.config.machine_facts import is_file
 from gateway.errors import ExecutionError
-from gateway.executors.http.streamed_body import DiskFile, disk_file
+from gateway.executors.files.regular_files import NotServedError, opened_regular
 from gateway.json_types import JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.files.file_inputs import is_file_input
@@ -26,6 +28,45 @@ _MEDIA_TYPE: Final = re.compile(
 """RFC 9110 §8.3.1."""
 _MAX_NAME: Final = 255
 """Characters of a file name: more, no file system takes."""
+_READ_SECONDS: Final = 60.0
+"""The longest wait for one chunk of a file: a disk may hang."""
+
+
+class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of this machine, as it was when the request was made."""
+
+    path: str
+    size: int
+    modified_ns: int
+    threads: DaemonThreadPool
+
+    @property
+    def identity(self) -> str:
+        """Size and time stand for the bytes, which would otherwise be read once more."""
+        return repr((self.path, self.size, self.modified_ns))
+
+    async def read(self, offset: int, size: int) -> bytes:
+        deadline = asyncio.get_running_loop().time() + _READ_SECONDS
+        try:
+            return await self.threads.run(self._read, offset, size, deadline=deadline)
+        except TimeoutError as error:
+            raise ExecutionError(f"{self.path} could not be read in time") from error
+
+    def _read(self, offset: int, size: int) -> bytes:
+        """Read a chunk, in a thread, that may outlive the call: so the file is opened for each.
+
+        Raises:
+            ExecutionError: it cannot be read, or is another file by now.
+        """
+        try:
+            with opened_regular(self.path) as descriptor:
+                found = os.fstat(descriptor)
+                chunk = os.pread(descriptor, size, offset)
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        if not chunk or (found.st_size, found.st_mtime_ns) != (self.size, self.modified_ns):
+            raise ExecutionError(f"{self.path} was changed while it was sent")
+        return chunk
 
 
 class SentFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +82,27 @@ class _LiteralPath(msgspec.Struct, frozen=True, kw_only=True):
     threads: DaemonThreadPool
 
     def files(self, arguments: JsonObject) -> Iterator[SentFile]:  # noqa: ARG002 - the file is always the same
-        file = disk_file(self.path, threads=self.threads)
+        file = _disk_file(self.path, threads=self.threads)
         yield SentFile(data=file, media_type=media_type_of(self.path), name=base_name(self.path))
+
+
+def _disk_file(path: str, *, threads: DaemonThreadPool) -> DiskFile:
+    """Look at a file that is to be sent.
+
+    Raises:
+        ExecutionError: there is none that can be read.
+    """
+    try:
+        with opened_regular(path) as descriptor:
+            found = os.fstat(descriptor)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return DiskFile(path=path, size=found.st_size, modified_ns=found.st_mtime_ns, threads=threads)
+
+
+def _unreadable(path: str, error: OSError) -> ExecutionError:
+    why = "not a regular file" if isinstance(error, NotServedError) else error.strerror
+    return ExecutionError(f"{path} cannot be read: {why}")
 
 
 class _GivenFiles(msgspec.Struct, frozen=True, kw_only=True):

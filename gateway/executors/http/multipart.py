@@ -24,7 +24,6 @@ from gateway.executors.http.file_sources import (
     rendered_media_type,
     sent_file,
 )
-from gateway.executors.http.streamed_body import DiskFile, StreamedBody
 from gateway.executors.output.media_types import JSON, OCTETS
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument, json_with_files
@@ -32,6 +31,7 @@ from gateway.language.files.media_types import suffix_of
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import UNDEFINED, json_of, text_of
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
+from gateway.net.streamed_body import Source, StreamedBody
 from gateway.threads import DaemonThreadPool
 
 _ESCAPED: Final = re.compile(r'["\x00-\x1f\x7f]')
@@ -41,13 +41,13 @@ class PartContent(msgspec.Struct, frozen=True, kw_only=True):
     """One part, ready to be written."""
 
     field: str
-    data: bytes | DiskFile
+    data: bytes | Source
     media_type: str | None = None
     file_name: str | None = None
 
     @property
     def description(self) -> Json:
-        size = self.data.size if isinstance(self.data, DiskFile) else len(self.data)
+        size = len(self.data) if isinstance(self.data, bytes) else self.data.size
         if self.file_name is None and isinstance(self.data, bytes):
             return {"field": self.field, "type": self.media_type, "text": self.data.decode(errors="replace")}
         return {"field": self.field, "name": self.file_name, "type": self.media_type, "size": size}
@@ -57,7 +57,7 @@ def multipart_body(parts: Iterable[PartContent]) -> tuple[StreamedBody, str]:
     """Write parts; return the body and its media type."""
     # RFC 2046 §5.1.1: 70 characters at the most.
     boundary = f"mcp-gateway-{secrets.token_hex(16)}"
-    pieces: list[bytes | DiskFile] = []
+    pieces: list[bytes | Source] = []
     described: list[Json] = []
     for part in parts:
         pieces += (_head(part, boundary), part.data, b"\r\n")

@@ -15,14 +15,14 @@ from yarl import URL
 
 from gateway.access.credentials import Credential
 from gateway.errors import ExecutionError
-from gateway.executors.http.address_guard import AddressPolicy, AddressRefusedError
-from gateway.executors.http.authorization import Authorization
-from gateway.executors.http.client_sessions import ClientProfile
-from gateway.executors.http.clients import HttpClients
-from gateway.executors.http.connection_pool import Answer, BodyTooLargeError
-from gateway.executors.http.sender import explained
-from gateway.executors.http.tls import ClientTrust
-from gateway.executors.http.url import origin_of, parse_url
+from gateway.net.address_guard import AddressPolicy, AddressRefusedError
+from gateway.net.authorization import Authorization
+from gateway.net.client_sessions import ClientProfile
+from gateway.net.clients import HttpClients
+from gateway.net.connection_pool import Answer, BodyTooLargeError
+from gateway.net.sender import explained
+from gateway.net.tls import ClientTrust
+from gateway.net.url import origin_of, parse_url
 from gateway.upstreams.client.link import Outgoing
 from gateway.upstreams.failures import (
     BadAnswerError,

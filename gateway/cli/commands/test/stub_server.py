@@ -13,15 +13,15 @@ from yarl import URL
 from gateway.config.models.tool_tests import StandInAnswer
 from gateway.errors import ExecutionError
 from gateway.executors.cache import CachingExecutor
-from gateway.executors.http.address_guard import AddressGuard, AddressPolicy
 from gateway.executors.http.executor import HttpExecutor
-from gateway.executors.http.request import Header, Request
-from gateway.executors.http.sender import Response, Sender
-from gateway.executors.http.tls import ClientIdentity
 from gateway.executors.invocation import Executor
 from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import JsonObject
 from gateway.language.files.media_types import media_type_of
+from gateway.net.address_guard import AddressGuard, AddressPolicy
+from gateway.net.request import Header, Request
+from gateway.net.sender import Response, Sender
+from gateway.net.tls import ClientIdentity
 
 _LOOPBACK_TOO: Final = AddressPolicy(guard=AddressGuard(allows_all=True))
 

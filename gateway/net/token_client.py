@@ -18,18 +18,18 @@ import msgspec
 from gateway.access.jose import PrivateKey, sign
 from gateway.config.models.outbound_auth import MAX_TOKEN_LENGTH, ClientCredentials, TokenExchange
 from gateway.config.secrets.redactor import Redactor
+from gateway.control_characters import strip_control_characters
 from gateway.errors import ExecutionError
-from gateway.executors.http.request import Header, Request
-from gateway.executors.http.sender import Response, Sender
-from gateway.executors.outbound_auth.metadata import (
+from gateway.json_types import Json
+from gateway.net.request import Header, Request
+from gateway.net.sender import Response, Sender
+from gateway.net.server_metadata import (
     REQUEST_SECONDS,
     ServerMetadata,
     discover,
     discover_of_service,
     url_of,
 )
-from gateway.executors.output.sanitizer import Sanitizer
-from gateway.json_types import Json
 
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - RFC 8693 §3, no secret
 _JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
@@ -76,7 +76,8 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
     service_url: str
     """The service that is signed in to: it is asked for its authorization server where the file names none."""
     sender: Sender
-    sanitizer: Sanitizer
+    redactor: Redactor
+    """Masks the secrets of the file in what the server says."""
 
     async def find_server(self) -> ServerMetadata:
         """Return what is known of the authorization server, asking for what the file does not say.
@@ -146,8 +147,8 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         return form if resource is None else {**form, "resource": resource}
 
     def _failure(self, reason: str, *, secrets: Redactor | None = None) -> ExecutionError:
-        text = self.sanitizer.text(reason)
-        # A caller's token, an assertion and an encoded Basic pair stand in no file: the sanitizer does not know them.
+        text = self.redactor.text(strip_control_characters(reason))
+        # A caller's token, an assertion and an encoded Basic pair are in no file: the redactor does not know them.
         text = text if secrets is None else secrets.text(text)
         shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
         return ExecutionError(f"The gateway cannot sign in: {shown}")

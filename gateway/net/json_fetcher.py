@@ -11,11 +11,11 @@ import aiohttp
 import orjson
 
 from gateway.access.issuer import FetchError, NotFoundError
-from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.client_sessions import ClientProfile
-from gateway.executors.http.clients import HttpClients
-from gateway.executors.http.url import parse_url
 from gateway.json_types import Json
+from gateway.net.address_guard import AddressGuard
+from gateway.net.client_sessions import ClientProfile
+from gateway.net.clients import HttpClients
+from gateway.net.url import parse_url
 
 SECONDS: Final = 10.0
 """The longest time that a document may take."""

@@ -19,18 +19,20 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.backends import Connection
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.http.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError
-from gateway.executors.http.client_sessions import ClientProfile
-from gateway.executors.http.clients import HttpClients
-from gateway.executors.http.connection_pool import Answer, BodyTooLargeError, UnknownEncodingError
-from gateway.executors.http.request import Request
-from gateway.executors.http.streamed_body import StreamedBody, streamed
-from gateway.executors.http.tls import ClientIdentity
-from gateway.executors.http.url import origin_of, parse_url
 from gateway.json_types import Json
 from gateway.language.files.decoding import size_in_words
+from gateway.language.uris.urls import base_url_problem
+from gateway.net.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError, compile_policy
+from gateway.net.client_sessions import ClientProfile
+from gateway.net.clients import HttpClients
+from gateway.net.connection_pool import Answer, BodyTooLargeError, UnknownEncodingError
+from gateway.net.request import Request
+from gateway.net.streamed_body import StreamedBody, streamed
+from gateway.net.tls import ClientIdentity, compile_tls
+from gateway.net.url import origin_of, parse_url
 
 MAX_RESPONSE_BYTES: Final = 8 * 2**20
 
@@ -155,7 +157,21 @@ def valid_text(text: str) -> str:
     return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def check_proxy(proxy: str, problems: Problems) -> None:
+def compile_sender(connection: Connection, problems: Problems, *, clients: HttpClients) -> Sender:
+    """Compile the way to a connection's service; mistakes go to `problems`, which is at its place."""
+    if problem := base_url_problem(connection.base_url):
+        problems.at("base_url").error(problem)
+    if connection.proxy is not None:
+        _check_proxy(connection.proxy, problems.at("proxy"))
+    return Sender(
+        clients=clients,
+        policy=compile_policy(connection.allow_private, problems.at("allow_private")),
+        proxy=connection.proxy,
+        identity=compile_tls(connection.tls, problems.at("tls")),
+    )
+
+
+def _check_proxy(proxy: str, problems: Problems) -> None:
     """Report what is wrong with a connection's `proxy`. What it says may hold a password, so it is not repeated."""
     try:
         url = URL(proxy)

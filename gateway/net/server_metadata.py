@@ -18,10 +18,10 @@ from yarl import URL
 from gateway.access.issuer import metadata_urls
 from gateway.config.models.address import host_of, is_loopback_name
 from gateway.errors import ExecutionError
-from gateway.executors.http.request import Header, Request
-from gateway.executors.http.sender import Sender
-from gateway.executors.http.url import parse_url
 from gateway.json_types import Json, JsonObject
+from gateway.net.request import Header, Request
+from gateway.net.sender import Sender
+from gateway.net.url import parse_url
 
 REQUEST_SECONDS: Final = 10.0
 """The longest time that one answer of an authorization server may take."""

@@ -8,15 +8,13 @@ import time
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from gateway.bounded_map import BoundedMap
 from gateway.config.secrets.redactor import ObtainedSecrets
 from gateway.errors import ExecutionError
-
-if TYPE_CHECKING:  # what fetches them is imported for connections that sign in
-    from gateway.executors.outbound_auth.metadata import ServerMetadata
-    from gateway.executors.outbound_auth.token_client import AccessToken
+from gateway.net.server_metadata import ServerMetadata
+from gateway.net.token_client import AccessToken
 
 V = TypeVar("V")
 

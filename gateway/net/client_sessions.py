@@ -16,10 +16,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError
 
-from gateway.executors.http.address_guard import AddressGuard
-from gateway.executors.http.connection_pool import USER_AGENT, Pool
-from gateway.executors.http.request_facts import steps_of_requests
-from gateway.executors.http.tls import ClientTrust
+from gateway.net.address_guard import AddressGuard
+from gateway.net.connection_pool import USER_AGENT, Pool
+from gateway.net.request_facts import steps_of_requests
+from gateway.net.tls import ClientTrust
 from gateway.threads import DaemonThreadPool
 
 

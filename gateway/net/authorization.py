@@ -1,11 +1,15 @@
-"""The ways to sign in to one service (`gateway.executors.http.authorization`), compiled from `auth` of the file."""
+"""Authorization: what yields the header field `Authorization` of each request to one service; `auth` compiled.
+
+In: the key `auth` of a connection or an upstream, and for each request the access token of its caller, which is
+exchanged and never passed on. Out: the field's value, kept until it expires or the service answers 401.
+"""
 
 import asyncio
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -19,27 +23,55 @@ from gateway.config.models.outbound_auth import PEM, BasicAuth, ClientCredential
 from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.http.authorization import Authorization
-from gateway.executors.http.executor import check_no_authorization, compile_sender
-from gateway.executors.http.sender import Sender
-from gateway.executors.http.tls import ClientIdentity
-from gateway.executors.outbound_auth.metadata import MAX_BYTES, ServerMetadata
-from gateway.executors.outbound_auth.outbound_tokens import OutboundTokens
-from gateway.executors.outbound_auth.token_client import (
+from gateway.net.clients import HttpClients
+from gateway.net.outbound_tokens import OutboundTokens
+from gateway.net.sender import Sender, compile_sender
+from gateway.net.server_metadata import MAX_BYTES, ServerMetadata
+from gateway.net.tls import ClientIdentity
+from gateway.net.token_client import (
     AccessToken,
     ClientAuthentication,
     ClientKey,
     ClientSecret,
     TokenClient,
 )
-from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.shared_services import Services
 from gateway.threads import DaemonThreadPool
 
+AUTHORIZATION: Final = "Authorization"
 _FETCH_SECONDS: Final = 30.0
 """The longest time that a token may take, the authorization server's metadata included."""
 _METADATA_SECONDS: Final = 600.0
 """How long the metadata of an authorization server is kept."""
+
+
+class Authorization(Protocol):
+    """A way to sign in to one service."""
+
+    @property
+    def summary(self) -> str:
+        """Says how, without secrets."""
+
+    @property
+    def is_per_caller(self) -> bool:
+        """Whether requests of two callers are signed in as two."""
+
+    async def header(self, caller_token: Credential | None, *, deadline: float) -> str:
+        """Return the value of the header field Authorization for a request of this caller.
+
+        Args:
+            caller_token: the verified access token of the caller, to be exchanged; None of one who has none.
+            deadline: when it is wanted, on the event loop's clock.
+
+        Raises:
+            ExecutionError: there is none; the text is for the model, and has no secrets.
+            DeadlineExceededError: there was none by the deadline.
+        """
+
+    def reject(self, header: str, caller_token: Credential | None) -> bool:
+        """Note that a request with this value was answered 401; return whether to ask for another, and try once more.
+
+        Of many requests that are answered so at once, the first has the token fetched anew, for all of them.
+        """
 
 
 class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,11 +161,34 @@ def _bearer(token: AccessToken) -> str:
     return f"Bearer {token.value}"
 
 
+class OutboundServices(Protocol):
+    """The services that signing in needs; they outlive every configuration."""
+
+    @property
+    def http(self) -> HttpClients: ...
+    @property
+    def outbound_tokens(self) -> OutboundTokens: ...
+    @property
+    def worker_threads(self) -> DaemonThreadPool: ...
+
+
+def check_no_authorization(headers: Iterable[str], problems: Problems) -> None:
+    """Report a header field that `auth` sets; `problems` is at the header fields."""
+    for name in headers:
+        if name.lower() == AUTHORIZATION.lower():
+            problems.at(name).error("is set by the connection's `auth`; only one can be given")
+
+
 def compile_connection(
-    connection: Connection, *, services: Services, redactor: Redactor, issuers: Sequence[str] | None, problems: Problems
+    connection: Connection,
+    *,
+    services: OutboundServices,
+    redactor: Redactor,
+    issuers: Sequence[str] | None,
+    problems: Problems,
 ) -> Authorization | None:
     """Check a connection, and compile its `auth`; `problems` is at its place, `issuers`: see there."""
-    sender = compile_sender(connection, problems, services=services)
+    sender = compile_sender(connection, problems, clients=services.http)
     if connection.auth is None:
         return None
     check_no_authorization(connection.headers, problems.at("headers"))
@@ -153,7 +208,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     *,
     service_url: str,
     sender: Sender,
-    services: Services,
+    services: OutboundServices,
     redactor: Redactor,
     issuers: Sequence[str] | None,
     problems: Problems,
@@ -197,7 +252,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
         authentication=authentication,
         service_url=service_url,
         sender=to_server,
-        sanitizer=Sanitizer(redactor=redactor),
+        redactor=redactor,
     )
     where = config.issuer or config.token_url or service_url
     return TokenAuthorization(

@@ -11,7 +11,6 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from gateway import __version__
-from gateway.executors.output.media_types import OCTETS
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
 
@@ -28,7 +27,7 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def media_type(self) -> str:
         """The media type without its parameters (RFC 9110 §8.3.1)."""
-        return self.headers.get("Content-Type", OCTETS).partition(";")[0].strip().lower()
+        return self.headers.get("Content-Type", "application/octet-stream").partition(";")[0].strip().lower()
 
     async def read(self, *, max_bytes: int) -> bytes:
         """Read the body, decompressed.

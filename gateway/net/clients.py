@@ -10,8 +10,8 @@ from typing import Final, Self
 from aiohttp import ClientSession
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.executors.http.client_sessions import ClientProfile, DaemonResolver, open_pool, open_shared_session
-from gateway.executors.http.connection_pool import Pool
+from gateway.net.client_sessions import ClientProfile, DaemonResolver, open_pool, open_shared_session
+from gateway.net.connection_pool import Pool
 from gateway.threads import DaemonThreadPool
 
 MAX_POOLS: Final = 64

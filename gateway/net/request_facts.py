@@ -19,8 +19,8 @@ from yarl import URL
 
 from gateway.config.models.interpolated_text import MASK
 from gateway.config.secrets.literal_secrets import SECRET_KEY
-from gateway.executors.http.request import Header, Request
 from gateway.json_types import Json
+from gateway.net.request import Header, Request
 from gateway.telemetry.trace import CURRENT, TRACEPARENT, Step
 
 _SCHEME: Final = re.compile(r"(?:(?:Basic|Bearer|Digest|Token) +)?", re.IGNORECASE)

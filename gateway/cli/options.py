@@ -1,11 +1,10 @@
 """Options that several commands take, and the `Settings` made of those that are settings."""
 
-import argparse
 from argparse import Namespace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gateway.cli.parser import Parser
+from gateway.cli.parser import AddArgument, Parser
 from gateway.config.settings import NO_STATE, TOKEN_VARIABLE, Settings, flag_of, read_settings, variable_of
 
 TOKEN_HINT: Final = f"${TOKEN_VARIABLE} is shown to it."
@@ -41,15 +40,15 @@ VIEW: Final = Option("view", "NAME", "the view to ask, in place of everything")
 _LOG_LEVEL: Final = Option("log_level", "LEVEL", "debug, info, warning or error")
 
 
-def add_option(group: argparse._ActionsContainer, option: Option, *, default: str | None = None) -> None:
+def add_option(add: AddArgument, option: Option, *, default: str | None = None) -> None:
     """Add a flag whose help names its default and its environment variable."""
     default = default or _SHOWN_DEFAULTS.get(option.field, Settings.model_fields[option.field].default)
     shown = "" if option.metavar is None else f"default: {default}; "
     text = f"{option.help} ({shown}{variable_of(option.field)})"
     if option.metavar is None:
-        group.add_argument(flag_of(option.field), action="store_true", help=text)
+        add(flag_of(option.field), action="store_true", help=text)
     else:
-        group.add_argument(flag_of(option.field), metavar=option.metavar, help=text)
+        add(flag_of(option.field), metavar=option.metavar, help=text)
 
 
 def add_config(parser: Parser) -> None:
@@ -64,14 +63,14 @@ def add_config(parser: Parser) -> None:
 
 def add_url(parser: Parser) -> None:
     """Add `--url` for commands that ask a running server in place of a file, and `--log-level`."""
-    group = parser.add_argument_group("where to ask")
-    group.add_argument(
+    add = parser.add_group("where to ask")
+    add(
         "--url",
         default=None,
         help=f"a running server, in place of CONFIG; without a path, /mcp is meant. {TOKEN_HINT.rstrip('.')}",
     )
-    add_option(group, VIEW)
-    add_log_level(group)
+    add_option(add, VIEW)
+    add_log_level(add)
 
 
 def add_daemon_url(parser: Parser) -> None:
@@ -79,8 +78,8 @@ def add_daemon_url(parser: Parser) -> None:
     parser.add_argument("--url", default=None, help="the server, wherever it is")
 
 
-def add_log_level(group: argparse._ActionsContainer, *, default: str | None = "error") -> None:
-    add_option(group, _LOG_LEVEL, default=default)
+def add_log_level(add: AddArgument, *, default: str | None = "error") -> None:
+    add_option(add, _LOG_LEVEL, default=default)
 
 
 def add_explain(parser: Parser, shows: str) -> None:

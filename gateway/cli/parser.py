@@ -1,14 +1,19 @@
 """The argument parser of every command: the layout of its help and errors, and paragraphs that several epilogs share.
 
-Imports nothing but the standard library and `console`, so that `--help` and `--version` answer at once.
+Imports only the standard library and small modules, so that `--help` and `--version` answer at once.
 """
 
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from typing import Final, NoReturn, TextIO
 
 from gateway.cli.console import Console
+from gateway.json_types import Json
+
+AddArgument = Callable[..., argparse.Action]
+"""The method `add_argument` of a parser or of a group of its arguments."""
 
 EXIT_CODES: Final = """\
 exit codes:
@@ -27,6 +32,8 @@ class Parser(argparse.ArgumentParser):
     """An argument parser with colours in its help on a terminal, and with errors of one line."""
 
     def __init__(self, name: str, *, summary: str, epilog: str = "", words: str | None = None) -> None:
+        self.arguments: Final[list[argparse.Action]] = []
+        """Everything that was added, `--help` included."""
         super().__init__(
             prog=name,
             usage=None if words is None else f"{name} {words} [options]",
@@ -39,6 +46,24 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
         self.color = False  # Python 3.14 colours help by itself; ours works with every version
+
+    def add_argument(self, *names: str, **settings: Json) -> argparse.Action:
+        return self._recorded(super().add_argument)(*names, **settings)
+
+    def add_group(self, title: str) -> AddArgument:
+        """Add a group with a heading of its own in the help; returns what adds arguments to it."""
+        return self._recorded(self.add_argument_group(title).add_argument)
+
+    def add_alternatives(self) -> AddArgument:
+        """Add a group of which one argument can be given; returns what adds arguments to it."""
+        return self._recorded(self.add_mutually_exclusive_group().add_argument)
+
+    def _recorded(self, add: AddArgument) -> AddArgument:
+        def add_recorded(*names: str, **settings: Json) -> argparse.Action:
+            self.arguments.append(argument := add(*names, **settings))
+            return argument
+
+        return add_recorded
 
     def print_help(self, file: TextIO | None = None) -> None:  # type: ignore[override]  # narrower than SupportsWrite
         console = Console(file or sys.stdout)

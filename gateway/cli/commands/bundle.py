@@ -80,7 +80,7 @@ must be on the machine where the bundle is installed.""",
         "-o", "--output", type=Path, default=None, metavar="FILE", help="the bundle (default: <server's name>.mcpb)"
     )
     arguments.add_argument("--author", default=None, metavar="NAME", help="who made it (default: the server's name)")
-    add_log_level(arguments)
+    add_log_level(arguments.add_argument)
     return arguments
 
 

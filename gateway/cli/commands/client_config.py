@@ -60,16 +60,16 @@ Where it is to be pasted is said on standard error. Variables that the file read
         metavar="VARIABLE",
         help="show the server the key in this variable (default: if it wants one)",
     )
-    form = arguments.add_mutually_exclusive_group()
-    form.add_argument(
+    add_form = arguments.add_alternatives()
+    add_form(
         "--write", action="store_true", default=False, help="change the client's own file; shows the difference, asks"
     )
-    form.add_argument(
+    add_form(
         "--link", action="store_true", default=False, help=f"print a link that installs it ({', '.join(_WITH_LINKS)})"
     )
     arguments.add_argument("--yes", action="store_true", default=False, help="do not ask before `--write`")
-    add_option(arguments, VIEW)
-    add_log_level(arguments)
+    add_option(arguments.add_argument, VIEW)
+    add_log_level(arguments.add_argument)
     return arguments
 
 

@@ -96,8 +96,7 @@ def _possible(before: Sequence[str], current: str) -> Iterable[str]:
 
 
 def _of_command(name: str, before: Sequence[str], current: str) -> Iterable[str]:
-    # argparse has no public way to what a parser knows.
-    actions = load(COMMANDS[name])[0].parser(name)._actions  # noqa: SLF001
+    actions = load(COMMANDS[name])[0].parser(name).arguments
     if current.startswith("-"):
         return [flag for action in actions for flag in action.option_strings if flag.startswith("--")]
     positional = [word for word in before if not word.startswith("-")]

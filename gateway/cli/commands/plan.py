@@ -43,7 +43,7 @@ exit codes:
         "--exit-code", action="store_true", default=False, help="exit with 1 if anything would change"
     )
     add_json(arguments, "the plan as JSON")
-    add_log_level(arguments)
+    add_log_level(arguments.add_argument)
     return arguments
 
 

@@ -76,8 +76,8 @@ by a package. `mcp-publisher publish` sends the file to the official registry.""
     arguments.add_argument(
         "--pypi", action="store_true", default=False, help="list the daemon, run by uvx, with a file that users have"
     )
-    add_option(arguments, VIEW)
-    add_log_level(arguments)
+    add_option(arguments.add_argument, VIEW)
+    add_log_level(arguments.add_argument)
     return arguments
 
 

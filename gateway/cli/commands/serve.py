@@ -73,9 +73,9 @@ password belongs: arguments are visible to everybody on the machine.
     )
     add_config(arguments)
     for title, options in _OPTIONS.items():
-        group = arguments.add_argument_group(title)
+        add = arguments.add_group(title)
         for option in options:
-            add_option(group, option)
+            add_option(add, option)
     return arguments
 
 

@@ -3,8 +3,12 @@
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
+
+from sqlalchemy import URL
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util.concurrency import greenlet_spawn
 
 from gateway.executors.sql.other_databases import OtherSession
 from gateway.executors.sql.pools import DatabaseProfile
@@ -12,9 +16,6 @@ from gateway.executors.sql.postgresql import PostgresqlSession
 from gateway.executors.sql.postgresql_values import exchange_times_exactly
 from gateway.executors.sql.sessions import Session
 from gateway.executors.sql.sqlite import SqliteSession, secure
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
 
 _PREPARED: Final = "mcp-gateway prepared statements"
 _LOCK_SECONDS: Final = 0.25
@@ -24,10 +25,8 @@ _OWN_TRANSACTIONS: Final[dict[str, Any]] = {"isolation_level": "AUTOCOMMIT", "po
 """The options of engines whose sessions begin and end their transactions themselves."""
 
 
-def make_engine(profile: DatabaseProfile, *, read_only: bool) -> "AsyncEngine":
+def make_engine(profile: DatabaseProfile, *, read_only: bool) -> AsyncEngine:
     """Make the engine of a profile, which has no connection yet."""
-    from sqlalchemy import URL  # noqa: PLC0415 - of the extra
-
     match profile.dialect:
         case "sqlite":
             # As a URI, which alone can say the mode; quoted, because a `?` in the path would begin its parameters.
@@ -41,9 +40,7 @@ def make_engine(profile: DatabaseProfile, *, read_only: bool) -> "AsyncEngine":
             return _engine(profile.url, profile)
 
 
-def _engine(url: Any, profile: DatabaseProfile, **options: Any) -> "AsyncEngine":
-    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - of the extra
-
+def _engine(url: Any, profile: DatabaseProfile, **options: Any) -> AsyncEngine:
     return create_async_engine(
         url,
         pool_size=profile.size,
@@ -57,14 +54,12 @@ def _engine(url: Any, profile: DatabaseProfile, **options: Any) -> "AsyncEngine"
 
 
 @asynccontextmanager
-async def open_session(engine: "AsyncEngine", dialect: str, *, read_only: bool) -> AsyncIterator[Session]:
+async def open_session(engine: AsyncEngine, dialect: str, *, read_only: bool) -> AsyncIterator[Session]:
     """Borrow a connection of the engine, for as long as the context lasts; it goes back if it is still good."""
     if dialect not in {"sqlite", "postgresql"}:
         async with engine.connect() as connection:
             yield OtherSession(connection)
         return
-    from sqlalchemy.util.concurrency import greenlet_spawn  # noqa: PLC0415 - of the extra
-
     # The driver's own connection: its cursors and its ways to stop a statement are not SQLAlchemy's.
     raw: Any = await engine.raw_connection()
     while dialect == "postgresql" and raw.driver_connection.is_closed():  # it was lost while it was idle

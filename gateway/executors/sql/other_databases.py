@@ -1,21 +1,21 @@
 """Sessions with databases of which SQLAlchemy alone knows the ways: any for which an asyncio driver is installed."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import ConnectionLostError, StatementRefusedError
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
 
 class OtherSession:
     """A session through SQLAlchemy. A cancelled one is closed, which most databases take for a cancellation."""
 
-    def __init__(self, connection: "AsyncConnection") -> None:
+    def __init__(self, connection: AsyncConnection) -> None:
         self._connection: Final = connection
 
     @property
@@ -26,11 +26,9 @@ class OtherSession:
         await self._connection.begin()
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
-        from sqlalchemy import text  # noqa: PLC0415 - of the extra
-
         values = {f"p{number}": value for number, value in enumerate(statement.values, start=1)}
 
-        def collect(connection: "Connection") -> None:
+        def collect(connection: Connection) -> None:
             # Without `stream_results` many drivers fetch the whole result before the first row is read.
             result = connection.execution_options(stream_results=True).execute(text(statement.text), values)
             if not result.returns_rows:
@@ -59,8 +57,6 @@ class OtherSession:
         raise StatementRefusedError("this database cannot be asked to prepare a statement")
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
-        from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - of the extra
-
         match error:
             case DBAPIError(connection_invalidated=True):
                 return ConnectionLostError(str(error.orig))

@@ -12,17 +12,16 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import asyncpg
+from asyncpg.prepared_stmt import PreparedStatement
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.postgresql_values import describe_rows, encoded, is_text, type_name, with_text_columns
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, StatementRefusedError, is_away
-
-if TYPE_CHECKING:
-    import asyncpg
-    from asyncpg.prepared_stmt import PreparedStatement
 
 _MAX_PREPARED: Final = 100
 """Statements that a connection keeps prepared: lists of different lengths are different statements."""
@@ -48,14 +47,14 @@ _RESET: Final = """
 """What DISCARD ALL does (PostgreSQL's manual), without the statements that this gateway keeps prepared."""
 
 
-Prepared = tuple["PreparedStatement", Mapping[int, str], Sequence[Any]]
+Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[Any]]
 """A prepared statement, the types to which its values (counted from 1) are cast, and its columns before their casts."""
 _PreparedStatements = OrderedDict[tuple[Any, ...], Prepared]
 """The prepared statements of one connection, the latest used last."""
 
 
 class PostgresqlSession:
-    def __init__(self, connection: "asyncpg.Connection", prepared: _PreparedStatements, *, read_only: bool) -> None:
+    def __init__(self, connection: asyncpg.Connection, prepared: _PreparedStatements, *, read_only: bool) -> None:
         self._connection: Final = connection
         self._prepared: Final = prepared
         self._read_only: Final = read_only
@@ -110,8 +109,6 @@ class PostgresqlSession:
 
     async def _reset(self, statements: str) -> None:
         """Remove session state. If that fails, the connection is not used again, and the call succeeds nevertheless."""
-        import asyncpg  # noqa: PLC0415 - of the extra
-
         was_stale, self._is_stale = self._is_stale, True  # a cancellation may interrupt it, too
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             await self._connection.execute(statements)
@@ -122,8 +119,6 @@ class PostgresqlSession:
             await self.roll_back()
 
     async def prepare(self, statement: BoundStatement) -> None:
-        import asyncpg  # noqa: PLC0415 - of the extra
-
         await self._connection.execute("BEGIN READ ONLY")
         try:
             await self._prepare(statement)
@@ -158,7 +153,7 @@ class PostgresqlSession:
             found = found if isinstance(attempt, Exception) else attempt
         return found, types, columns
 
-    async def _typed(self, statement: BoundStatement) -> "tuple[dict[int, str], PreparedStatement]":
+    async def _typed(self, statement: BoundStatement) -> tuple[dict[int, str], PreparedStatement]:
         """The types to which values without a cast are cast, and the statement by which the server told them."""
         said = {number: name for _, number, name in statement.uncast if name is not None}
         types: dict[int, str] = {}
@@ -186,10 +181,8 @@ class PostgresqlSession:
                 types[number] = "jsonb" if is_text(kind) else type_name(kind)
         return types, found
 
-    async def _attempt(self, text: str) -> "PreparedStatement | Exception":
+    async def _attempt(self, text: str) -> PreparedStatement | Exception:
         """Prepare a statement; if the server refuses it, return why, and leave the transaction as it was."""
-        import asyncpg  # noqa: PLC0415 - of the extra
-
         await self._connection.execute("SAVEPOINT attempt")
         try:
             return await self._described(text)
@@ -197,9 +190,7 @@ class PostgresqlSession:
             await self._connection.execute("ROLLBACK TO SAVEPOINT attempt")
             return error
 
-    async def _described(self, text: str) -> "PreparedStatement":
-        import asyncpg  # noqa: PLC0415 - of the extra
-
+    async def _described(self, text: str) -> PreparedStatement:
         try:
             return await self._connection.prepare(text)
         except asyncpg.UnsupportedClientFeatureError:
@@ -207,8 +198,6 @@ class PostgresqlSession:
             return await self._connection.prepare(text)
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
-        import asyncpg  # noqa: PLC0415 - of the extra
-
         state = getattr(error, "sqlstate", None) or ""
         if state == _STALE and "cached plan" in str(error):
             self._is_stale = True  # a column has changed since the statement was prepared

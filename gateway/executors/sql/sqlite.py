@@ -6,28 +6,22 @@ and an authorizer refuses ATTACH, by which other files would come within reach.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import Final
+
+import aiosqlite
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.query import BoundStatement, words_of
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import DatabaseAwayError, StatementRefusedError
 from gateway.executors.sql.tokens import tokens_of
-from gateway.json_types import Json
-
-if TYPE_CHECKING:
-    import aiosqlite
-
-T = TypeVar("T")
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02
 """Seconds. An interrupt that comes before a statement begins is lost, so that it is repeated."""
 
 
-async def secure(connection: "aiosqlite.Connection", *, read_only: bool) -> None:
+async def secure(connection: aiosqlite.Connection, *, read_only: bool) -> None:
     """Take from a new connection what no query may do."""
     await connection.set_authorizer(_authorize)
     if read_only:
@@ -42,7 +36,7 @@ def _authorize(action: int, *_: object) -> int:
 
 
 class SqliteSession:
-    def __init__(self, connection: "aiosqlite.Connection", *, read_only: bool) -> None:
+    def __init__(self, connection: aiosqlite.Connection, *, read_only: bool) -> None:
         self._connection: Final = connection
         self._read_only: Final = read_only
         self._has_temporary = False
@@ -58,31 +52,24 @@ class SqliteSession:
             await self._connection.execute("BEGIN")  # a statement alone sees one state of the database anyway
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
-        wanted = rows.first_wanted
-
-        def execute() -> tuple[sqlite3.Cursor, list[tuple[Json, ...]]]:
-            cursor = self._connection._conn.execute(statement.text, statement.values)  # noqa: SLF001 - see `_in_thread`
-            return cursor, [] if cursor.description is None else _fetched(cursor, wanted)
-
-        cursor, fetched = await self._in_thread(execute)
+        cursor = await self._connection.execute(statement.text, statement.values)
         if cursor.description is None:
             rows.note_affected(cursor.rowcount)
             return
         rows.begin([column[0] for column in cursor.description])
-        rows.add(fetched)
-        while len(fetched) == wanted and (wanted := rows.wanted):
-            fetched = await self._in_thread(partial(_fetched, cursor, wanted))
+        wanted = rows.first_wanted
+        while wanted:
+            try:
+                fetched = list(await cursor.fetchmany(wanted))
+            except Exception:
+                # A row that cannot be read, such as text that is not UTF-8, leaves the statement active: it keeps its
+                # lock, and an interrupt of this connection would also end the statements of later calls.
+                await cursor.close()
+                raise
             rows.add(fetched)
-        if len(fetched) == wanted or rows.is_truncated:
-            # A statement that has not come to its end holds its lock on the database.
-            await self._in_thread(cursor.close)
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Run steps in the connection's thread.
-
-        Why not aiosqlite's own methods: each is a trip to the thread and back, which costs more than a small query.
-        """
-        return cast("T", await self._connection._execute(work))  # type: ignore[no-untyped-call]  # noqa: SLF001
+            wanted = rows.wanted if len(fetched) == wanted else 0
+        # A statement that has not been read to its end keeps its lock on the database.
+        await cursor.close()
 
     async def commit(self) -> None:
         await self._connection.commit()
@@ -124,16 +111,6 @@ class SqliteSession:
                 return ExecutionError("an integer has more than the 64 bits that SQLite holds")
             case _:
                 return None
-
-
-def _fetched(cursor: sqlite3.Cursor, wanted: int) -> list[tuple[Json, ...]]:
-    try:
-        return cursor.fetchmany(wanted)
-    except BaseException:
-        # A row that cannot be read, as text that is no UTF-8, leaves the statement at work: with its lock, and with
-        # any later interrupt of the connection, which then holds for the statements of other calls, too.
-        cursor.close()
-        raise
 
 
 def _place_of(message: str, text: str) -> int | None:

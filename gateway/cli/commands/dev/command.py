@@ -59,9 +59,11 @@ pipe or a file there are plain lines; Ctrl-C ends it.
     )
     add_config(arguments)
     for option in (HTTP, ALLOW_ANONYMOUS, POLL):
-        add_option(arguments, option)
-    add_option(arguments, Option("drain_timeout", "TIME", "how long calls may go on after Ctrl-C"), default="1s")
-    add_log_level(arguments, default=None)
+        add_option(arguments.add_argument, option)
+    add_option(
+        arguments.add_argument, Option("drain_timeout", "TIME", "how long calls may go on after Ctrl-C"), default="1s"
+    )
+    add_log_level(arguments.add_argument, default=None)
     arguments.add_argument(
         "--open", action="store_true", default=False, help="serve the console, too, and open it in the browser"
     )

@@ -54,7 +54,7 @@ exit codes:
     )
     add_json(arguments, "the verdicts as a JSON list")
     arguments.add_argument("--junit", type=Path, default=None, metavar="FILE", help="write them as JUnit XML, too")
-    add_log_level(arguments)
+    add_log_level(arguments.add_argument)
     return arguments
 
 

@@ -228,10 +228,10 @@ AT_MOST: Final[dict[str, int]] = {
     "classes": 955,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
-    "assignments to other objects' attributes": 166,
-    "files with TYPE_CHECKING": 29,
+    "assignments to other objects' attributes": 163,
+    "files with TYPE_CHECKING": 24,
     "files that import our modules by string": 9,
-    "import cycles": 3,
+    "import cycles": 1,
     "class names used twice": 44,
 }
 """Upper bounds of the measures of `tests/structure.py`. They only fall: lower one when a change allows it."""

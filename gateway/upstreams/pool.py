@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
@@ -60,11 +60,18 @@ _FOR_EVER: Final = 1e8
 """Seconds: calls bring deadlines of their own."""
 
 
+class PoolListener(Listener, Protocol):
+    """Hears of new sessions, and what the server says in all of them."""
+
+    async def session_opened(self, session: Session) -> None:
+        """Prepare a session, before anybody's request goes out in it."""
+
+
 class SessionPool:
     """All sessions with one upstream."""
 
     def __init__(
-        self, name: str, config: Upstream, spec: ServerSpec, *, listener: Listener, starting: asyncio.Semaphore
+        self, name: str, config: Upstream, spec: ServerSpec, *, listener: PoolListener, starting: asyncio.Semaphore
     ) -> None:
         """Open nothing yet. `starting` bounds how many child processes of all upstreams start at the same time."""
         self.name: Final = name

@@ -9,7 +9,6 @@ import asyncio
 import base64
 import re
 import secrets
-from collections import deque
 from datetime import timedelta
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
@@ -57,6 +56,9 @@ class ReplayQuota:
         self.streams: Final[dict[SessionStream, EventStore]] = {}
         """The streams of which events are kept, each with its store."""
         self._has_dropped = False
+
+    def add(self, size: int) -> None:
+        self.used += size
 
     def make_room(self) -> None:
         """Drop the oldest events until an eighth of the room is free, so that this is seldom needed."""
@@ -117,7 +119,6 @@ class EventStore:
         self._copies: Final = copies
         self._process: Final = process
         self.sends_priming_event: Final = sends_priming_event
-        """Whether streams begin with an id: since 2025-11-25. Older clients choke on an event without data."""
         self._room: Final = room
         self._first: Final = secrets.randbits(_FIRST_NUMBER_BITS)
         self._next = self._first
@@ -181,14 +182,12 @@ class EventStore:
             return
         if self._copies is not None:
             self._copies.write(stream.number, stream.last, frame)
-        if stream.frames is None:
-            stream.frames = deque()
         self._room.streams[stream] = self
         self._streams[stream.number] = stream  # it may have been forgotten while a client resumed it
-        stream.frames.append((asyncio.get_running_loop().time(), frame))
-        self._count(stream, len(frame), events=1)
+        stream.keep(frame)
+        self._count(len(frame), events=1)
         bounds = self._room.bounds
-        while stream.size > bounds.stream_bytes or len(stream.frames) > bounds.stream_events:
+        while stream.size > bounds.stream_bytes or len(stream.frames or ()) > bounds.stream_events:
             self._drop_oldest(stream)
         while stream.frames and (self._size > bounds.session_bytes or self._events > bounds.session_events):
             others = (other for other in self._streams.values() if other.is_at_rest and other is not stream)
@@ -235,18 +234,16 @@ class EventStore:
 
     def forget_oldest(self, stream: SessionStream) -> None:
         """Forget the oldest of the events that are kept of a stream."""
-        assert stream.frames is not None  # noqa: S101 - only asked for where there are some
-        _, frame = stream.frames.popleft()
+        size = stream.forget_oldest()
         if not stream.frames:
             del self._room.streams[stream]
-        self._count(stream, -len(frame), events=-1)
+        self._count(-size, events=-1)
         self.discard_if_done(stream)
 
-    def _count(self, stream: SessionStream, size: int, *, events: int) -> None:
-        stream.size += size
+    def _count(self, size: int, *, events: int) -> None:
         self._size += size
         self._events += events
-        self._room.used += size
+        self._room.add(size)
 
 
 def _carried(request_id: RequestId) -> bytes:

@@ -9,12 +9,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from gateway.transports.sse.event_stream import encode_event
-
-if TYPE_CHECKING:
-    from gateway.transports.sse.event_store import EventStore
 
 RETRY_MS: Final = 1000
 """When a client whose connection was closed on purpose comes back, unless the tool says otherwise."""
@@ -41,6 +38,19 @@ class StreamConnection(Protocol):
         """Drop the connection."""
 
 
+class StreamStore(Protocol):
+    """Keeps the events of streams; an `EventStore`."""
+
+    @property
+    def sends_priming_event(self) -> bool:
+        """Whether streams begin with an id: since 2025-11-25. Older clients choke on an event without data."""
+
+    def fits(self, frame: bytes) -> bool: ...
+    def keep(self, stream: "SessionStream", frame: bytes) -> None: ...
+    def discard_if_done(self, stream: "SessionStream") -> None:
+        """Forget a stream, if nothing is kept of it and nothing more is said on it."""
+
+
 class SessionStream:
     """The messages for one request, or those that belong to no request."""
 
@@ -64,7 +74,7 @@ class SessionStream:
         self,
         number: int,
         *,
-        store: "EventStore",
+        store: StreamStore,
         answers_request: bool,
         process: str,
         id_suffix: bytes = b"",
@@ -77,7 +87,7 @@ class SessionStream:
         self.last = 0
         """The number of its last event."""
         self.frames: deque[tuple[float, bytes]] | None = None
-        """The last events, each with its time; made when there is one. The store's to change, and so is `size`."""
+        """The last events, each with its time; made when there is one."""
         self.size = 0
         """Bytes."""
         self._store: Final = store
@@ -106,6 +116,18 @@ class SessionStream:
         frames = self.frames or ()
         first = self.last - len(frames) + 1
         return [frame for at, (_, frame) in enumerate(frames, first) if at > number]
+
+    def keep(self, frame: bytes) -> None:
+        if self.frames is None:
+            self.frames = deque()
+        self.frames.append((asyncio.get_running_loop().time(), frame))
+        self.size += len(frame)
+
+    def forget_oldest(self) -> int:
+        """Forget the oldest event; returns its size."""
+        _, frame = (self.frames or deque()).popleft()
+        self.size -= len(frame)
+        return len(frame)
 
     def connect(self, out: StreamConnection | None, *, ending: asyncio.Future[bytes | None]) -> None:
         """Let a connection carry the stream; without `out` it carries no events.

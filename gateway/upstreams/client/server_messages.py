@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, MissingCapabilityError, RpcError
@@ -13,9 +13,6 @@ from gateway.upstreams.client.link import Incoming, Unreadable, own_id
 from gateway.upstreams.failures import UpstreamError
 from gateway.wire import jsonrpc, meta
 from gateway.wire.jsonrpc import Notification, Request, RequestId
-
-if TYPE_CHECKING:
-    from gateway.upstreams.client.session import Session
 
 _LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 MAX_OPEN_REQUESTS: Final = 1000
@@ -32,9 +29,6 @@ QUESTIONS: Final[Mapping[str, str]] = {
 
 class Listener(Protocol):
     """Hears what a server says outside of requests."""
-
-    async def session_opened(self, session: "Session") -> None:
-        """Prepare a session, before anybody's request goes out in it."""
 
     def lists_changed(self) -> None:
         """A list of it may be another now."""

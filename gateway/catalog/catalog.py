@@ -59,8 +59,8 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind}.{self.name} is not on offer here: {self.reason}"
 
 
-# `dict` is for `cached_property`, and `weakref` for `reload.deallocation`, which lets go of old catalogs bit by bit.
-class Catalog(msgspec.Struct, frozen=True, dict=True, weakref=True, kw_only=True):
+# `dict` is for `cached_property`.
+class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """The immutable set of primitives that is served. Mappings keep file order, which is the order in lists."""
 
     generation: int

@@ -3,8 +3,6 @@
 `load` and `compile` do everything that can fail, as one job of one thread, and touch nothing that is served. `swap` and
 `announce` cannot fail and run on the event loop in one step: an assignment, then work in proportion to the number of
 clients. Reloads run one after the other: `Reloader` sees to that, and says when one is due.
-
-The thread also frees what it loaded and what was replaced (`freeing`).
 """
 
 import asyncio
@@ -26,7 +24,6 @@ from gateway.access.identity import Identity
 from gateway.audit.audit_log import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
 from gateway.background_tasks import BackgroundTasks
-from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.compile_steps import NO_STEPS
 from gateway.catalog.file_dependencies import FileDependencies
@@ -45,7 +42,6 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.reload.candidate import Candidate
-from gateway.reload.deallocation import Parts, free, parts_of_compiled, parts_of_loaded, parts_of_served, when_unused
 from gateway.reload.definition_places import NO_PLACES, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
 from gateway.reload.interpreter_tuning import gc_paused
@@ -184,15 +180,9 @@ class ReloadPipeline:
         job = partial(self._load_and_compile, generation=self.store.current.generation + 1, served=self.served)
         try:
             candidate: Candidate = await self._thread.run(_with_gc_paused, job, deadline=math.inf)
-            try:
-                await self._plugins.start(self._services.hook_threads)
-            except ConfigError:
-                # In a list that the thread empties: a name would keep a reference here, and free it on the event loop.
-                refused, self._prepared = [candidate], None
-                del candidate
-                await self._thread.run(_free_candidate, refused, deadline=math.inf)
-                raise
+            await self._plugins.start(self._services.hook_threads)
         except ConfigError as error:
+            self._prepared = None
             self._audit.refuse(error)
             raise
         return candidate
@@ -200,20 +190,14 @@ class ReloadPipeline:
     async def read_again(self, look: Callable[[LoadedConfig], T]) -> T:
         """Read the definitions beside what is served, for those who show how they are written, and serve none of them.
 
-        `look` takes what it needs in the thread; the rest is freed there.
+        `look` is called in the thread.
 
         Raises:
             ConfigError: nothing could be read.
         """
 
         def read() -> T:
-            loaded = load_definitions(self._path, self._sources, earlier=self._earlier)
-            try:
-                return look(loaded)
-            finally:
-                parts = parts_of_loaded(loaded)
-                del loaded
-                free(parts)
+            return look(load_definitions(self._path, self._sources, earlier=self._earlier))
 
         return await self._thread.run(_with_gc_paused, read, deadline=math.inf)
 
@@ -285,7 +269,6 @@ class ReloadPipeline:
 
     def swap(self, candidate: Candidate) -> None:
         """Serve this from now on: every call that begins later sees it."""
-        replaced = [(self.served, self.store.current)]
         self._authenticator.configure(candidate.document.auth, views=candidate.document.views)
         self.served = candidate
         self.store.swap(candidate.catalog, prepared=self._prepared)
@@ -295,8 +278,6 @@ class ReloadPipeline:
         if not candidate.keeps_earlier:  # a kept definition may use plugin code that nothing else uses
             self._unload_plugins()
         self._follow(candidate.document)
-        work = self._thread.run(self._free_replaced, replaced, asyncio.get_running_loop(), deadline=math.inf)
-        self._background.begin(work, name="free what was replaced")
 
     def announce(self) -> None:
         """Tell those who listen on, and those who keep records, what is served now."""
@@ -315,41 +296,11 @@ class ReloadPipeline:
         return self.compile(merge(config, self._sources), generation=1, served=None)
 
     def _load_and_compile(self, *, generation: int, served: Candidate) -> Candidate:
-        loaded = self.load()
-        candidate: Candidate | None = None
-        refused: tuple[Problem, ...] = ()
-        try:
-            candidate = self.compile(loaded, generation=generation, served=served)
-        except ConfigError as error:
-            refused = error.problems  # and no more of it: its traceback holds all that was compiled
-        parts = parts_of_loaded(loaded)
-        del loaded
-        free(parts)
-        if candidate is None:
-            raise ConfigError(refused)
-        return candidate
+        return self.compile(self.load(), generation=generation, served=served)
 
     def _must_stay_closed(self, served: Candidate | None) -> bool:
         is_reachable = self.listeners is not None and self.listeners.is_reachable
         return is_reachable and served is not None and served.document.auth is not None
-
-    def _free_replaced(self, replaced: list[tuple[Candidate, Catalog]], loop: asyncio.AbstractEventLoop) -> None:
-        """Free what was served before; of a catalog that calls still use, the definitions once they have ended."""
-        candidate, current = replaced.pop()
-        for catalog in (candidate.catalog, current):
-            when_unused(catalog, partial(self._free_later, loop=loop))
-        parts = parts_of_served(candidate)
-        # `catalog` too: the variable of a loop outlives it, with the last value.
-        del candidate, current, catalog
-        free(parts)
-
-    def _free_later(self, parts: Parts, *, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._is_closing.is_set():
-            # A catalog may have been used last in any thread, and tasks begin on the event loop alone.
-            loop.call_soon_threadsafe(self._begin_freeing, parts)
-
-    def _begin_freeing(self, parts: Parts) -> None:
-        self._background.begin(self._thread.run(free, parts, deadline=math.inf), name="free what was replaced")
 
     def _unload_plugins(self) -> None:
         """Unload modules that are no longer used, once calls that may still be in them had their time."""
@@ -378,13 +329,6 @@ class ReloadPipeline:
 def _with_gc_paused(job: Callable[[], T]) -> T:
     with gc_paused():
         return job()
-
-
-def _free_candidate(refused: list[Candidate]) -> None:
-    candidate = refused.pop()
-    parts = parts_of_compiled(candidate)
-    del candidate
-    free(parts)
 
 
 def _fixed(section: Listen | Limits) -> Model:

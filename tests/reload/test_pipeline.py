@@ -1,20 +1,13 @@
 """What is said of the files that are served, a digest of each and one for all; and where a reload does its work."""
 
-import asyncio
 import gc
-import threading
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
-from gateway.catalog.arguments import CompiledArguments
-from gateway.config.definition_source import DefinitionSource, SourceEntry
-from gateway.config.diagnostics.problems import Problems
-from gateway.config.loader import LoadedConfig
-from gateway.config.models.document import Document
+from gateway.config.definition_source import DefinitionSource
 from gateway.config.models.interpolated_text import MASK
 from gateway.config.reading import interpolation
 from gateway.executors.invocation import RawOutput
@@ -144,63 +137,6 @@ async def test_what_a_reload_does_on_the_event_loop_does_not_grow_with_the_file(
 
     await lines(1)  # what is done once in a process is done now
     assert await lines(400) < await lines(20) * 1.5
-
-
-async def test_what_a_reload_replaced_is_freed_by_the_thread_that_loads(tmp_path: Path) -> None:
-    freed: list[threading.Thread] = []
-    all_freed = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def note() -> None:
-        freed.append(threading.current_thread())
-        if len(freed) == 6 and not loop.is_closed():
-            loop.call_soon_threadsafe(all_freed.set)
-
-    async with offering(tmp_path, many_tools(3, edition=1)) as pipeline:
-        call_in_flight = [pipeline.store.current]
-        for tool in pipeline.store.current.tools.values():
-            assert isinstance(tool.arguments, CompiledArguments)
-            weakref.finalize(tool.arguments.validator, note)
-        for config in pipeline.served.document.tools.values():
-            weakref.finalize(config, note)
-        (tmp_path / "config.yaml").write_text(many_tools(3, edition=2))
-        del tool, config
-        await reload(pipeline)
-        async with asyncio.timeout(10):
-            while len(freed) < 3:
-                await asyncio.sleep(0.01)
-            assert len(freed) == 3, "the catalog is still used"
-            call_in_flight.clear()
-            await all_freed.wait()
-    assert threading.current_thread() not in freed
-
-
-@pytest.mark.parametrize("broken", ["python: 'none:such'", "content: [{image: none.png}]", "python: 'failing:say'"])
-async def test_what_a_refused_reload_loaded_is_freed_by_the_thread_that_loads(tmp_path: Path, broken: str) -> None:
-    freed: list[threading.Thread] = []
-
-    class Observer:
-        """Tells when a definition of the file is freed."""
-
-        is_on = False
-
-        def definitions(self, config: LoadedConfig, problems: Problems) -> list[SourceEntry]:
-            for tool in config.document.tools.values() if self.is_on else ():
-                weakref.finalize(tool, lambda: freed.append(threading.current_thread()))
-            return []
-
-        async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-            """Nothing changes."""
-
-    (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins" / "failing.py").write_text("def startup():\n    1 / 0\n\ndef say() -> str:\n    'Says.'\n")
-    observer = Observer()
-    async with offering(tmp_path, many_tools(3, edition=1), sources=[observer]) as pipeline:
-        observer.is_on = True
-        (tmp_path / "config.yaml").write_text(f"{many_tools(3, edition=2)}  broken: {{{broken}}}\nplugins: [plugins]\n")
-        assert len(await refused(pipeline)) == 1
-        assert len(freed) == 4
-        assert threading.current_thread() not in freed
 
 
 async def test_no_reload_looks_through_all_that_is_old_for_garbage(tmp_path: Path) -> None:

@@ -40,13 +40,16 @@ def gateway(*words: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str
     )
 
 
-def test_the_readme_s_two_commands_stand_in_its_first_twenty_lines() -> None:
-    first, second = commands_of(README)[:2]
-    top = README.splitlines()[:20]
-    assert first in top
-    assert first.endswith("mcp-gateway serve config/demo.yaml")
-    assert second in top
-    assert second.endswith("pytest")
+def test_the_readme_starts_with_serving_and_ends_with_the_tests() -> None:
+    serve, test = commands_of(README)
+    assert serve in README.splitlines()[:20]
+    assert serve.endswith("mcp-gateway serve config/demo.yaml")
+    assert test.endswith("pytest")
+    assert README.endswith(f"{test}\n```\n")
+
+
+def test_contributing_repeats_the_readme_s_test_command() -> None:
+    assert commands_of((PROJECT / "CONTRIBUTING.md").read_text())[0] == commands_of(README)[1]
 
 
 def test_the_readme_fits_on_a_screen_and_its_links_lead_somewhere() -> None:

@@ -8,14 +8,11 @@ import importlib
 import re
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from gateway.json_types import Json, JsonObject
-
-if TYPE_CHECKING:
-    from jwt.algorithms import AllowedPrivateKeys, AllowedPublicKeys
 
 ALGORITHMS: Final = {
     **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), ("RSA", None)),
@@ -102,7 +99,7 @@ def read_issuer(token: str) -> str | None:
     return issuer if isinstance(issuer, str) else None
 
 
-def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer: str) -> JsonObject:
+def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonObject:
     """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf` and `iat`, and with `sub`.
 
     Raises:
@@ -144,7 +141,7 @@ def read_claims(token: str, key: "AllowedPublicKeys", *, algorithm: str, issuer:
     return claims
 
 
-def public_key(entry: Json) -> "AllowedPublicKeys | None":
+def public_key(entry: Json) -> Json:
     """Return the key of a JSON Web Key; None if it is malformed, private, or too short."""
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey  # noqa: PLC0415 - of the extra
     from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - of the extra
@@ -155,7 +152,7 @@ def public_key(entry: Json) -> "AllowedPublicKeys | None":
     if algorithm is None or "d" in entry:
         return None
     try:
-        key: AllowedPublicKeys = PyJWK(entry, algorithm).key
+        key = PyJWK(entry, algorithm).key
     # RFC 7517 §5: a key that is not understood is ignored, and does not cost the others of its set.
     except (PyJWTError, ValueError, TypeError):
         return None
@@ -165,7 +162,7 @@ def public_key(entry: Json) -> "AllowedPublicKeys | None":
 class PrivateKey(msgspec.Struct, frozen=True, kw_only=True):
     """A private key, with the algorithms that it can sign with, the most common one first."""
 
-    key: "AllowedPrivateKeys"
+    key: Json
     algorithms: Sequence[str]
 
     def __repr__(self) -> str:

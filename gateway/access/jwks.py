@@ -8,7 +8,7 @@ then one in a while, and fewer the longer the issuer does not answer. Meanwhile 
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -16,9 +16,6 @@ import structlog
 from gateway.access.issuer import Fetch, FetchError, discover_keys_url
 from gateway.access.jose import ALGORITHMS, public_key
 from gateway.json_types import Json
-
-if TYPE_CHECKING:
-    from jwt.algorithms import AllowedPublicKeys
 
 log: Final = structlog.get_logger(__name__)
 
@@ -55,7 +52,7 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
     curve: str | None
     algorithm: str | None
     """The only algorithm of the key, where the issuer names one."""
-    key: "AllowedPublicKeys"
+    key: Json
 
     def fits(self, kid: str | None, algorithm: str) -> bool:
         kind, curve = ALGORITHMS[algorithm]

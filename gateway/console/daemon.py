@@ -1,7 +1,6 @@
 """The parts of a running daemon that the console reads."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,9 +14,7 @@ from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.transports.http_server import HttpServer
-
-if TYPE_CHECKING:
-    from gateway.upstreams.server import UpstreamServer
+from gateway.upstreams.server import UpstreamServer
 
 AskOthers = Callable[[str, str], Awaitable[Sequence[Json]]]
 """Has the other workers answer a method and a path (see `ThisWorker.answer`), and returns what is not None."""
@@ -30,7 +27,7 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
     reloader: Reloader[Candidate]
     dispatcher: Dispatcher
     services: Services
-    upstreams: "Callable[[], Mapping[str, UpstreamServer]]"
+    upstreams: Callable[[], Mapping[str, UpstreamServer]]
     """Those of the file, by name."""
     http: Callable[[], HttpServer | None]
     """None until the daemon listens."""

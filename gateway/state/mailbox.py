@@ -8,16 +8,14 @@ that is not there.
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.bounded_map import BoundedMap
 from gateway.errors import StoreAwayError
-
-if TYPE_CHECKING:  # its library may not be installed
-    from gateway.state.redis_connection import RedisConnection
+from gateway.state.redis_connection import RedisConnection
 
 log: Final = structlog.get_logger()
 
@@ -38,7 +36,7 @@ _RECENT: Final = 10_000
 class Mailbox:
     """The mailbox of this replica, and the way to those of others."""
 
-    def __init__(self, store: "RedisConnection", *, replica: str) -> None:
+    def __init__(self, store: RedisConnection, *, replica: str) -> None:
         """Read nothing yet."""
         self.replica: Final = replica
         self.sent = 0

@@ -15,13 +15,12 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 import structlog
-from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreAwayError
 from gateway.json_types import Json
 from gateway.state.redis_script import Script
-from gateway.state.redis_url import Client, RedisUrl, close
+from gateway.state.redis_url import RedisUrl, close
 
 log: Final = structlog.get_logger()
 
@@ -56,8 +55,11 @@ class RedisConnection:
         """The time that these took."""
         self.faults: Final[dict[str, int]] = {}
         """How often it could not be used, by the name of the error."""
+        from redis.exceptions import RedisError  # noqa: PLC0415 - of the extra
+
+        self._errors: Final = (RedisError, OSError, TimeoutError)
         self._reason = ""
-        self._client: Final[Client] = url.client(connect_seconds=WAIT_SECONDS)
+        self._client: Final = url.client(connect_seconds=WAIT_SECONDS)
         self._permits: Final = asyncio.Semaphore(_MOST_AT_ONCE)
         self._callbacks: Final[list[Callable[[], Awaitable[None]]]] = []
         self._back: Final = asyncio.Event()
@@ -77,7 +79,7 @@ class RedisConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._tasks.cancel()
-        with suppress(RedisError, OSError, TimeoutError):
+        with suppress(*self._errors):
             async with asyncio.timeout(WAIT_SECONDS):
                 # The others are to notice at once that this replica is gone, and not when its key expires.
                 if not self.is_away:
@@ -131,7 +133,7 @@ class RedisConnection:
         try:
             async with asyncio.timeout(WAIT_SECONDS), self._permits:
                 answer = await self._evaluated(script, keys, values)
-        except (RedisError, OSError, TimeoutError) as error:
+        except self._errors as error:
             if not _is_fault(error):
                 raise
             self._note_away(error)
@@ -146,7 +148,7 @@ class RedisConnection:
             async with asyncio.timeout(seconds + WAIT_SECONDS):
                 # Not counted by `_permits`: a read that waits keeps a connection to itself.
                 found: Json = await self._client.xread({key: after}, block=max(1, int(seconds * 1000)), count=100)
-        except (RedisError, OSError, TimeoutError) as error:
+        except self._errors as error:
             if not _is_fault(error):
                 raise
             self._note_away(error)
@@ -183,7 +185,7 @@ class RedisConnection:
                 async with asyncio.timeout_at(deadline), self._permits:
                     answer = await attempt()
             # Tried again until the time is over: a fail-over takes a second or two, and callers need not know of it.
-            except (RedisError, OSError, TimeoutError) as error:
+            except self._errors as error:
                 if not _is_fault(error):
                     raise
                 self._note_away(error)
@@ -192,6 +194,8 @@ class RedisConnection:
             return answer
 
     async def _evaluated(self, script: Script, keys: Sequence[str], values: Sequence[str | bytes | float]) -> Json:
+        from redis.exceptions import NoScriptError  # noqa: PLC0415 - of the extra
+
         try:
             return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *values)
         # Scripts are gone after a restart or a fail-over (https://redis.io/docs/latest/commands/evalsha).
@@ -248,7 +252,7 @@ class RedisConnection:
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._client.execute_command("SET", self.key_of(self.replica), b"", "EX", REPLICA_SECONDS)
-        except (RedisError, OSError, TimeoutError) as error:
+        except self._errors as error:
             self._note_away(error)
             return
         if self.away_since is not None:
@@ -268,17 +272,10 @@ class RedisConnection:
                 log.exception("store's return was not taken well")
 
 
-def connect(url: str, replica: str) -> RedisConnection:
-    """Return a connection that is not open yet.
-
-    Raises:
-        ValueError: it is no URL of a store.
-    """
-    return RedisConnection(RedisUrl.parse(url), replica=replica)
-
-
 def _is_fault(error: Exception) -> bool:
     """Whether an error is the fault of the store or of the way there, and not of a command."""
+    from redis.exceptions import ResponseError  # noqa: PLC0415 - of the extra
+
     # Its subclasses (ReadOnlyError, NoPermissionError …) are redis-py's names for servers that refuse to work.
     return type(error) is not ResponseError or str(error).partition(" ")[0] in _REFUSALS
 

@@ -4,12 +4,10 @@ The times are Redis's, so that the clocks of replicas may differ. In a Cluster a
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.state.redis_connection import RedisConnection
 from gateway.state.redis_script import Script
-
-if TYPE_CHECKING:  # its library may not be installed
-    from gateway.state.redis_connection import RedisConnection
 
 # All rates are checked before one is counted: a refused call uses up nothing. Times are rounded up, so that a log with
 # fewer times than calls refuses too long rather than too little.
@@ -64,7 +62,7 @@ return 0
 class RedisRates:
     """The logs that all replicas share."""
 
-    def __init__(self, store: "RedisConnection") -> None:
+    def __init__(self, store: RedisConnection) -> None:
         self._store: Final = store
 
     @property

@@ -10,15 +10,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreAwayError
 from gateway.state.mailbox import Mailbox
+from gateway.state.redis_connection import RedisConnection
 from gateway.state.redis_script import Script
-
-if TYPE_CHECKING:  # its library may not be installed
-    from gateway.state.redis_connection import RedisConnection
 
 LEASE_SECONDS: Final = 15
 # A third of the lease: one renewal that fails or comes late costs nothing.
@@ -97,7 +95,7 @@ class Claim(NamedTuple):
 class RedisSemaphores:
     """Semaphores, by the names of limits. Enter it to keep the places that this replica has."""
 
-    def __init__(self, store: "RedisConnection", mailbox: Mailbox) -> None:
+    def __init__(self, store: RedisConnection, mailbox: Mailbox) -> None:
         self._store: Final = store
         self._mailbox: Final = mailbox
         self._replica: Final = mailbox.replica

@@ -6,13 +6,11 @@ A session counts once, however many replicas serve it, and goes on counting when
 import hashlib
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.errors import StoreAwayError
+from gateway.state.redis_connection import RedisConnection
 from gateway.state.redis_script import Script
-
-if TYPE_CHECKING:  # its library may not be installed
-    from gateway.state.redis_connection import RedisConnection
 
 _COUNT: Final = Script.of("""
 local now, expires, in_all, per_caller = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -49,7 +47,7 @@ class SessionAdmission(IntEnum):
 class RedisSessionCount:
     """The number of sessions, which all replicas share."""
 
-    def __init__(self, store: "RedisConnection", *, clock: Callable[[], float]) -> None:
+    def __init__(self, store: RedisConnection, *, clock: Callable[[], float]) -> None:
         self._store: Final = store
         self._clock: Final = clock
 

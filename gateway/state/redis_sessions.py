@@ -9,7 +9,7 @@ While Redis is away, what would be written waits here, and sessions go on: see `
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -19,11 +19,9 @@ from gateway.bounded_map import BoundedMap
 from gateway.errors import StoreAwayError
 from gateway.json_types import Json
 from gateway.state.mailbox import Mailbox
+from gateway.state.redis_connection import RedisConnection
 from gateway.state.redis_script import Script
 from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
-
-if TYPE_CHECKING:  # its library may not be installed
-    from gateway.state.redis_connection import RedisConnection
 
 log: Final = structlog.get_logger()
 
@@ -95,7 +93,7 @@ class RedisSessionStore:
     is_shared = True
     knows_the_past = False
 
-    def __init__(self, store: "RedisConnection", mailbox: Mailbox, *, clock: Callable[[], float]) -> None:
+    def __init__(self, store: RedisConnection, mailbox: Mailbox, *, clock: Callable[[], float]) -> None:
         self._store: Final = store
         self._mailbox: Final = mailbox
         self._clock: Final = clock

@@ -12,16 +12,8 @@ from typing import Final, Self
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import msgspec
-from redis.asyncio import Redis, RedisCluster
-from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.connection import parse_url
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedSSLConnection
-from redis.backoff import NoBackoff
 
 from gateway.json_types import Json
-
-Client = Redis | RedisCluster
 
 _PLAIN: Final = frozenset({"redis", "rediss", "unix"})
 _SENTINEL: Final = frozenset({"redis+sentinel", "rediss+sentinel"})
@@ -54,6 +46,8 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ValueError: it is none of a store; the text never quotes the URL, which may hold a password.
         """
+        from redis.asyncio.connection import parse_url  # noqa: PLC0415 - of the extra
+
         parts = urlsplit(text.strip())
         kind = next((each for each in (_PLAIN, _SENTINEL, _CLUSTER) if parts.scheme in each), None)
         if kind is None:
@@ -92,8 +86,8 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
             of_sentinels=of_sentinels,
         )
 
-    def client(self, *, connect_seconds: float) -> Client:
-        """Return a client that is not connected yet, and repeats nothing by itself.
+    def client(self, *, connect_seconds: float) -> Json:
+        """Return a client of redis-py that is not connected yet, and repeats nothing by itself.
 
         An answer is waited for without end: who asks bounds it. redis-py would bound each write by `asyncio.wait_for`,
         which until Python 3.12 may swallow a cancellation (https://github.com/python/cpython/issues/86296), and a task
@@ -102,6 +96,13 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             connect_seconds: how long connecting may take.
         """
+        from redis.asyncio import Redis, RedisCluster  # noqa: PLC0415 - of the extra
+        from redis.asyncio.cluster import ClusterNode  # noqa: PLC0415 - of the extra
+        from redis.asyncio.connection import parse_url  # noqa: PLC0415 - of the extra
+        from redis.asyncio.retry import Retry  # noqa: PLC0415 - of the extra
+        from redis.asyncio.sentinel import Sentinel, SentinelManagedSSLConnection  # noqa: PLC0415 - of the extra
+        from redis.backoff import NoBackoff  # noqa: PLC0415 - of the extra
+
         times: dict[str, Json] = {
             "socket_connect_timeout": connect_seconds,
             "socket_timeout": None,  # since redis-py 8 there is one unless it is told otherwise
@@ -128,8 +129,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         if "ssl" in options:
             of_server["connection_class"] = SentinelManagedSSLConnection
         sentinel: Json = Sentinel(list(self.nodes), sentinel_kwargs=of_sentinels, **of_server)  # type: ignore[no-untyped-call]
-        client: Redis = sentinel.master_for(self.service)
-        return client
+        return sentinel.master_for(self.service)
 
     def secrets(self) -> Iterator[str]:
         """The texts that logs must not show."""
@@ -138,9 +138,11 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
             yield from {password, quote(password), quote(password, safe="")}
 
 
-async def close(client: Client) -> None:
+async def close(client: Json) -> None:
     """Close a client's connections, those to Sentinels, too, which it does not close itself."""
-    pool = client.connection_pool if isinstance(client, Redis) else None
+    from redis.asyncio.sentinel import SentinelConnectionPool  # noqa: PLC0415 - of the extra
+
+    pool = getattr(client, "connection_pool", None)  # a client of a Cluster has none
     try:
         await client.aclose()
     finally:

@@ -4,25 +4,21 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from gateway.config.settings import variable_of
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 from gateway.state.mailbox import Mailbox
+from gateway.state.redis_connection import RedisConnection
 from gateway.state.redis_rates import RedisRates
 from gateway.state.redis_semaphores import RedisSemaphores
 from gateway.state.redis_session_count import RedisSessionCount
 from gateway.state.redis_sessions import RedisSessionStore
-
-if TYPE_CHECKING:  # its library may not be installed
-    from gateway.state.redis_connection import RedisConnection
+from gateway.state.redis_url import RedisUrl
 
 INSTALL: Final = "pip install 'mcp-gateway-daemon[redis]'"
-_CONNECTION: Final = "gateway.state.redis_connection"
-"""Imported only where there is a store: its package may not be installed."""
 
 
 class Replica:
@@ -72,10 +68,9 @@ class Replica:
         }
 
 
-def _connect(url: str, *, replica: str) -> "RedisConnection":
+def _connect(url: str, *, replica: str) -> RedisConnection:
     try:
-        connect: Callable[[str, str], RedisConnection] = import_module(_CONNECTION).connect
-        return connect(url, replica)
+        return RedisConnection(RedisUrl.parse(url), replica=replica)
     except ModuleNotFoundError as error:
         # Another module that is missing is our own bug, and no package to be installed.
         if not (error.name or "").startswith("redis"):

@@ -8,15 +8,13 @@ claimed among all of them.
 import secrets
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.bounded_map import BoundedMap
 from gateway.state.database import Database
 from gateway.state.fallback_connection import Statement
+from gateway.state.redis_connection import RedisConnection
 from gateway.state.sqlite_file import Schema
-
-if TYPE_CHECKING:  # its library may not be installed
-    from gateway.state.redis_connection import RedisConnection
 
 USED_STATES: Final = Schema(
     store="used_states",

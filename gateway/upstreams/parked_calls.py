@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -17,13 +17,11 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.deadline import Deadline
 from gateway.errors import ExecutionError, RpcError, StoreAwayError
 from gateway.json_types import JsonObject
+from gateway.state.mailbox import Mailbox
 from gateway.upstreams.failures import CallGoneError, UpstreamError
 from gateway.upstreams.invocation_caller import InvocationCaller
 from gateway.upstreams.parked_call import Asked, ParkedCall
 from gateway.upstreams.remote_call import KIND, RemoteCall, Retry, decode_error, encode_error, replica_of
-
-if TYPE_CHECKING:
-    from gateway.state.mailbox import Mailbox
 
 MAX_PARKED: Final = 1000
 PARKED_SECONDS: Final = 120.0
@@ -35,7 +33,7 @@ KEY: Final = "upstream.call"
 class ParkedCalls:
     """All calls that may be parked, by id."""
 
-    def __init__(self, mailbox: "Mailbox | None" = None) -> None:
+    def __init__(self, mailbox: Mailbox | None = None) -> None:
         """`mailbox`: the way to other replicas; None: there are none."""
         self._calls: Final[dict[str, ParkedCall]] = {}
         self._mailbox: Final = mailbox

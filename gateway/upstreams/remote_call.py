@@ -6,7 +6,7 @@ result from there, or what the upstream asks next.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -14,11 +14,9 @@ from gateway import exact_json
 from gateway.deadline import Deadline
 from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
+from gateway.state.mailbox import Mailbox
 from gateway.upstreams.failures import CallGoneError
 from gateway.upstreams.parked_call import Answers, Asked
-
-if TYPE_CHECKING:
-    from gateway.state.mailbox import Mailbox
 
 KIND: Final = "parked call"
 """Of messages to the replica that began a call."""
@@ -50,7 +48,7 @@ class RemoteCall:
     def __init__(
         self,
         call_id: str,
-        mailbox: "Mailbox",
+        mailbox: Mailbox,
         deadline: Deadline,
         *,
         park_seconds: float,

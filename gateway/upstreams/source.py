@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -24,6 +24,7 @@ from gateway.events import Events, RootsChanged, SessionEnded, UpstreamResourceU
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.state.mailbox import Mailbox
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of, unfit_prefix
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import STARTING, SessionPool
@@ -32,9 +33,6 @@ from gateway.upstreams.server import UpstreamServer, server_digest
 from gateway.upstreams.server_lists import RememberedLists, ServerLists
 from gateway.upstreams.server_spec import compile_spec
 from gateway.upstreams.uris import PrefixedUris
-
-if TYPE_CHECKING:
-    from gateway.state.mailbox import Mailbox
 
 log: Final = structlog.get_logger(__name__)
 
@@ -55,7 +53,7 @@ class UpstreamSource:
         events: Events | None = None,
         first_lists_seconds: float | None = FIRST_LISTS_SECONDS,
         is_at_start: bool = True,
-        mailbox: "Mailbox | None" = None,
+        mailbox: Mailbox | None = None,
     ) -> None:
         """Follow nothing yet.
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import Final, Literal
 
@@ -10,6 +9,7 @@ import msgspec
 
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.relayed import relayed_of
+from gateway.catalog.compile.sql import check_bound, compile_sql
 from gateway.catalog.compile.version import definition_version, file_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_file
@@ -28,9 +28,6 @@ from gateway.executors.python.signature import Signature
 from gateway.executors.shell.executor import compile_shell
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
-
-SQL: Final = "gateway.catalog.compile.sql"
-"""Imported for the first query."""
 
 
 def signature_of(config: PythonCall | None, *, problems: Problems, context: CompileContext) -> Signature | None:
@@ -148,11 +145,10 @@ def _http(given: _Definition) -> Executor:
 
 def _sql(given: _Definition) -> Executor:
     assert given.config.sql is not None  # noqa: S101
-    sql = import_module(SQL)
-    executor: Executor = sql.compile_sql(
+    executor = compile_sql(
         given.config.sql, scope=given.scope.at("sql"), context=given.context, max_bytes=given.max_size
     )
-    sql.check_bound(executor, given.scope, given.config)
+    check_bound(executor, given.scope, given.config)
     return executor
 
 

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import structlog
 
-from gateway.catalog.compile.backends import SQL, signature_of
+from gateway.catalog.compile.backends import signature_of
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext
+from gateway.catalog.compile.sql import compile_sql
 from gateway.catalog.primitives import Completer, Suggestions
 from gateway.config.models.backends import Shell
 from gateway.config.models.definitions import CommandCompletion
@@ -24,12 +24,10 @@ from gateway.executors.python.executor import compile_python
 from gateway.executors.python.results import valid_text
 from gateway.executors.shell.executor import compile_shell
 from gateway.executors.shell.launcher import Launcher
+from gateway.executors.sql.executor import SqlExecutor
 from gateway.language.scope import Inputs, Scope
 from gateway.language.templates.render_state import json_of
 from gateway.threads import DaemonThreadPool, run_in_thread
-
-if TYPE_CHECKING:
-    from gateway.executors.sql.executor import SqlExecutor
 
 _Source = Callable[[Invocation], Awaitable[Iterable[str]]]
 """Gives all values, not filtered yet, for a call with the arguments and `value`."""
@@ -128,7 +126,7 @@ def _compile_source(
         function = compile_python(config.python, signature, scope=place, threads=threads, every_input=False)
         return partial(function.call, convert=_texts)
     if config.sql is not None:
-        query = import_module(SQL).compile_sql(config.sql, scope=scope.at("sql"), context=context, max_bytes=MAX_SIZE)
+        query = compile_sql(config.sql, scope=scope.at("sql"), context=context, max_bytes=MAX_SIZE)
         return partial(_queried, query)
     globs = compile_file_globs([config.files or ""], root=None, problems=scope.problems)
     if globs is None:
@@ -137,7 +135,7 @@ def _compile_source(
     return partial(_listed, globs, context.services.worker_threads)
 
 
-async def _queried(query: "SqlExecutor", invocation: Invocation) -> Iterable[str]:
+async def _queried(query: SqlExecutor, invocation: Invocation) -> Iterable[str]:
     """The values of a query's first column."""
     rows = (await query.rows(invocation)).rows
     values = (next(iter(row.values()), None) for row in rows)

@@ -1,7 +1,7 @@
 """Compiles the section `databases`: each entry into the facts that connections need."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.catalog.compile_steps import Steps
 from gateway.catalog.file_dependencies import FileDependencies
@@ -10,11 +10,7 @@ from gateway.config.machine_facts import is_file
 from gateway.config.models.databases import Database
 from gateway.executors.sql.pools import INSTALL, DatabaseProfile, is_installed
 
-if TYPE_CHECKING:
-    from sqlalchemy import URL
-
-_DRIVERS: Final = {"postgresql": "asyncpg", "postgres": "asyncpg"}
-"""The driver that sessions are written for, whatever another program's URL names."""
+_POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
 
 
 def compile_databases(
@@ -69,8 +65,10 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
     try:
         url = make_url(config.url)
         backend = url.get_backend_name()
-        if backend in _DRIVERS:
-            url = _for_asyncpg(url)
+        if backend in _POSTGRESQL:
+            # libpq's name of the TLS mode, which other programs take, is another one in asyncpg.
+            query = {"ssl" if key == "sslmode" else key: value for key, value in url.query.items()}
+            url = url.set(drivername="postgresql+asyncpg", query=query)
             backend = "postgresql"
         dialect = url.get_dialect()
         # Now rather than at the first connection: a driver that is missing is an error in the file.
@@ -94,9 +92,3 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
         url = url.set(password=config.password)
     # By default SQLAlchemy writes *** for the password, and this URL is what connects.
     return DatabaseProfile(name=name, dialect=backend, url=url.render_as_string(hide_password=False), size=config.pool)
-
-
-def _for_asyncpg(url: "URL") -> "URL":
-    """A URL with our driver, and with libpq's name of the TLS mode, which other programs take, as asyncpg's."""
-    query = {"ssl" if key == "sslmode" else key: value for key, value in url.query.items()}
-    return url.set(drivername=f"postgresql+{_DRIVERS['postgresql']}", query=query)

@@ -2,16 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.config.secrets.redactor import Redactor
 from gateway.console.daemon import Daemon
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.transports.errors import HttpError
-
-if TYPE_CHECKING:
-    from gateway.upstreams.server import UpstreamServer
+from gateway.upstreams.server import UpstreamServer
 
 _UNKNOWN: Final = HttpError(status=404, message="There is no such upstream (any more)")
 
@@ -36,7 +34,7 @@ def reconnect(daemon: Daemon, name: str) -> HttpError | None:
     return None
 
 
-def _facts(server: "UpstreamServer", redactor: Redactor) -> dict[str, Json]:
+def _facts(server: UpstreamServer, redactor: Redactor) -> dict[str, Json]:
     pool, masked, status = server.pool, redactor.text, server.status()
     sessions, said = pool.sessions, pool.said
     return {

@@ -8,18 +8,14 @@ import importlib
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
+from gateway.executors.sql.sessions import Session
 from gateway.json_types import Json
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from gateway.executors.sql.sessions import Session
 
 log: Final = structlog.get_logger(__name__)
 
@@ -62,17 +58,16 @@ class Pool:
     def __init__(self, profile: DatabaseProfile, *, read_only: bool) -> None:
         self._profile: Final = profile
         self._read_only: Final = read_only
-        self._engine: AsyncEngine | None = None
+        self._engine: Any = None
         self.users = 0
         self.is_wanted = True
 
     @property
     def open(self) -> int:
-        pool: Any = None if self._engine is None else self._engine.pool
-        return 0 if pool is None else pool.checkedin() + pool.checkedout()
+        return 0 if self._engine is None else self._engine.pool.checkedin() + self._engine.pool.checkedout()
 
     @asynccontextmanager
-    async def session(self) -> "AsyncIterator[Session]":
+    async def session(self) -> AsyncIterator[Session]:
         """Borrow a connection; wait for one if all are in use."""
         # Before the first wait: a pool that a reload has given up is closed once its last user is done.
         self.users += 1

@@ -1,23 +1,12 @@
 """Finds what a reference within a JSON Schema leads to. Pure: nothing is fetched.
 
-Imported once a schema has a reference, which few have: `referencing` and what it imports take as long to import as the
-rest of this room.
+`referencing` is imported once a schema has a reference, which few have: its import takes as long as the rest of this
+package's.
 """
 
-from typing import Final
-
 import msgspec
-from referencing import Registry, Specification
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT7, DRAFT201909, DRAFT202012
 
 from gateway.json_types import Json, JsonObject
-
-_SPECIFICATIONS: Final[dict[str, Specification[Json]]] = {
-    "https://json-schema.org/draft/2020-12/schema": DRAFT202012,
-    "https://json-schema.org/draft/2019-09/schema": DRAFT201909,
-    "http://json-schema.org/draft-07/schema": DRAFT7,
-}
 
 
 class References(msgspec.Struct, frozen=True):
@@ -25,7 +14,7 @@ class References(msgspec.Struct, frozen=True):
 
     resolver: Json
     """The resolver of `referencing`, which has no public type."""
-    specification: Specification[Json]
+    specification: Json
 
     def within(self, member: JsonObject) -> "References":
         inner = self.resolver.in_subresource(self.specification.create_resource(member))
@@ -33,6 +22,8 @@ class References(msgspec.Struct, frozen=True):
 
     def target(self, reference: str) -> "tuple[Json, References] | None":
         """Return what a reference leads to, and the references there; None if it leads nowhere in the schema."""
+        from referencing.exceptions import Unresolvable  # noqa: PLC0415 - see above
+
         try:
             found = self.resolver.lookup(reference)
         # ValueError: a JSON Pointer whose index into a list is no number (`#/allOf/x`).
@@ -43,5 +34,9 @@ class References(msgspec.Struct, frozen=True):
 
 def references_of(schema: JsonObject, *, dialect: str) -> References:
     """Return the references of a whole schema; `dialect` is the URI of its metaschema."""
-    specification = _SPECIFICATIONS[dialect]
-    return References(Registry().resolver_with_root(specification.create_resource(schema)), specification)
+    from referencing import Registry  # noqa: PLC0415 - see above
+    from referencing.jsonschema import specification_with  # noqa: PLC0415 - see above
+
+    specification: Json = specification_with(dialect)
+    registry: Registry[Json] = Registry()
+    return References(registry.resolver_with_root(specification.create_resource(schema)), specification)

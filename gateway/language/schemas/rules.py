@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import jsonschema_rs
 import orjson
@@ -18,6 +17,7 @@ import orjson
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe, shown
 from gateway.language.schemas.keywords import subschemas
+from gateway.language.schemas.references import References, references_of
 from gateway.language.schemas.validation_cost import (
     COSTING,
     MAX_FAN_OUT,
@@ -27,9 +27,6 @@ from gateway.language.schemas.validation_cost import (
     repetitions,
     validation_cost_of,
 )
-
-if TYPE_CHECKING:
-    from gateway.language.schemas.references import References
 
 MAX_BYTES: Final = 256 * 1024
 """A schema is sent to every client that lists the tools."""
@@ -109,7 +106,6 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
 
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
-_RESOLUTION: Final = "gateway.language.schemas.references"
 
 
 def _unknown_dialect(uri: Json) -> SchemaError:
@@ -168,11 +164,8 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, Node], list[Sch
     return nodes, schema_problems
 
 
-def _references_of(schema: JsonObject, dialect: str) -> "References | None":
-    if not _mentions(schema, frozenset(_REFERENCES)):
-        return None
-    found: References = import_module(_RESOLUTION).references_of(schema, dialect=dialect)
-    return found
+def _references_of(schema: JsonObject, dialect: str) -> References | None:
+    return references_of(schema, dialect=dialect) if _mentions(schema, frozenset(_REFERENCES)) else None
 
 
 def _way(step: DocumentPath) -> str:

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from gateway.config.models.address import host_of, is_loopback_name
+from gateway.errors import ExecutionError
 from gateway.json_types import Json
 
 _WELL_KNOWN: Final = "/.well-known"
@@ -16,7 +17,7 @@ _RFC_8414: Final = f"{_WELL_KNOWN}/oauth-authorization-server"
 _OPENID: Final = f"{_WELL_KNOWN}/openid-configuration"
 
 
-class FetchError(Exception):
+class FetchError(ExecutionError):
     """A JSON document could not be fetched. The text says why, for the operator's log."""
 
 

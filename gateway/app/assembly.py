@@ -21,9 +21,8 @@ from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.loader import LoadedConfig
 from gateway.config.settings import Settings, variable_of
 from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChanged
-from gateway.executors.shared_services import Services, running_services
-from gateway.json_types import Json
-from gateway.net.json_fetcher import fetch_json
+from gateway.executors.shared_services import running_services
+from gateway.net.json_fetcher import fetch_json, issuer_sender
 from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
@@ -84,7 +83,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
     # Outputs of tasks outlive the process as the tasks do, which are begun again below.
     await services.output_store.use(state.outputs)
     auditing = AuditRecorder(key=state.keys()[0], generation=lambda: pipeline.store.current.generation)
-    authenticator = Authenticator(partial(_fetch_json, services), on_denied=auditing.denied)
+    authenticator = Authenticator(partial(fetch_json, issuer_sender(services.http)), on_denied=auditing.denied)
     stack.push_async_callback(authenticator.close)
     events = Events()
     upstreams = UpstreamSource(
@@ -177,11 +176,6 @@ def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
         "prompt": prompts,
         "completion": prompts | resources,
     }
-
-
-async def _fetch_json(services: Services, url: str) -> Json:
-    """Fetch a document of the authorization server."""
-    return await fetch_json(services.http, url)
 
 
 def given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None:

@@ -24,9 +24,10 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.net.clients import HttpClients
+from gateway.net.json_fetcher import MAX_BYTES
 from gateway.net.outbound_tokens import OutboundTokens
 from gateway.net.sender import Sender, compile_sender
-from gateway.net.server_metadata import MAX_BYTES, ServerMetadata
+from gateway.net.server_metadata import ServerMetadata
 from gateway.net.tls import ClientIdentity
 from gateway.net.token_client import (
     AccessToken,

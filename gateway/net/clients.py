@@ -1,18 +1,92 @@
-"""The HTTP clients of executors: a pool of connections for each kind that must not be mixed.
+"""The HTTP clients: a pool of connections for each kind that must not be mixed.
 
 How many requests may run at once is the business of `concurrency`.
+
+The sessions of aiohttp are lean on purpose: no cookie jar (two callers must not share cookies), no total timer (calls
+have deadlines), no proxy and no credentials from the environment. What a server sends is bounded by aiohttp (lines,
+headers, chunks) or by the sender (body, time).
 """
 
+import asyncio
+import socket
 from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
 
-from aiohttp import ClientSession
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
+from aiohttp.http import HttpProcessingError
 
+from gateway import __version__
 from gateway.background_tasks import BackgroundTasks
-from gateway.net.client_sessions import ClientProfile, DaemonResolver, open_pool, open_shared_session
-from gateway.net.connection_pool import Pool
+from gateway.net.address_guard import AddressGuard
+from gateway.net.answer import Answer
+from gateway.net.request import Request
+from gateway.net.request_facts import steps_of_requests
+from gateway.net.streamed_body import PiecesPayload, StreamedBody
+from gateway.net.tls import ClientTrust
 from gateway.threads import DaemonThreadPool
+
+USER_AGENT: Final = f"mcp-gateway/{__version__}"
+
+
+class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """The properties of a connection: requests share a pool only if all of them are equal."""
+
+    guard: AddressGuard
+    proxy: str | None = None
+    """Its sockets all lead to the proxy, so that the guard has to let them."""
+    trust: ClientTrust | None = None
+
+
+class Pool:
+    """The connections of one session's connector, which stay open at least as long as it is entered."""
+
+    __slots__ = ("session", "users")
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.session: Final = session
+        self.users = 0
+        """How many have entered it."""
+
+    @asynccontextmanager
+    async def exchange(self, request: Request) -> AsyncIterator[Answer]:
+        """Send a request, and yield its answer. Redirects are not followed.
+
+        Raises:
+            aiohttp.ClientError: there is no answer.
+            ExecutionError: the body cannot be read.
+            ValueError: a header field holds a line break.
+        """
+        body = PiecesPayload(request.body) if isinstance(request.body, StreamedBody) else request.body
+        sending = self.session.request(
+            request.method,
+            request.url.with_user(None),  # aiohttp would make the field Authorization of it
+            headers=[(header.name, header.value) for header in request.headers],
+            data=body,
+            skip_auto_headers=("Content-Type",),  # a body brings its type
+            allow_redirects=False,
+        )
+        try:
+            async with self, sending as answer:
+                yield Answer(answer.status, answer.reason or "", answer.headers, answer.content)
+        except aiohttp.ClientError as error:
+            # aiohttp reports a body that cannot be written as a connection that failed.
+            if isinstance(body, PiecesPayload) and body.error is not None:
+                raise body.error from error
+            raise
+
+    async def __aenter__(self) -> aiohttp.ClientSession:
+        self.users += 1
+        return self.session
+
+    async def __aexit__(self, *_: object) -> None:
+        self.users -= 1
+
 
 MAX_POOLS: Final = 64
 """Pools that are kept; beyond that the longest unused one is closed (reloads may leave some behind)."""
@@ -28,7 +102,7 @@ class HttpClients:
         self._pools: OrderedDict[ClientProfile, Pool] = OrderedDict()
         self._closing: Final = BackgroundTasks()
         self._lookups = DaemonThreadPool(MAX_LOOKUPS)
-        self._shared: ClientSession | None = None
+        self._shared: aiohttp.ClientSession | None = None
         self._is_open = False
 
     async def __aenter__(self) -> Self:
@@ -48,12 +122,12 @@ class HttpClients:
         await self._lookups.stop()
 
     @property
-    def shared(self) -> ClientSession:
-        """The session for plugins (`Context.http`): private addresses are refused."""
+    def shared(self) -> aiohttp.ClientSession:
+        """The session for plugins (`Context.http`): private addresses are refused, and each request is a step."""
         if not self._is_open:
             raise RuntimeError("HTTP clients are used before they are started")
         if self._shared is None:
-            self._shared = open_shared_session(self._lookups)
+            self._shared = _open(ClientProfile(guard=AddressGuard()), self._lookups, steps_of_requests())
         return self._shared
 
     async def addresses_of(self, host: str) -> list[str]:
@@ -70,7 +144,7 @@ class HttpClients:
         pool = self._pools.get(profile)
         if pool is None:
             self._make_room()
-            pool = self._pools[profile] = open_pool(profile, self._lookups)
+            pool = self._pools[profile] = Pool(_open(profile, self._lookups))
         self._pools.move_to_end(profile)
         return pool
 
@@ -81,3 +155,85 @@ class HttpClients:
             session = self._pools.pop(profile).session
             # Not awaited: were there a wait between look-up and entry, `pool` could open two for one profile.
             self._closing.begin(session.close(), name="close a pool of connections")
+
+
+def _open(
+    profile: ClientProfile, lookups: DaemonThreadPool, *observed_by: aiohttp.TraceConfig
+) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(
+        # Calls are limited by `concurrency`; in a second queue here they would wait unseen.
+        limit=0,
+        resolver=DaemonResolver(lookups),
+        socket_factory=profile.guard.open_socket,
+        ssl=True if profile.trust is None else profile.trust.context,
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": USER_AGENT},
+        proxy=profile.proxy,
+        timeout=aiohttp.ClientTimeout(total=None),
+        trace_configs=list(observed_by),
+        response_class=_BoundedResponse,
+    )
+
+
+MAX_INTERIM: Final = 20
+"""Interim responses (1xx) before an answer. RFC 8297 expects a few; aiohttp would read them without end."""
+
+
+class _BoundedResponse(aiohttp.ClientResponse):
+    """An answer that fails after too many interim responses."""
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        if protocol is None:
+            raise aiohttp.ServerDisconnectedError
+        for _ in range(MAX_INTERIM + 1):
+            try:
+                head, body = await protocol.read()
+            except HttpProcessingError as error:
+                raise aiohttp.ClientResponseError(self.request_info, (), message=error.message) from error
+            # RFC 9110 §15.2.2: after 101 the connection speaks another protocol: no other answer follows.
+            if head.code >= 200 or head.code == 101:
+                protocol.feed_data((head, body))  # read again by aiohttp
+                return await super().start(connection)
+        connection.close()
+        raise aiohttp.ClientResponseError(self.request_info, (), message="too many interim responses")
+
+
+_LOOKUP_TIMEOUT: Final = 60.0
+"""Seconds. The calls that wait for it have deadlines of their own."""
+
+
+class DaemonResolver(AbstractResolver):
+    """Asks the system's resolver in our own daemon threads.
+
+    Why not aiohttp's resolver: it asks in the loop's executor, or in libuv's threads, and both are joined at exit. One
+    name server that does not answer would keep the process for half a minute.
+    """
+
+    def __init__(self, threads: DaemonThreadPool) -> None:
+        self._threads = threads
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        deadline = asyncio.get_running_loop().time() + _LOOKUP_TIMEOUT
+        return await self._threads.run(_look_up, host, port, family, deadline=deadline)
+
+    async def close(self) -> None:
+        """Do nothing: the threads belong to the caller of the constructor."""
+
+
+def _look_up(host: str, port: int, family: int) -> list[ResolveResult]:
+    try:
+        # Without a socket type, each address would come once for each type.
+        infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a label that is empty or over 63 characters
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from error
+    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    return [
+        ResolveResult(hostname=host, host=str(address[0]), port=port, family=found, proto=protocol, flags=flags)
+        for found, _, protocol, _, address in infos
+    ]

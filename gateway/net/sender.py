@@ -8,8 +8,8 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 import aiohttp
@@ -26,13 +26,10 @@ from gateway.json_types import Json
 from gateway.language.files.decoding import size_in_words
 from gateway.language.uris.urls import base_url_problem
 from gateway.net.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError, compile_policy
-from gateway.net.client_sessions import ClientProfile
-from gateway.net.clients import HttpClients
-from gateway.net.connection_pool import Answer, BodyTooLargeError, UnknownEncodingError
-from gateway.net.request import Request
-from gateway.net.streamed_body import StreamedBody, streamed
+from gateway.net.answer import Answer, BodyTooLargeError, UnknownEncodingError
+from gateway.net.clients import ClientProfile, HttpClients, Pool
+from gateway.net.request import Request, origin_of, parse_url
 from gateway.net.tls import ClientIdentity, compile_tls
-from gateway.net.url import origin_of, parse_url
 
 MAX_RESPONSE_BYTES: Final = 8 * 2**20
 
@@ -45,149 +42,12 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """Sends requests to a service: through its proxy, with its trust, to allowed addresses."""
-
-    clients: HttpClients
-    policy: AddressPolicy = PUBLIC_ONLY
-    proxy: str | None = None
-    identity: ClientIdentity = ClientIdentity()
-    max_redirects: int = 0
-    max_bytes: int = MAX_RESPONSE_BYTES
-
-    def facts(self, host: str) -> dict[str, Json]:
-        """Describe the connection to a host, before anything is sent."""
-        guard = self.policy.guard_for(host)
-        private = "allowed" if guard.allows_all else sorted(map(str, guard.allowed)) or "refused"
-        return {
-            "private_addresses": private,
-            "redirects": self.max_redirects,
-            "proxy": None if self.proxy is None else str(URL(self.proxy).origin()),
-        }
-
-    async def send(self, request: Request, *, deadline: float) -> Response:
-        """Send, and return the last answer.
-
-        Raises:
-            ConnectionFailedError: no answer came back.
-            DeadlineExceededError: none came back by `deadline`, on the event loop's clock.
-            ExecutionError: the answer is too large, or an address or a redirect is refused.
-        """
-        began = asyncio.get_running_loop().time()
-        try:
-            # Around all hops, and the reading of the body: a server that sends a byte a second ends here, too.
-            async with asyncio.timeout_at(deadline):
-                return await self._follow(request)
-        except TimeoutError as error:
-            raise DeadlineExceededError(f"The request to {request.url.raw_host}", deadline - began) from error
-
-    async def _follow(self, request: Request) -> Response:
-        home, is_home = request.url, True
-        for _ in range(self.max_redirects + 1):
-            answer = await self._hop(request, is_home=is_home)
-            if isinstance(answer, Response):
-                return answer
-            # Back at the first origin the client certificate is used again; dropped header fields stay dropped.
-            request, is_home = answer, origin_of(answer.url) == origin_of(home)
-        raise ExecutionError(f"{home.raw_host} redirects more than {self.max_redirects} times (follow_redirects)")
-
-    async def _hop(self, request: Request, *, is_home: bool) -> "Response | Request":
-        """Send to one origin; return its answer, or the request that its redirect asks for."""
-        host = request.url.raw_host or ""
-        guard = self.policy.guard_for(host)
-        headers = [(header.name, header.value) for header in request.headers]
-        answering: AbstractAsyncContextManager[Answer]
-        try:
-            if self.proxy is not None:
-                await self._check_proxied(host, guard, is_home=is_home)
-            pool = self.clients.pool(self._profile(guard, is_home=is_home))
-            if isinstance(request.body, StreamedBody):
-                answering = streamed(pool, request.method, request.url, headers=headers, body=request.body)
-            else:
-                answering = pool.exchange(request.method, request.url, headers=headers, body=request.body)
-            async with answering as answer:
-                # Where redirects are not followed, a redirect is an answer, whose status `success` may hold.
-                if answer.status in REDIRECTS and self.max_redirects and (location := answer.headers.get("Location")):
-                    return redirected(request, status=answer.status, location=location)
-                return await self._read(answer, host)
-        except (aiohttp.ClientError, AddressRefusedError) as error:
-            raise explained(error, host=host) from error
-
-    def _profile(self, guard: AddressGuard, *, is_home: bool) -> ClientProfile:
-        trust = self.identity.here if is_home else self.identity.elsewhere
-        return ClientProfile(guard=guard if self.proxy is None else _TO_THE_PROXY, proxy=self.proxy, trust=trust)
-
-    async def _check_proxied(self, host: str, guard: AddressGuard, *, is_home: bool) -> None:
-        """Judge the host of a request that a proxy will connect to."""
-        guard.check_spelled(host)
-        if not is_home and not guard.allows_all:
-            await self._check_resolved(host, guard)
-
-    async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
-        """Look up the host of a redirect before a proxy does: the operator named the first host, but not this one.
-
-        The proxy looks it up again, and may get another answer: it alone knows the address that it connects to.
-        """
-        try:
-            addresses = await self.clients.addresses_of(host)
-        except OSError as error:
-            raise ExecutionError(
-                f"A redirect leads to `{host}`, which cannot be looked up here, so that nobody knows whether it is "
-                f"private. The operator can allow it: {permission_for(host)}"
-            ) from error
-        for address in addresses:
-            guard.check_spelled(address)
-
-    async def _read(self, answer: Answer, host: str) -> Response:
-        try:
-            body = await answer.read(max_bytes=self.max_bytes)
-        except BodyTooLargeError:
-            raise ExecutionError(
-                f"The answer of {host} is over {size_in_words(self.max_bytes)}; ask for less"
-            ) from None
-        return Response(status=answer.status, reason=valid_text(answer.reason), headers=answer.headers, body=body)
-
-
-_TO_THE_PROXY: Final = AddressGuard(allows_all=True)
-"""The operator named the proxy, and it may well be in a private network."""
-
-
-def valid_text(text: str) -> str:
-    """Return `text` with bytes that are not UTF-8, which aiohttp keeps as half surrogate pairs, replaced."""
-    return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
-
-
-def compile_sender(connection: Connection, problems: Problems, *, clients: HttpClients) -> Sender:
-    """Compile the way to a connection's service; mistakes go to `problems`, which is at its place."""
-    if problem := base_url_problem(connection.base_url):
-        problems.at("base_url").error(problem)
-    if connection.proxy is not None:
-        _check_proxy(connection.proxy, problems.at("proxy"))
-    return Sender(
-        clients=clients,
-        policy=compile_policy(connection.allow_private, problems.at("allow_private")),
-        proxy=connection.proxy,
-        identity=compile_tls(connection.tls, problems.at("tls")),
-    )
-
-
-def _check_proxy(proxy: str, problems: Problems) -> None:
-    """Report what is wrong with a connection's `proxy`. What it says may hold a password, so it is not repeated."""
-    try:
-        url = URL(proxy)
-        is_usable = url.scheme in {"http", "https"} and bool(url.raw_host)
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        problems.error("expected the URL of a proxy, such as http://proxy.example.com:3128")
-
-
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]+(%25\w+)?")
 """A name, an address, and nothing that a proxy or a server could decode to another (RFC 3986 §3.2.2 allows `%31`)."""
 
 
-def redirected(request: Request, *, status: int, location: str) -> Request:
+def redirected(request: Request, status: int, location: str) -> Request:
     """Return the request that follows a redirect, as browsers have it.
 
     1. The target must be http or https at a plain host, and never http after https.
@@ -228,6 +88,141 @@ def _target(base: URL, location: str) -> URL:
 
 def _becomes_get(method: str, status: int) -> bool:
     return (status == 303 and method not in {"GET", "HEAD"}) or (status in {301, 302} and method == "POST")
+
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """Sends requests to a service: through its proxy, with its trust, to allowed addresses."""
+
+    clients: HttpClients
+    policy: AddressPolicy = PUBLIC_ONLY
+    proxy: str | None = None
+    identity: ClientIdentity = ClientIdentity()
+    max_redirects: int = 0
+    redirect: Callable[[Request, int, str], Request | None] = redirected
+    """Returns the request that follows a status and a location; None if there is to be none."""
+    max_bytes: int = MAX_RESPONSE_BYTES
+
+    def facts(self, host: str) -> dict[str, Json]:
+        """Describe the connection to a host, before anything is sent."""
+        guard = self.policy.guard_for(host)
+        private = "allowed" if guard.allows_all else sorted(map(str, guard.allowed)) or "refused"
+        return {
+            "private_addresses": private,
+            "redirects": self.max_redirects,
+            "proxy": None if self.proxy is None else str(URL(self.proxy).origin()),
+        }
+
+    async def send(self, request: Request, *, deadline: float) -> Response:
+        """Send, and return the last answer.
+
+        Raises:
+            ConnectionFailedError: no answer came back.
+            DeadlineExceededError: none came back by `deadline`, on the event loop's clock.
+            ExecutionError: the answer is too large, or an address or a redirect is refused.
+        """
+        began = asyncio.get_running_loop().time()
+        try:
+            # Around all hops, and the reading of the body: a server that sends a byte a second ends here, too.
+            async with asyncio.timeout_at(deadline), self.exchange(request) as answer:
+                body = await answer.read(max_bytes=self.max_bytes)
+        except TimeoutError as error:
+            raise DeadlineExceededError(f"The request to {request.url.raw_host}", deadline - began) from error
+        return Response(status=answer.status, reason=valid_text(answer.reason), headers=answer.headers, body=body)
+
+    @asynccontextmanager
+    async def exchange(self, request: Request) -> AsyncIterator[Answer]:
+        """Send, and yield the last answer, whose body is still to be read.
+
+        Raises:
+            ConnectionFailedError: no answer came back, or it broke off while it was read.
+            ExecutionError: an address or a redirect is refused.
+        """
+        home = origin_of(request.url)
+        for _ in range(self.max_redirects + 1):
+            host = request.url.raw_host or ""
+            try:
+                # Back at the first origin the client certificate is used again; dropped header fields stay dropped.
+                pool = await self._pool(host, is_home=origin_of(request.url) == home)
+                async with pool.exchange(request) as answer:
+                    following = self._following(request, answer)
+                    if following is None:
+                        yield answer
+                        return
+            except (aiohttp.ClientError, AddressRefusedError, BodyTooLargeError) as error:
+                raise explained(error, host=host) from error
+            request = following
+        raise TooManyRedirectsError(f"{home[1]} redirects more than {self.max_redirects} times (follow_redirects)")
+
+    def _following(self, request: Request, answer: Answer) -> Request | None:
+        """Return the request that a redirect asks for; None for an answer that is the last."""
+        location = answer.headers.get("Location")
+        # Where redirects are not followed, a redirect is an answer, whose status `success` may hold.
+        if answer.status not in REDIRECTS or not self.max_redirects or not location:
+            return None
+        return self.redirect(request, answer.status, location)
+
+    async def _pool(self, host: str, *, is_home: bool) -> Pool:
+        guard, trust = self.policy.guard_for(host), self.identity.here if is_home else self.identity.elsewhere
+        if self.proxy is not None:
+            # The proxy connects to the host: it is judged here.
+            guard.check_spelled(host)
+            if not is_home and not guard.allows_all:
+                await self._check_resolved(host, guard)
+            guard = _TO_THE_PROXY
+        return self.clients.pool(ClientProfile(guard=guard, proxy=self.proxy, trust=trust))
+
+    async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
+        """Look up the host of a redirect before a proxy does: the operator named the first host, but not this one.
+
+        The proxy looks it up again, and may get another answer: it alone knows the address that it connects to.
+        """
+        try:
+            addresses = await self.clients.addresses_of(host)
+        except OSError as error:
+            raise ExecutionError(
+                f"A redirect leads to `{host}`, which cannot be looked up here, so that nobody knows whether it is "
+                f"private. The operator can allow it: {permission_for(host)}"
+            ) from error
+        for address in addresses:
+            guard.check_spelled(address)
+
+
+_TO_THE_PROXY: Final = AddressGuard(allows_all=True)
+"""The operator named the proxy, and it may well be in a private network."""
+
+
+def valid_text(text: str) -> str:
+    """Return `text` with bytes that are not UTF-8, which aiohttp keeps as half surrogate pairs, replaced."""
+    return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def compile_sender(connection: Connection, problems: Problems, *, clients: HttpClients) -> Sender:
+    """Compile the way to a connection's service; mistakes go to `problems`, which is at its place."""
+    if problem := base_url_problem(connection.base_url):
+        problems.at("base_url").error(problem)
+    if connection.proxy is not None:
+        _check_proxy(connection.proxy, problems.at("proxy"))
+    return Sender(
+        clients=clients,
+        policy=compile_policy(connection.allow_private, problems.at("allow_private")),
+        proxy=connection.proxy,
+        identity=compile_tls(connection.tls, problems.at("tls")),
+    )
+
+
+def _check_proxy(proxy: str, problems: Problems) -> None:
+    """Report what is wrong with a connection's `proxy`. What it says may hold a password, so it is not repeated."""
+    try:
+        url = URL(proxy)
+        is_usable = url.scheme in {"http", "https"} and bool(url.raw_host)
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        problems.error("expected the URL of a proxy, such as http://proxy.example.com:3128")
+
+
+class TooManyRedirectsError(ExecutionError):
+    """Redirects were followed as often as allowed, and there was another one."""
 
 
 class ConnectionFailedError(ExecutionError):
@@ -280,6 +275,10 @@ def _url(_error: aiohttp.InvalidURL, host: str) -> ExecutionError:
     return ExecutionError(f"{host} is not a host that can be connected to")
 
 
+def _too_large(error: BodyTooLargeError, host: str) -> ExecutionError:
+    return ExecutionError(f"The answer of {host} is over {size_in_words(error.max_bytes)}; ask for less")
+
+
 def _encoding(error: UnknownEncodingError, host: str) -> ExecutionError:
     return ExecutionError(f"The answer of {host} has the content encoding `{error}`, which cannot be decoded")
 
@@ -302,6 +301,7 @@ _EXPLANATIONS: Final[tuple[tuple[type[Exception], Callable[..., ExecutionError]]
     (aiohttp.ClientHttpProxyError, _proxy_answer),
     (aiohttp.ClientConnectorError, _connect),
     (aiohttp.InvalidURL, _url),
+    (BodyTooLargeError, _too_large),
     (UnknownEncodingError, _encoding),
     (aiohttp.ClientPayloadError, _saying("The answer of {} broke off, or is not encoded as it says")),
     (aiohttp.ClientConnectionError, _saying("{} closed the connection before it answered")),

@@ -12,21 +12,16 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-import orjson
 from yarl import URL
 
-from gateway.access.issuer import metadata_urls
+from gateway.access.issuer import NotFoundError, metadata_urls
 from gateway.config.models.address import host_of, is_loopback_name
 from gateway.errors import ExecutionError
 from gateway.json_types import Json, JsonObject
-from gateway.net.request import Header, Request
+from gateway.net.json_fetcher import ACCEPT_JSON, REQUEST_SECONDS, fetch_json
+from gateway.net.request import Request, parse_url
 from gateway.net.sender import Sender
-from gateway.net.url import parse_url
 
-REQUEST_SECONDS: Final = 10.0
-"""The longest time that one answer of an authorization server may take."""
-MAX_BYTES: Final = 512 * 1024
-"""The largest answer of an authorization server."""
 _PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
 _UNAUTHORIZED: Final = 401
 # A name is tried at its beginning alone, and whole: a long one without `=` would take the square of its length.
@@ -34,7 +29,6 @@ _AUTH_PARAM: Final = re.compile(
     r"(?<![!#$%&'*+.^_`|~\w-])([!#$%&'*+.^_`|~\w-]++)[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s\",]+))"
 )
 """RFC 9110 §11.2: a parameter of a challenge, a token or a quoted string."""
-_ACCEPT: Final = Header(name="Accept", value="application/json", is_bound=False)
 
 
 class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +111,7 @@ async def _named_metadata_url(service_url: str, sender: Sender) -> str | None:
         ExecutionError: the URL is not to be trusted.
     """
     deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
-    request = Request(method="GET", url=url_of(service_url), headers=(_ACCEPT,))
+    request = Request(method="GET", url=url_of(service_url), headers=(ACCEPT_JSON,))
     try:
         response = await sender.send(request, deadline=deadline)
     except ExecutionError:
@@ -161,17 +155,10 @@ def _is_of(resource: str, service_url: str) -> bool:
 async def _first(urls: Iterator[str], sender: Sender, *, what: str) -> tuple[str, JsonObject]:
     """The first document that there is, and its URL; `what` is said where there is none."""
     for url in urls:
-        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
-        response = await sender.send(Request(method="GET", url=url_of(url), headers=(_ACCEPT,)), deadline=deadline)
-        # Not 404 alone: a server may answer otherwise at a well-known place that it does not have.
-        if 400 <= response.status < 500:
-            continue
-        if response.status != 200:
-            raise ExecutionError(f"{url} answered {response.status}, expected 200")
         try:
-            document = orjson.loads(response.body)
-        except orjson.JSONDecodeError:
-            document = None
+            document = await fetch_json(sender, url)
+        except NotFoundError:
+            continue
         if not isinstance(document, dict):
             raise ExecutionError(f"{url} is no JSON object")
         return url, document

@@ -4,19 +4,15 @@ Nothing is copied into one piece, the length is known before the first byte goes
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Final, Protocol
 
-import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
-from yarl import URL
 
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
-from gateway.net.connection_pool import Answer, Pool
 
 _CHUNK: Final = 2**20
 """Bytes that are read, or written, at a time."""
@@ -66,33 +62,7 @@ class StreamedBody(msgspec.Struct, frozen=True, kw_only=True):
         return digest.hexdigest()
 
 
-@asynccontextmanager
-async def streamed(
-    pool: Pool,
-    method: str,
-    url: URL,
-    *,
-    headers: Sequence[tuple[str, str]],
-    body: StreamedBody,
-) -> AsyncIterator[Answer]:
-    """Send a request whose body is written beside the reading of its answer, as aiohttp's own client does it.
-
-    Raises:
-        ExecutionError: a file cannot be read.
-        aiohttp.ClientError: there is no answer.
-    """
-    data = _PiecesPayload(body)
-    try:
-        async with pool.exchange(method, url, headers=headers, body=data) as answer:
-            yield answer
-    except aiohttp.ClientError as error:
-        # aiohttp reports a body that cannot be written as a connection that failed.
-        if data.error is not None:
-            raise data.error from error
-        raise
-
-
-class _PiecesPayload(Payload):
+class PiecesPayload(Payload):
     """Writes a body to one connection."""
 
     def __init__(self, body: StreamedBody) -> None:

@@ -21,15 +21,10 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.control_characters import strip_control_characters
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
-from gateway.net.request import Header, Request
+from gateway.net.json_fetcher import REQUEST_SECONDS
+from gateway.net.request import Request, bound
 from gateway.net.sender import Response, Sender
-from gateway.net.server_metadata import (
-    REQUEST_SECONDS,
-    ServerMetadata,
-    discover,
-    discover_of_service,
-    url_of,
-)
+from gateway.net.server_metadata import ServerMetadata, discover, discover_of_service, url_of
 
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - RFC 8693 §3, no secret
 _JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
@@ -115,14 +110,13 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _send(self, server: ServerMetadata, form: Mapping[str, str], proof: "Proof") -> Response:
         fields, authorization = proof
-        headers = [Header(name="Content-Type", value="application/x-www-form-urlencoded", is_bound=True)]
-        headers.append(Header(name="Accept", value="application/json", is_bound=True))
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         if authorization is not None:
-            headers.append(Header(name="Authorization", value=authorization, is_bound=True))
+            headers["Authorization"] = authorization
         request = Request(
             method="POST",
             url=url_of(server.token_url),
-            headers=tuple(headers),
+            headers=bound(headers),
             body=urlencode({**form, **fields}).encode(),
             has_secret_body=True,
         )

@@ -18,7 +18,7 @@ from gateway.config.reading.nodes import find, place_of, plain
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode
 from gateway.errors import Location
 from gateway.json_types import Json, JsonObject
-from gateway.net.url import parse_url
+from gateway.net.request import parse_url
 
 MAX_BYTES: Final = 32 * 2**20
 """The largest document, with all that it refers to."""

@@ -4,6 +4,7 @@ import asyncio
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.access.credentials import Credential
 from gateway.config.diagnostics.problems import Problems
@@ -14,10 +15,8 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services
 from gateway.net.address_guard import compile_policy
 from gateway.net.authorization import AUTHORIZATION, Authorization, compile_connection
-from gateway.net.request import Header, Request
-from gateway.net.sender import Sender
-from gateway.net.tls import ClientIdentity, compile_tls
-from gateway.net.url import origin_of, parse_url
+from gateway.net.request import Header, Request, bound, origin_of, parse_url
+from gateway.net.sender import Sender, compile_sender
 from gateway.openapi.document import MAX_BYTES, DocumentError
 
 SECONDS: Final = 60.0
@@ -58,7 +57,7 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
             headers += [each for each in self.headers if each.name.lower() != "accept"]
             if self.authorization is not None:
                 value = await self.authorization.header(_NO_TOKEN, deadline=deadline)
-                headers.append(Header(name=AUTHORIZATION, value=value, is_bound=True))
+                headers += bound({AUTHORIZATION: value})
         # As it is written: yarl would otherwise resolve `%2e%2e`, and another document would be fetched.
         request = Request(method="GET", url=parse_url(url, encoded=True), headers=tuple(headers))
         response = await self.sender.send(request, deadline=deadline)
@@ -74,33 +73,22 @@ def compile_fetcher(
 ) -> DocumentFetcher:
     """Compile the way to a document; what is wrong with its connection is reported where that is compiled."""
     problems = Problems()
-    private = config.allow_private
-    if private is None:
-        private = False if connection is None else connection.allow_private
-    authorization = None
-    # Token exchange needs a caller's token, and nobody calls here.
-    if connection is not None and connection.auth is not None and connection.auth.token_exchange is None:
-        issuers = [] if document.auth is None else document.auth.issuers
-        authorization = compile_connection(
-            connection, services=services, redactor=Redactor(), issuers=issuers, problems=problems
-        )
+    sender, headers, authorization = Sender(clients=services.http), {}, None
+    if connection is not None:
+        sender = compile_sender(connection, problems, clients=services.http)
+        # A template needs the arguments of a call.
+        headers = {name: str(value) for name, value in connection.headers.items() if "{{" not in value}
+        # Token exchange needs a caller's token, and nobody calls here.
+        if connection.auth is not None and connection.auth.token_exchange is None:
+            issuers = [] if document.auth is None else document.auth.issuers
+            authorization = compile_connection(
+                connection, services=services, redactor=Redactor(), issuers=issuers, problems=problems
+            )
+    if config.allow_private is not None:
+        sender = replace(sender, policy=compile_policy(config.allow_private, problems))
     return DocumentFetcher(
-        sender=Sender(
-            clients=services.http,
-            policy=compile_policy(private, problems),
-            proxy=None if connection is None else connection.proxy,
-            identity=ClientIdentity() if connection is None else compile_tls(connection.tls, problems),
-            max_redirects=_MAX_REDIRECTS,
-            max_bytes=MAX_BYTES,
-        ),
+        sender=replace(sender, max_redirects=_MAX_REDIRECTS, max_bytes=MAX_BYTES),
         home="" if connection is None else connection.base_url,
-        headers=()
-        if connection is None
-        else tuple(
-            Header(name=name, value=str(value), is_bound=True)
-            for name, value in connection.headers.items()
-            # A template needs the arguments of a call.
-            if "{{" not in value
-        ),
+        headers=bound(headers),
         authorization=authorization,
     )

@@ -26,7 +26,7 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
-from gateway.net.url import origin_of, parse_url
+from gateway.net.request import origin_of, parse_url
 from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, Source, read
 from gateway.openapi.document_fetcher import DocumentFetcher, NotModified, compile_fetcher
 

@@ -91,14 +91,14 @@ def _over_http(
     policy = compile_policy(private, problems.at("allow_private"))
     proxy = None if shared is None else shared.proxy
     auth = config.auth or (shared.auth if shared else None)
-    authorization = None
+    authorization, sender = None, Sender(clients=services.http, policy=policy, proxy=proxy, identity=identity)
     if auth is not None:
         if config.auth is not None:
             check_no_authorization(config.headers, problems.at("headers"))
         authorization = compile_authorization(
             auth,
             service_url=written,
-            sender=Sender(clients=services.http, policy=policy, proxy=proxy, identity=identity, max_redirects=0),
+            sender=sender,
             services=services,
             redactor=redactor,
             issuers=[] if document.auth is None else document.auth.issuers,
@@ -108,10 +108,7 @@ def _over_http(
     endpoint = Endpoint(
         url=URL(written),
         headers={**headers, **config.headers},
-        clients=services.http,
-        policy=policy,
-        proxy=proxy,
-        trust=identity.here,
+        sender=sender,
         authorization=authorization,
     )
     links: dict[str, Callable[[], Link]] = {"http": lambda: HttpLink(endpoint), "sse": lambda: SseLink(endpoint)}

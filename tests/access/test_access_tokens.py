@@ -16,7 +16,7 @@ from gateway.access.identity import Identity
 from gateway.access.issuer import FetchError, metadata_urls
 from gateway.access.jwks import JwksCache, KeysUnavailableError
 from gateway.net.clients import HttpClients
-from gateway.net.json_fetcher import fetch_json
+from gateway.net.json_fetcher import fetch_json, issuer_sender
 from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server
 
 US: Final = "https://tools.example.com/ops/mcp"
@@ -65,7 +65,9 @@ async def desk_of(
         takes_client_id=takes_client_id,
     )
     async with HttpClients() as clients:
-        keys = JwksCache(issuer=issuer.issuer, keys_url=keys_url, fetch=partial(fetch_json, clients), clock=clock)
+        keys = JwksCache(
+            issuer=issuer.issuer, keys_url=keys_url, fetch=partial(fetch_json, issuer_sender(clients)), clock=clock
+        )
         try:
             yield Desk(issuer=issuer, tokens=AccessTokens(rules, keys), clock=clock)
         finally:

@@ -9,9 +9,9 @@ import pytest
 from yarl import URL
 
 from gateway.net.address_guard import AddressGuard
-from gateway.net.client_sessions import ClientProfile
-from gateway.net.clients import HttpClients
-from gateway.net.connection_pool import BodyTooLargeError, Pool
+from gateway.net.answer import BodyTooLargeError
+from gateway.net.clients import ClientProfile, HttpClients, Pool
+from gateway.net.request import Request, bound
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -39,7 +39,7 @@ async def pool_of(*, proxy: str | None = None) -> AsyncIterator[Pool]:
 
 
 async def said(pool: Pool, url: URL, method: str = "GET", body: bytes | None = None) -> bytes:
-    async with pool.exchange(method, url, headers=[("X-A", "b")], body=body) as answer:
+    async with pool.exchange(Request(method=method, url=url, headers=bound({"X-A": "b"}), body=body)) as answer:
         return await answer.read(max_bytes=1000)
 
 
@@ -79,8 +79,8 @@ async def test_fields_that_are_given_take_the_place_of_those_that_every_request_
         await reader.read()
 
     async with serving(serve) as url, pool_of() as pool:
-        given = [("user-agent", "mine"), ("HOST", "other.example"), ("accept", "text/plain")]
-        async with pool.exchange("GET", url, headers=given) as answer:
+        given = bound({"user-agent": "mine", "HOST": "other.example", "accept": "text/plain"})
+        async with pool.exchange(Request(method="GET", url=url, headers=given)) as answer:
             head = await answer.read(max_bytes=1000)
     lower = head.lower()
     assert [lower.count(b"\r\n" + name) for name in (b"user-agent:", b"host:", b"accept:")] == [1, 1, 1]
@@ -94,7 +94,7 @@ async def test_a_field_that_breaks_its_line_is_never_sent(value: str) -> None:
 
     async with serving(serve) as url, pool_of() as pool:
         with pytest.raises(ValueError, match="control character"):
-            async with pool.exchange("GET", url, headers=[("X-A", value)]):
+            async with pool.exchange(Request(method="GET", url=url, headers=bound({"X-A": value}))):
                 pass
 
 
@@ -133,10 +133,10 @@ async def test_a_connection_on_which_more_is_to_come_is_not_used_again() -> None
 
     async with serving(serve) as url, pool_of() as pool:
         for _ in range(2):
-            async with pool.exchange("GET", url, headers=()) as answer:
+            async with pool.exchange(Request(method="GET", url=url, headers=())) as answer:
                 assert answer.status == 200
             with pytest.raises(BodyTooLargeError):
-                async with pool.exchange("GET", url, headers=()) as answer:
+                async with pool.exchange(Request(method="GET", url=url, headers=())) as answer:
                     await answer.read(max_bytes=10)
     assert connections == 4
 

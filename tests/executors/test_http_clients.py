@@ -8,8 +8,7 @@ import pytest
 
 from gateway.net import clients as http_clients
 from gateway.net.address_guard import AddressGuard
-from gateway.net.client_sessions import ClientProfile, DaemonResolver
-from gateway.net.clients import HttpClients
+from gateway.net.clients import ClientProfile, DaemonResolver, HttpClients
 from gateway.threads import DaemonThreadPool
 
 

@@ -28,7 +28,7 @@ from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcom
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.net.clients import HttpClients
-from gateway.net.json_fetcher import fetch_json
+from gateway.net.json_fetcher import fetch_json, issuer_sender
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys
 from gateway.telemetry.health import Health
@@ -370,7 +370,9 @@ async def http_server(  # the defaults that differ from the daemon's make tests 
     course = Course()
     async with AsyncExitStack() as stack:
         dispatcher = await stack.enter_async_context(dispatching(course, catalog_store))
-        authenticator = Authenticator(partial(fetch_json, await stack.enter_async_context(HttpClients())))
+        authenticator = Authenticator(
+            partial(fetch_json, issuer_sender(await stack.enter_async_context(HttpClients())))
+        )
         stack.push_async_callback(authenticator.close)
         authenticator.configure(auth)
         health = Health({"sessions": lambda: len(server.sessions), "problems": list}, missing=lambda: missing)

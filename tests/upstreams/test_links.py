@@ -16,6 +16,7 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.json_types import Json, JsonObject
 from gateway.net.address_guard import AddressPolicy
 from gateway.net.clients import HttpClients
+from gateway.net.sender import Sender
 from gateway.processes.pipes import LastingInput
 from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes
@@ -103,7 +104,9 @@ async def test_requests_of_a_server_that_takes_no_responses_are_bounded() -> Non
 async def http_endpoint(application: web.Application, path: str) -> AsyncIterator[Endpoint]:
     async with local_server.listening(application) as port, HttpClients() as clients:
         policy = AddressPolicy(hosts=frozenset({"127.0.0.1"}))
-        yield Endpoint(url=URL(f"http://127.0.0.1:{port}{path}"), headers={}, clients=clients, policy=policy)
+        yield Endpoint(
+            url=URL(f"http://127.0.0.1:{port}{path}"), headers={}, sender=Sender(clients=clients, policy=policy)
+        )
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from gateway.config.models.document import Document
 from gateway.config.reading.interpolation import Variable
 from gateway.errors import ConfigError
 from gateway.json_types import Json, JsonObject
-from gateway.net.url import parse_url
+from gateway.net.request import parse_url
 from gateway.protocol.server_card import MAX_TEXT, PublicEndpoint, introduction, is_qualified, qualified_name, remotes
 from gateway.transports.http_sse import SSE_PATH
 

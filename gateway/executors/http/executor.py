@@ -26,7 +26,7 @@ from gateway.json_types import Json
 from gateway.language.scope import Scope
 from gateway.net.address_guard import compile_policy
 from gateway.net.authorization import AUTHORIZATION, Authorization, check_no_authorization
-from gateway.net.request import Header, Request
+from gateway.net.request import Header, Request, bound
 from gateway.net.request_facts import facts_of, note_status, span_attributes
 from gateway.net.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
 from gateway.net.sender import ConnectionFailedError, Response, Sender, compile_sender, valid_text
@@ -205,7 +205,7 @@ def _field(headers: CIMultiDictProxy[str], name: str) -> str | None:
 
 
 def _authorized(request: Request, value: str) -> Request:
-    return replace(request, headers=(*request.headers, Header(name=AUTHORIZATION, value=value, is_bound=True)))
+    return replace(request, headers=(*request.headers, *bound({AUTHORIZATION: value})))
 
 
 def _traced(request: Request, trace: TraceContext | None) -> Request:

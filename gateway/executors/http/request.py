@@ -28,8 +28,7 @@ from gateway.executors.invocation import Invocation
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
 from gateway.language.uris.urls import UrlTemplate, base_url_problem, compile_url
-from gateway.net.request import Header, Request
-from gateway.net.url import parse_url
+from gateway.net.request import Header, Request, parse_url
 from gateway.threads import DaemonThreadPool
 
 

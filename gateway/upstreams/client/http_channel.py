@@ -5,24 +5,22 @@ another origin (only redirects within the origin are followed), and answers with
 """
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 import aiohttp
 import msgspec
+from msgspec.structs import replace
 from yarl import URL
 
 from gateway.access.credentials import Credential
 from gateway.errors import ExecutionError
-from gateway.net.address_guard import AddressPolicy, AddressRefusedError
-from gateway.net.authorization import Authorization
-from gateway.net.client_sessions import ClientProfile
-from gateway.net.clients import HttpClients
-from gateway.net.connection_pool import Answer, BodyTooLargeError
-from gateway.net.sender import explained
-from gateway.net.tls import ClientTrust
-from gateway.net.url import origin_of, parse_url
+from gateway.net.address_guard import AddressRefusedError
+from gateway.net.answer import Answer, BodyTooLargeError
+from gateway.net.authorization import AUTHORIZATION, Authorization
+from gateway.net.request import Request, bound, origin_of, parse_url
+from gateway.net.sender import Sender, TooManyRedirectsError, explained
 from gateway.upstreams.client.link import Outgoing
 from gateway.upstreams.failures import (
     BadAnswerError,
@@ -39,8 +37,8 @@ MAX_BODY: Final = 32 * 2**20
 _MAX_REDIRECTS: Final = 3
 _SIGN_IN_SECONDS: Final = 30.0
 _UNAUTHORIZED: Final = 401
-# Not 303, which asks for a GET (RFC 9110 §15.4.4): a message would be lost.
-_REDIRECTS: Final = frozenset({301, 302, 307, 308})
+_SEE_OTHER: Final = 303
+"""Asks for a GET (RFC 9110 §15.4.4): a message would be lost."""
 _EXCERPT: Final = 300
 # RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: about the content, its size, or how many requests there are.
 _OF_THE_REQUEST: Final = frozenset({413, 414, 422, 429, 431})
@@ -51,10 +49,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     url: URL
     headers: Mapping[str, str]
-    clients: HttpClients
-    policy: AddressPolicy
-    proxy: str | None = None
-    trust: ClientTrust | None = None
+    sender: Sender
     authorization: Authorization | None = None
 
 
@@ -62,16 +57,17 @@ class HttpChannel:
     """Sends single requests: of callers, with their access tokens, and of the gateway itself."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint: Final = endpoint
         self.url = endpoint.url
         self.token: Credential | None = None
         """The newest access token of a caller, for requests of the gateway itself; never for those of other callers."""
         self.is_anonymous = False
         """Whether it is no caller's: its own requests go without credentials where only callers have any."""
-        guard = endpoint.policy.guard_for(endpoint.url.raw_host or "")
-        self._profile: Final = ClientProfile(guard=guard, proxy=endpoint.proxy, trust=endpoint.trust)
+        self._headers: Final = endpoint.headers
+        self._authorization: Final = endpoint.authorization
+        self._sender: Final = replace(endpoint.sender, max_redirects=_MAX_REDIRECTS, redirect=self._redirected)
 
-    def exchange(
+    @asynccontextmanager
+    async def exchange(
         self,
         method: str,
         *,
@@ -79,32 +75,65 @@ class HttpChannel:
         body: bytes | None = None,
         url: URL | None = None,
         outgoing: Outgoing | None = None,
-    ) -> "ChannelExchange":
-        """Return the exchange of a request for its answer; see `ChannelExchange`.
+    ) -> AsyncIterator[Answer]:
+        """Send a request, signed in, and yield its answer. What fails in the exchange is explained.
 
         `outgoing`: the request, where it may be a caller's; its token is for ways to sign in that exchange it.
+
+        Raises:
+            NoCredentialsError: the caller has none to sign in with.
+            UnreachableError: nothing was sent.
+            ConnectionLostError: the answer did not come, or ended early.
         """
-        exchange = ChannelExchange(self, method, {**self.endpoint.headers, **fields}, body, url or self.url)
         if outgoing is not None:
             self.token = outgoing.token or self.token  # a session outlives the tokens of its caller
-        if outgoing is None or outgoing.is_own:
-            exchange.token, exchange.is_anonymous = self.token, self.is_anonymous
-        else:
-            exchange.token = outgoing.token
-        return exchange
+        is_own = outgoing is None or outgoing.is_own
+        token = self.token if outgoing is None or outgoing.is_own else outgoing.token
+        url = url or self.url
+        request = Request(method=method, url=url, headers=bound({**self._headers, **fields}), body=body)
+        host = url.raw_host or ""
+        try:
+            async with self._signed(request, token, may_be_anonymous=is_own and self.is_anonymous) as answer:
+                yield answer
+        except TooManyRedirectsError as error:
+            raise NotMcpError(f"{host} redirects without end") from error
+        except ExecutionError as error:
+            if isinstance(error.__cause__, aiohttp.ClientConnectorError | AddressRefusedError | aiohttp.InvalidURL):
+                raise UnreachableError(_reason(error)) from error
+            if isinstance(error.__cause__, aiohttp.ClientError):
+                raise ConnectionLostError(_reason(error)) from error
+            raise
+        except (TimeoutError, ConnectionError) as error:
+            raise ConnectionLostError(_reason(explained(error, host=host))) from error
 
-    def begin(
-        self, method: str, url: URL, *, fields: Mapping[str, str], body: bytes | None
-    ) -> AbstractAsyncContextManager[Answer]:
-        """Begin an exchange with one place: this channel's, or within its origin."""
-        return self.endpoint.clients.pool(self._profile).exchange(method, url, headers=fields.items(), body=body)
+    @asynccontextmanager
+    async def _signed(
+        self, request: Request, token: Credential | None, *, may_be_anonymous: bool
+    ) -> AsyncIterator[Answer]:
+        authorization = self._authorization
+        own = token if authorization is not None and authorization.is_per_caller else None
+        if authorization is None or (own is None and authorization.is_per_caller and may_be_anonymous):
+            async with self._sender.exchange(request) as answer:
+                yield answer
+            return
+        for is_last in (False, True):
+            header = await _credentials(authorization, own)
+            signed = replace(request, headers=(*request.headers, *bound({AUTHORIZATION: header})))
+            async with self._sender.exchange(signed) as answer:
+                # A token may have been revoked before its time (RFC 6750 §3.1, `invalid_token`): once more, with a new.
+                if is_last or answer.status != _UNAUTHORIZED or not authorization.reject(header, own):
+                    yield answer
+                    return
 
-    def redirected(self, url: URL, location: str) -> URL:
-        """The place where a redirect leads; what leads there once does so from now on.
+    def _redirected(self, request: Request, status: int, location: str) -> Request | None:
+        """Follow a redirect within the origin; what leads there once does so from now on.
 
         Raises:
             NotMcpError: it is no URL, or at another origin.
         """
+        if status == _SEE_OTHER:
+            return None
+        url = request.url
         try:
             target = url.join(parse_url(location))
         except ValueError as error:
@@ -115,95 +144,15 @@ class HttpChannel:
         # Only what the file names moves: an answer for another place says nothing of it.
         if url == self.url:
             self.url = target
-        return target
+        return replace(request, url=target)
 
 
-class ChannelExchange:
-    """One request and its answer, as a context: signed in, and redirects followed. What fails in it is explained.
-
-    Raises:
-        NoCredentialsError: the caller has none to sign in with.
-        UnreachableError: nothing was sent.
-        ConnectionLostError: the answer did not come, or ended early.
-    """
-
-    __slots__ = ("_body", "_channel", "_fields", "_hop", "_method", "_url", "is_anonymous", "token")
-
-    def __init__(
-        self, channel: HttpChannel, method: str, fields: Mapping[str, str], body: bytes | None, url: URL
-    ) -> None:
-        self._channel = channel
-        self._method = method
-        self._fields = fields
-        self._body = body
-        self._url = url
-        self.token: Credential | None = None
-        """The caller's, for ways to sign in that exchange it."""
-        self.is_anonymous = False
-        """Whether it goes out without credentials where only callers have any, and there is no token."""
-        self._hop: AbstractAsyncContextManager[Answer] | None = None
-
-    async def __aenter__(self) -> Answer:
-        authorization = self._channel.endpoint.authorization
-        try:
-            if authorization is None:
-                return await self._followed(self._fields)
-            return await self._signed(authorization)
-        # `__aexit__` is not called where `__aenter__` raises: the connection must go back here.
-        except BaseException as error:
-            await self._leave()
-            self._explain(error)
-            raise
-
-    async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        await self._leave()
-        if error is not None:
-            self._explain(error)
-
-    async def _signed(self, authorization: Authorization) -> Answer:
-        own = self.token if authorization.is_per_caller else None
-        if own is None and authorization.is_per_caller and self.is_anonymous:
-            return await self._followed(self._fields)
-        header = await self._credentials(authorization, own)
-        answer = await self._followed({**self._fields, "Authorization": header})
-        # A token may have been revoked before its time (RFC 6750 §3.1, `invalid_token`): one more try, with a new one.
-        if answer.status == _UNAUTHORIZED and authorization.reject(header, own):
-            await self._leave()
-            header = await self._credentials(authorization, own)
-            answer = await self._followed({**self._fields, "Authorization": header})
-        return answer
-
-    @staticmethod
-    async def _credentials(authorization: Authorization, token: Credential | None) -> str:
-        deadline = asyncio.get_running_loop().time() + _SIGN_IN_SECONDS
-        try:
-            return await authorization.header(token, deadline=deadline)
-        except ExecutionError as error:
-            raise NoCredentialsError(str(error)) from error
-
-    async def _followed(self, fields: Mapping[str, str]) -> Answer:
-        url = self._url
-        for _ in range(_MAX_REDIRECTS + 1):
-            hop = self._channel.begin(self._method, url, fields=fields, body=self._body)
-            answer = await hop.__aenter__()
-            self._hop = hop
-            if answer.status not in _REDIRECTS or (location := answer.headers.get("Location")) is None:
-                return answer
-            await self._leave()
-            url = self._channel.redirected(url, location)
-        raise NotMcpError(f"{url.raw_host} redirects without end")
-
-    async def _leave(self) -> None:
-        hop, self._hop = self._hop, None
-        if hop is not None:
-            await hop.__aexit__(None, None, None)
-
-    def _explain(self, error: BaseException) -> None:
-        host = self._url.raw_host or ""
-        if isinstance(error, aiohttp.ClientConnectorError | AddressRefusedError | aiohttp.InvalidURL):
-            raise UnreachableError(_reason(error, host)) from error
-        if isinstance(error, aiohttp.ClientError | TimeoutError | ConnectionError):
-            raise ConnectionLostError(_reason(error, host)) from error
+async def _credentials(authorization: Authorization, token: Credential | None) -> str:
+    deadline = asyncio.get_running_loop().time() + _SIGN_IN_SECONDS
+    try:
+        return await authorization.header(token, deadline=deadline)
+    except ExecutionError as error:
+        raise NoCredentialsError(str(error)) from error
 
 
 async def read_body(answer: Answer) -> bytes:
@@ -239,9 +188,9 @@ def speaks_of_a_lost_session(status: int, text: str) -> bool:
     return status in {400, 404, 503} and "session" in text.lower()
 
 
-def _reason(error: Exception, host: str) -> str:
-    system = getattr(error, "os_error", None)
-    if isinstance(error, aiohttp.ClientConnectorError) and isinstance(system, ConnectionRefusedError):
+def _reason(error: ExecutionError) -> str:
+    system = getattr(error.__cause__, "os_error", None)
+    if isinstance(error.__cause__, aiohttp.ClientConnectorError) and isinstance(system, ConnectionRefusedError):
         return "connection refused"
-    said = str(explained(error, host=host))
+    said = str(error)
     return said[:1].lower() + said[1:] if said.startswith(("Cannot", "The ", "No ")) else said

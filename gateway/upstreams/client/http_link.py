@@ -15,7 +15,7 @@ import aiohttp
 from gateway.access.credentials import Credential
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
-from gateway.net.connection_pool import Answer
+from gateway.net.answer import Answer
 from gateway.upstreams.client.http_channel import (
     Endpoint,
     HttpChannel,

@@ -9,8 +9,8 @@ from yarl import URL
 
 from gateway.access.credentials import Credential
 from gateway.json_types import JsonObject
-from gateway.net.connection_pool import Answer
-from gateway.net.url import origin_of, parse_url
+from gateway.net.answer import Answer
+from gateway.net.request import origin_of, parse_url
 from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, read_body, refusal
 from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Outgoing, Pending, messages_in
 from gateway.upstreams.failures import BadAnswerError, ConnectionLostError, NotMcpError, UnreachableError, UpstreamError

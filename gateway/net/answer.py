@@ -1,18 +1,11 @@
-"""Sends HTTP requests over the connections of one aiohttp session, and bounds what is read of an answer."""
+"""An answer as it comes in: its head, and a body that is read up to a bound."""
 
 import zlib
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import msgspec
 from multidict import CIMultiDictProxy
-from yarl import URL
-
-from gateway import __version__
-
-USER_AGENT: Final = f"mcp-gateway/{__version__}"
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -42,7 +35,7 @@ class Answer(msgspec.Struct, frozen=True):
             # aiohttp has decompressed it: a small answer that unpacks to gigabytes ends here.
             size += len(chunk)
             if size > max_bytes:
-                raise BodyTooLargeError
+                raise BodyTooLargeError(max_bytes)
             chunks.append(chunk)
         body = b"".join(chunks)
         for encoding in reversed(self._encodings_left()) if body else ():
@@ -73,7 +66,7 @@ def _inflated(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
     except zlib.error as error:
         raise aiohttp.ClientPayloadError(str(error)) from error
     if len(content) > max_bytes:
-        raise BodyTooLargeError
+        raise BodyTooLargeError(max_bytes)
     if not decompressor.eof or decompressor.unused_data:
         raise aiohttp.ClientPayloadError("does not end where its compressed content does")
     return content
@@ -82,47 +75,10 @@ def _inflated(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
 class BodyTooLargeError(Exception):
     """The body of an answer is longer than its reader takes."""
 
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self.max_bytes = max_bytes
+
 
 class UnknownEncodingError(aiohttp.ClientPayloadError):
     """The body of an answer has a content encoding that cannot be undone; its text is the name."""
-
-
-class Pool:
-    """The connections of one session's connector, which stay open at least as long as it is entered."""
-
-    __slots__ = ("session", "users")
-
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self.session: Final = session
-        self.users = 0
-        """How many have entered it."""
-
-    @asynccontextmanager
-    async def exchange(
-        self, method: str, url: URL, *, headers: Collection[tuple[str, str]], body: Any = None
-    ) -> AsyncIterator[Answer]:
-        """Send a request, and yield its answer: `async with pool.exchange(…) as answer`.
-
-        Redirects are not followed. `body`: bytes, or an aiohttp payload.
-
-        Raises:
-            aiohttp.ClientError: there is no answer.
-            ValueError: a header field holds a line break.
-        """
-        request = self.session.request(
-            method,
-            url.with_user(None),  # aiohttp would make the field Authorization of it
-            headers=headers,
-            data=body,
-            skip_auto_headers=("Content-Type",),  # a body brings its type
-            allow_redirects=False,
-        )
-        async with self, request as answer:
-            yield Answer(answer.status, answer.reason or "", answer.headers, answer.content)
-
-    async def __aenter__(self) -> aiohttp.ClientSession:
-        self.users += 1
-        return self.session
-
-    async def __aexit__(self, *_: object) -> None:
-        self.users -= 1

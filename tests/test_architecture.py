@@ -220,12 +220,12 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_050,
-    "files": 620,
-    "classes": 955,
+    "lines": 79_850,
+    "files": 615,
+    "classes": 950,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
-    "assignments to other objects' attributes": 163,
+    "assignments to other objects' attributes": 159,
     "files with TYPE_CHECKING": 5,
     "files that import our modules by string": 6,
     "import cycles": 1,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -283,3 +283,22 @@ async def test_a_call_that_may_have_begun_is_resumed_as_long_as_that_brings_some
             await until_listed(running, "web_work")
             assert answer in await said(running.memory_client(), "web_work")
     assert server.calls == 1
+
+
+async def test_a_proxy_may_be_private_where_private_servers_are_refused() -> None:
+    asked: list[str] = []
+
+    async def forward(request: web.Request) -> web.Response:
+        asked.append(request.raw_path)
+        return web.json_response({"jsonrpc": "2.0", "id": 1, "result": {}})
+
+    application = web.Application()
+    application.router.add_post("/{path:.*}", forward)
+    async with asyncio.timeout(SECONDS), http_endpoint(application, "") as proxy:
+        sender = Sender(clients=proxy.sender.clients, proxy=str(proxy.url))
+        for host, expected in (("server.invalid", nullcontext()), ("10.1", pytest.raises(UnreachableError))):
+            link = HttpLink(Endpoint(url=URL(f"http://{host}/mcp"), headers={}, sender=sender))
+            await link.open(refuses_all, token=None, is_anonymous=True)
+            with expected:
+                await link.request(PING)
+    assert asked == ["http://server.invalid/mcp"]

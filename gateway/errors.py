@@ -8,7 +8,7 @@ What a call is told of a limit of number or rate is worded here for all rooms (`
 `gateway/deadline.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Self
@@ -95,6 +95,11 @@ class RpcError(Exception):
         self.code = code
         self.message = message
         self.data = data
+
+    def masked(self, text: Callable[[str], str], json: Callable[[Json], Json]) -> Self:
+        """Mask secrets in the message and the data: a plugin's error may quote what it was given."""
+        self.message, self.data = text(self.message), json(self.data)
+        return self
 
 
 class ResourceError(RpcError):

@@ -225,10 +225,10 @@ AT_MOST: Final[dict[str, int]] = {
     "classes": 950,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
-    "assignments to other objects' attributes": 159,
-    "files with TYPE_CHECKING": 5,
+    "assignments to other objects' attributes": 129,
+    "files with TYPE_CHECKING": 2,
     "files that import our modules by string": 6,
-    "import cycles": 1,
+    "import cycles": 0,
     "class names used twice": 44,
 }
 """Upper bounds of the measures of `tests/structure.py`. They only fall: lower one when a change allows it."""

@@ -11,7 +11,7 @@ import pytest
 from gateway import plugin
 from gateway.executors.python.blocking_context import BlockingContext
 from gateway.plugin import Context, SyncContext
-from gateway.protocol.call.call_context import CallContext
+from gateway.protocol.call.runner import Run
 from gateway.wire import meta
 from tests.executors.recording import RecordingContext
 
@@ -38,7 +38,7 @@ def test_both_contexts_have_the_same_members() -> None:
     assert members_of(SyncContext) <= members_of(Context)
 
 
-@pytest.mark.parametrize("implementation", [SyncContext, BlockingContext, CallContext, RecordingContext])
+@pytest.mark.parametrize("implementation", [SyncContext, BlockingContext, Run, RecordingContext])
 @pytest.mark.parametrize("method", methods())
 def test_a_method_takes_the_same_parameters_in_each_context(implementation: type, method: str) -> None:
     assert parameters_of(getattr(implementation, method)) == parameters_of(getattr(Context, method))
@@ -53,7 +53,7 @@ def test_a_method_returns_the_same_and_takes_the_same_types_in_both_contexts(met
 
 
 def test_the_contexts_of_calls_have_every_member() -> None:
-    assert members_of(Context) <= members_of(CallContext)
+    assert members_of(Context) <= members_of(Run)
     assert members_of(SyncContext) <= members_of(BlockingContext)
 
 

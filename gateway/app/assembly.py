@@ -131,7 +131,7 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
         shared_rates=None if replica is None else replica.rates,
         semaphores=None if replica is None else replica.semaphores,
     )
-    stack.push_async_callback(dispatcher.tasks.runner.close)
+    stack.push_async_callback(dispatcher.tasks.close)
     reloader = Reloader(pipeline, poll=settings.poll, loaded_at=loaded_at, events=events)
     components = Components(
         events=events,
@@ -153,10 +153,10 @@ async def assembled(  # noqa: PLR0913 - what the daemon was asked for
         await stack.enter_async_context(agreement)
     _subscribe(components)
     # Before listeners open: a client that comes back at once finds its task.
-    await dispatcher.tasks.runner.load()
+    await dispatcher.tasks.load()
     if isinstance(task_store, RedisTaskStore):
         told = dispatcher.task_notifications.task_changed
-        await stack.enter_async_context(Leases(dispatcher.tasks.runner, task_store, told=told))
+        await stack.enter_async_context(Leases(dispatcher.tasks, task_store, told=told))
     # At each swap: labels of what is gone must not pile up.
     pipeline.store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     pipeline.store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))

@@ -59,7 +59,7 @@ class Components(msgspec.Struct, kw_only=True, eq=False):
         return {
             "rate": self.dispatcher.rates.refused,
             "concurrency": self.dispatcher.concurrency.refused,
-            "tasks": self.dispatcher.tasks.runner.limiter.refused,
+            "tasks": self.dispatcher.tasks.limiter.refused,
             **{name: quota.refused for name, quota in self.quotas.items()},
         }
 

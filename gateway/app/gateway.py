@@ -183,7 +183,7 @@ class Gateway:
             await self._stack.enter_async_context(self._all_workers.answering())
         await listeners.open(self._stack)
         self._announce_console(listeners)
-        await self._components.dispatcher.tasks.runner.recover()
+        await self._components.dispatcher.tasks.recover()
         self._components.listeners = listeners
         self._components.pipeline.listeners = listeners.http
         await self._stack.enter_async_context(self._reloading())
@@ -204,7 +204,7 @@ class Gateway:
             self._console_setup.drain()
         seconds = self._settings.drain_timeout.total_seconds()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._components.dispatcher.tasks.runner.drain(seconds))
+            group.create_task(self._components.dispatcher.tasks.drain(seconds))
             if self._components.listeners is not None:
                 group.create_task(self._components.listeners.drain(seconds))
 

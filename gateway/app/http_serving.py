@@ -54,7 +54,7 @@ def http_server(  # noqa: PLR0913 - the parts that a daemon brings
             reload=reload if workers is None else partial(workers.reload, reload),
             config=config,
             tasks=TaskReport(
-                components.dispatcher.tasks.runner,
+                components.dispatcher.tasks,
                 mask=mask,
                 progress=None if console_setup is None else console_setup.task_progress.shown,
             ),

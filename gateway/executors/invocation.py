@@ -41,7 +41,7 @@ class Invocation(Protocol):
         """
 
     @property
-    def client(self) -> str:
+    def client_key(self) -> str:
         """The client, as far as it can be told: its session, or its principal where it has none; empty if unknown."""
 
     @property

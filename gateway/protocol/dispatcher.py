@@ -28,19 +28,20 @@ from gateway.protocol.in_flight import InFlight
 from gateway.protocol.input_requests.request_state import RequestStateSigner
 from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.method_runner import run_method
-from gateway.protocol.methods import lifecycle, resources
+from gateway.protocol.methods import lifecycle
 from gateway.protocol.methods.subscriptions import TaskNotifications
 from gateway.protocol.methods.table import METHODS, check_method
 from gateway.protocol.notifier import ChangeNotifier, ReplicaAgreement, nothing
 from gateway.protocol.served_views import ServedViews
 from gateway.protocol.session import Session
-from gateway.protocol.tasks.task_calls import TaskCalls
+from gateway.protocol.tasks import task_calls
 from gateway.state.keys import SigningKeys
 from gateway.state.redis_rates import RedisRates
 from gateway.state.redis_semaphores import RedisSemaphores
 from gateway.state.used_request_states import UsedStates
-from gateway.tasks.runner import TaskChanged, TaskProgressed
+from gateway.tasks.runner import TaskChanged, TaskProgressed, TaskRunner
 from gateway.tasks.store import MemoryTaskStore, TaskStore
+from gateway.tasks.task import Ending, TaskRun
 from gateway.telemetry.observer import InteractionObserver, Observer
 from gateway.telemetry.trace import Trace, TraceContext, untraced
 from gateway.wire import headers, jsonrpc, meta
@@ -124,7 +125,7 @@ class Dispatcher:
         self.concurrency: Final = ConcurrencyLimiter(shared=semaphores)
         self.rates: Final = RateLimiter(shared=shared_rates)
         store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks
-        self.tasks: Final = TaskCalls(store_of_tasks, events=events, clock=clock, catalog=self.views.catalog_for)
+        self.tasks: Final = TaskRunner(store_of_tasks, work=self._rerun, events=events, clock=clock)
         self.task_notifications: Final = TaskNotifications(self.notifier, clock=clock)
         events.subscribe(TaskChanged, lambda event: self.task_notifications.task_changed(event.task))
         events.subscribe(TaskProgressed, lambda event: self.task_notifications.task_changed(event.task))
@@ -138,7 +139,6 @@ class Dispatcher:
             store=store,
             trace=trace,
             is_traced=trace is not untraced,
-            read=resources.read,
             state_signer=RequestStateSigner(keys, used=used_states),
             rate_limiter=self.rates,
             interaction_observer=interaction_observer,
@@ -147,8 +147,9 @@ class Dispatcher:
             observers_of_all=tuple(observers_of_all),
             repeat_after=repeat_after,
         )
-        # Each needs the other: tasks are a part of the state with which they run tools.
-        self.tasks.serve(self._server)
+
+    async def _rerun(self, run: TaskRun) -> Ending:
+        return await task_calls.rerun(run, self._server, catalog_for=self.views.catalog_for)
 
     def decode(self, body: bytes) -> Received:
         """Read a message, for a binding that must know what it is before it can make its exchange."""

@@ -18,7 +18,6 @@ from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.progress import Progress
 from gateway.protocol.exchange import Reply
 from gateway.protocol.methods.table import METHODS, Method
 from gateway.telemetry.log_context import CALL, LOG_CONTEXT, TRACE_ID
@@ -38,14 +37,8 @@ async def run_method(call: Call) -> Reply:
             try:
                 if call.catalog.limits.rate_limit is not None:
                     await _check_rate(call.catalog.limits.rate_limit, call, method)
-                if method.is_call and call.progress_token is not None:
-                    progress = call.progress = Progress(
-                        call.progress_token,
-                        call.exchange,
-                        revision=call.revision,
-                        repeat_after=server.repeat_after,
-                        counters=server.notifier.counters,
-                    )
+                if method.is_call:
+                    progress = call.begin_progress()
                 result = await method.handler(call)
             except AwaitingInput as waiting:
                 result = waiting.result
@@ -59,7 +52,8 @@ async def run_method(call: Call) -> Reply:
             # Encoded in here: a result that is no JSON must end as an error of this call alone.
             reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
         except RpcError as error:
-            reply = results.error_reply(_masked(error, call), request_id=call.request_id, revision=call.revision)
+            masked = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
+            reply = results.error_reply(masked, request_id=call.request_id, revision=call.revision)
             record.failed(error, reply)
             return reply
         except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
@@ -84,13 +78,6 @@ def _encoded(result: JsonObject | bytes, call: Call) -> bytes:
     if isinstance(result, bytes):
         return result
     return jsonrpc.encode(results.complete(result, catalog=call.catalog, revision=call.revision))
-
-
-def _masked(error: RpcError, call: Call) -> RpcError:
-    """A plugin's protocol error may quote what it was given by the environment."""
-    error.message = call.catalog.sanitizer.text(error.message)
-    error.data = call.catalog.sanitizer.json(error.data)
-    return error
 
 
 class CallRecorder(msgspec.Struct, eq=False):

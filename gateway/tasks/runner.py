@@ -148,8 +148,8 @@ class TaskRunner:
         self._abandoned.add(working)
         working.add_done_callback(self._abandoned.discard)
 
-    def run_of(self, task: Task) -> TaskRun:
-        return TaskRun(task, on_message=self._message_changed)
+    def run_of(self, task: Task, caller: object = None) -> TaskRun:
+        return TaskRun(task, on_message=self._message_changed, caller=caller)
 
     def follow(self, run: TaskRun, working: asyncio.Task[Ending]) -> None:
         """Write down how the work of a stored task ends."""
@@ -168,12 +168,13 @@ class TaskRunner:
     async def newest(self, count: int) -> Sequence[Task]:
         return [await self.get(task.id) or task for task in await self.store.newest(count)]
 
-    async def answer(self, task_id: str, take: Callable[[Task], Task | None]) -> Task | None:
+    async def answer(self, task_id: str, take: Callable[[Task], Task | None], *, caller: object = None) -> Task | None:
         """Give answers to a task, which goes on once no question is open.
 
         Args:
             task_id: the task.
             take: the task with the answers, of which some may be left out; None to change nothing.
+            caller: who sends them, and in whose name the work goes on: see `TaskRun.caller`.
         """
 
         def answered(task: Task) -> Task | None:
@@ -185,7 +186,7 @@ class TaskRunner:
 
         changed = await self._change(task_id, answered)
         if changed is not None and changed.status is TaskStatus.WORKING and not self._is_stopping:
-            self._start(changed)
+            self._start(changed, caller)
         return changed
 
     async def cancel(self, task_id: str, message: str = "") -> None:
@@ -225,10 +226,10 @@ class TaskRunner:
         if changed is not None and changed.status is TaskStatus.WORKING:
             self._start(changed)
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: Task, caller: object = None) -> None:
         # Another process may have made it, and counted it: that one may be dead.
         self.limiter.count(task.id, task.caller.counted_as)
-        run = self.run_of(task)
+        run = self.run_of(task, caller)
         self.follow(run, asyncio.create_task(self._work(run), name=f"task of {task.tool}"))
 
     def _stop(self, task_id: str) -> None:

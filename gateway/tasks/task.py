@@ -121,10 +121,12 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 class TaskRun:
     """One run of a task, as its work sees it."""
 
-    __slots__ = ("_on_message", "message", "message_at", "task")
+    __slots__ = ("_on_message", "caller", "message", "message_at", "task")
 
-    def __init__(self, task: Task, *, on_message: Callable[["TaskRun"], None]) -> None:
+    def __init__(self, task: Task, *, on_message: Callable[["TaskRun"], None], caller: object = None) -> None:
         self.task = task
+        self.caller: Final = caller
+        """Who has just answered the last question, with a token and header fields, which are not stored."""
         self.message = task.message
         self.message_at = task.updated
         self._on_message: Final = on_message

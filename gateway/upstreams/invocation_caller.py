@@ -32,7 +32,7 @@ class InvocationCaller:
         self._upstream: Final = upstream
         self._declined: list[str] = []
         self._asked = 0
-        self.key: Final = invocation.client
+        self.key: Final = invocation.client_key
         self.is_modern: Final = self._context.protocol_version in MODERN
         is_shared = config.session == "shared"
         # In a session of all clients nobody can be asked: the server could not tell whom.

@@ -135,7 +135,7 @@ class RecordedInvocation:
     rights: Hashable
     headers: Mapping[str, str]
     access_token: Credential | None = None
-    client: str = ""
+    client_key: str = ""
     log_level: str | None = None
     call_id: str = field(default_factory=lambda: token_hex(6))
     trace: Trace = UNTRACED

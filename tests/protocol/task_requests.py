@@ -88,5 +88,5 @@ async def serving_tasks(folder: Path) -> AsyncIterator[House]:
     """Serve a copy of `testdata/tasks`, to be edited."""
     async with house(shutil.copytree(TESTDATA, folder / "tasks")) as made:
         yield made
-        await made.dispatcher.tasks.runner.close()
+        await made.dispatcher.tasks.close()
         await made.quiet()

@@ -90,7 +90,7 @@ async def test_answers_that_cannot_be_are_refused_before_there_is_a_task(
 ) -> None:
     error = await error_of(peer, "tools/call", {"name": "asks_before", "arguments": {}, **brought})
     assert error["code"] == -32602
-    runner = served.dispatcher.tasks.runner
+    runner = served.dispatcher.tasks
     assert (await runner.newest(1), runner.limiter.unfinished) == ([], 0)
 
 
@@ -99,7 +99,7 @@ async def test_no_task_is_made_for_a_client_that_cannot_be_asked(served: House, 
     peer = served.modern(capabilities={"extensions": {TASKS: {}}})
     error = await error_of(peer, "tools/call", {"name": tool, "arguments": {}})
     assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"elicitation": {"form": {}}}})
-    runner = served.dispatcher.tasks.runner
+    runner = served.dispatcher.tasks
     assert (await runner.newest(1), runner.limiter.unfinished) == ([], 0)
 
 
@@ -160,7 +160,7 @@ async def test_a_call_whose_sender_leaves_before_there_is_a_task_leaves_nothing(
     calling.cancel()
     await asyncio.gather(calling, return_exceptions=True)
     await served.quiet()
-    runner = served.dispatcher.tasks.runner
+    runner = served.dispatcher.tasks
     assert (runner.running, runner.store.counts, runner.limiter.unfinished) == (0, {}, 0)
 
 
@@ -198,9 +198,9 @@ async def test_a_thousand_waiting_tasks_hold_neither_thread_nor_process_nor_plac
     before = threading.active_count()
     tasks = [await start(peer, "asks") for _ in range(1000)]
     async with asyncio.timeout(SECONDS):
-        while served.dispatcher.tasks.runner.store.counts["input_required"] < 1000:
+        while served.dispatcher.tasks.store.counts["input_required"] < 1000:
             await asyncio.sleep(0.01)
-    runner, concurrency = served.dispatcher.tasks.runner, served.dispatcher.concurrency
+    runner, concurrency = served.dispatcher.tasks, served.dispatcher.concurrency
     assert (runner.running, concurrency.running, concurrency.waiting) == (0, 0, 0)
     assert threading.active_count() <= before
     assert served.gateway._components.services.processes.running == 0

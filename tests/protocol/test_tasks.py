@@ -136,7 +136,7 @@ async def test_questions_inside_a_task_end_its_run_and_it_goes_on_with_the_answe
     waiting = await until(peer, task, "input_required")
     assert waiting["inputRequests"].keys() == {"first"}
     assert waiting["inputRequests"]["first"]["method"] == "elicitation/create"
-    assert served.dispatcher.tasks.runner.running == 0
+    assert served.dispatcher.tasks.running == 0
     await served.quiet()
     acked = await update(peer, task, first=answer("a"), never_asked=answer("x"))
     assert acked.keys() == {"resultType", "_meta"}
@@ -242,7 +242,7 @@ async def test_a_task_is_stopped_and_forgotten_when_its_time_is_over(
         while "error" not in (message := await peer.once("tasks/get", {"taskId": task["taskId"]})):
             await asyncio.sleep(0.01)
         assert message["error"]["code"] == -32602
-        while served.dispatcher.tasks.runner.running:
+        while served.dispatcher.tasks.running:
             await asyncio.sleep(0.01)
 
 

@@ -88,7 +88,7 @@ def _work(services: Services, dispatcher: Dispatcher) -> Sources:
         },
         "mcp_gateway_tasks": lambda: {
             # Every status, with zeros: a series that comes and goes has no rate.
-            (status.value,): dispatcher.tasks.runner.store.counts.get(status, 0)
+            (status.value,): dispatcher.tasks.store.counts.get(status, 0)
             for status in TaskStatus
         },
         "mcp_gateway_orphans": lambda: services.processes.orphans,

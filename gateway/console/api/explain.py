@@ -97,7 +97,7 @@ class ExplainApi:
             client = MemoryClient(dispatcher, capabilities=EVERY_CAPABILITY, identity=identity, view=view)
             result = await client.request(method, params)
         finally:
-            await dispatcher.tasks.runner.close()
+            await dispatcher.tasks.close()
         if found:
             return found[0]
         return "\n".join(block.get("text", "") for block in result.get("content", ()))

@@ -57,7 +57,7 @@ def _uses(daemon: Daemon) -> Iterator[JsonObject]:
     limits = daemon.pipeline.store.current.limits.tasks
     # The default that `TaskLimits.per_caller` names.
     most = limits.per_caller if limits.per_caller is not None else max(1, limits.total // 2)
-    for caller, used in dispatcher.tasks.runner.limiter.unfinished_by_caller.items():
+    for caller, used in dispatcher.tasks.limiter.unfinished_by_caller.items():
         yield _use(caller, "limits.tasks.per_caller", used, most)
     for name, quota in _quotas(daemon):
         for caller, used in quota.used_by_caller.items():

@@ -59,7 +59,7 @@ class ThisWorker:
     def status(self) -> JsonObject:
         """Return the event `status`."""
         daemon, http = self._daemon, self._daemon.http()
-        concurrency, counts = daemon.dispatcher.concurrency, daemon.dispatcher.tasks.runner.store.counts
+        concurrency, counts = daemon.dispatcher.concurrency, daemon.dispatcher.tasks.store.counts
         return {
             "state": daemon.state(),
             "generation": daemon.pipeline.store.current.generation,

@@ -6,9 +6,9 @@ its trace, is worked out when somebody asks for it.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -22,25 +22,23 @@ from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject, empty
 from gateway.limits.concurrency import ConcurrencyLimiter
 from gateway.limits.rate_limiter import RateLimiter
-from gateway.protocol.call.progress import ProgressReporter
+from gateway.plugin import Task as TaskFacts
+from gateway.protocol.call.progress import Progress, ProgressReporter
 from gateway.protocol.call.send_queue import SendQueue
 from gateway.protocol.exchange import Binding, Caller, Exchange
 from gateway.protocol.input_requests.request_state import RequestStateSigner
+from gateway.protocol.input_requests.requester import InputRequester
 from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.message_log import described_params
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.protocol.session import Session
+from gateway.tasks.runner import TaskRunner
 from gateway.telemetry.log_context import current_call_id
 from gateway.telemetry.observer import InteractionObserver, Observer, ProgressReport, Wait
 from gateway.telemetry.trace import TRACEPARENT, Trace, TraceContext, read_trace
 from gateway.wire import jsonrpc, meta
 from gateway.wire.jsonrpc import Request, RequestId
 from gateway.wire.revisions import MODERN, Era
-
-if TYPE_CHECKING:
-    from gateway.protocol.call.runner import Run
-    from gateway.protocol.tasks.task_call import TaskCall
-    from gateway.protocol.tasks.task_calls import TaskCalls
 
 _NO_META: Final = empty()
 _MAX_NOTED: Final = 20
@@ -61,6 +59,25 @@ class ClientTerms(Protocol):
     @property
     def log_level(self) -> str | None:
         """The lowest level of log messages that the client asked for; None if it asked for none."""
+
+
+class TaskOfCall(Protocol):
+    """The task that a call is, or may become."""
+
+    @property
+    def is_rerun(self) -> bool:
+        """Whether its request was answered long ago."""
+
+    @property
+    def facts(self) -> TaskFacts | None:
+        """The task; None as long as there is none."""
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds for which the task is still kept."""
+
+    def open_requester(self, call: "Call", *, definition: str) -> InputRequester:
+        """Return the requester for the run of `call`; `definition` is the version of its tool."""
 
 
 class Call(msgspec.Struct, eq=False, kw_only=True):
@@ -95,16 +112,39 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     """Whether it came as a call of `call_tool`, so that header fields mirror nothing of it."""
     progress: ProgressReporter | None = None
     """Reports to a sender that sent a progress token, or to the task that the call is."""
-    task: "TaskCall | None" = None
-    """Of a call that is a task, or may become one."""
-    send_queue: SendQueue | None = None
-    """The queue of what it sends before its answer, once there was something: inner runs share it."""
+    task: TaskOfCall | None = None
     waits: tuple[Wait, ...] = ()
     reported: tuple[ProgressReport, ...] = ()
     # A boolean until somebody asks: None is an answer, too.
     _trace: TraceContext | bool | None = False
+    _send_queue: SendQueue | None = None
 
-    def note_wait(self, cause: str, *, since: float) -> None:
+    @property
+    def send_queue(self) -> SendQueue:
+        """The queue of the messages that are sent before the answer; inner runs share it."""
+        if self._send_queue is None:
+            self._send_queue = SendQueue()
+        return self._send_queue
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether anything was put in the queue."""
+        return self._send_queue is not None
+
+    def begin_progress(self) -> Progress | None:
+        """Begin to tell the sender how far the call is; None if it sent no progress token."""
+        if (token := self.progress_token) is None:
+            return None
+        self.progress = progress = Progress(
+            token,
+            self.exchange,
+            revision=self.revision,
+            repeat_after=self.server.repeat_after,
+            counters=self.server.notifier.counters,
+        )
+        return progress
+
+    def note_wait(self, cause: str, since: float) -> None:
         """Note that it did not run since a time of the event loop's clock; a wait for nothing is none."""
         seconds = asyncio.get_running_loop().time() - since
         if seconds >= _SHORTEST_WAIT_SECONDS and len(self.waits) < _MAX_NOTED:
@@ -294,10 +334,8 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     is_traced: bool
     """Whether what it makes records anything."""
     rate_limiter: RateLimiter
-    read: "Callable[[str, Call, Run], Awaitable[Sequence[JsonObject]]]"
-    """Reads a resource for a run of a call, as its sender may: for tools and prompts that embed one."""
     interaction_observer: InteractionObserver | None
-    tasks: "TaskCalls"
+    tasks: TaskRunner
     observers: Sequence[Observer]
     """Told of calls."""
     observers_of_all: Sequence[Observer]

@@ -1,129 +1,159 @@
-"""The context of one call: what a tool may send to its caller while it runs. Implements `gateway.plugin.Context`."""
+"""The context of one run: what a tool may send to its caller while it runs. Implements `gateway.plugin.Context`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar, get_args
+from typing import Final, TypeVar, get_args
 from urllib.parse import unquote
 
-from gateway import exact_json
+import msgspec
+
+from gateway import exact_json, plugin
+from gateway.catalog.primitives import Primitive
+from gateway.deadline import Deadline
 from gateway.executors.python.results import valid_text
 from gateway.json_types import Json, JsonObject
+from gateway.limits.concurrency import Permit
 from gateway.plugin import Answer, ListKind, LogLevel, Sample, Task, ToolError
-from gateway.protocol.call.send_queue import SendQueue
+from gateway.protocol.call.call import Call
 from gateway.protocol.input_requests import requests as questions
 from gateway.protocol.input_requests import responses as answers
-from gateway.protocol.input_requests.requester import InputRequester, Where
+from gateway.protocol.input_requests.mrtr_requester import MrtrRequester
+from gateway.protocol.input_requests.requester import InputRequester, Suspension, Where
 from gateway.protocol.input_requests.requests import CONFIRMATION_KEY, InputRequest
+from gateway.protocol.input_requests.session_requester import SessionRequester
+from gateway.protocol.input_requests.suspension import RunSuspension, both
 from gateway.threads import shaped
 from gateway.wire import jsonrpc, meta
-
-if TYPE_CHECKING:
-    from gateway.plugin import HttpClient
-    from gateway.protocol.call.runner import Run
 
 T = TypeVar("T")
 
 _KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
 
 
-class CallContext:
-    """One run's context. Once the run is over nothing more is sent for it: progress ends with the request."""
+class CallContext(msgspec.Struct, eq=False):
+    """One run of a primitive, as its author's code sees it.
 
-    __slots__ = ("_call", "_run")
+    Once the run is over nothing more is sent for it: progress ends with the request.
+    """
 
-    def __init__(self, run: "Run") -> None:
-        self._run: Final = run
-        self._call: Final = run.call
+    call: Call
+    primitive: Primitive
+    is_completion: bool = False
+    """Whether it suggests values; that counts against no rate of the primitive and can ask nothing."""
+    outer: "CallContext | None" = None
+    """The run of the same call that needs it, and holds the caller's permits already."""
+    is_over: bool = False
+    """Whether the run has ended: nothing is sent for it any more."""
+    has_switched: bool = False
+    """Whether it has enabled or disabled a primitive."""
+    _began: float = 0.0
+    """On the event loop's clock."""
+    _deadline: Deadline | None = None
+    _permit: Permit | None = None
+    _opened: InputRequester | None = None
+    _suspension: RunSuspension | None = None
+
+    @property
+    def deadline(self) -> Deadline:
+        """The deadline of the run, once it is started."""
+        if self._deadline is None:
+            assert self._began  # noqa: S101 - as below
+            seconds = self.primitive.timeout.total_seconds()
+            self._deadline = Deadline(self._began + seconds, seconds)
+        return self._deadline
+
+    @property
+    def permit(self) -> Permit:
+        """The permit of the run, once it is started."""
+        assert self._permit is not None  # noqa: S101 - an executor is handed no run before
+        return self._permit
 
     @property
     def principal(self) -> str | None:
-        return self._call.caller.identity.principal
+        return self.call.caller.identity.principal
 
     @property
     def client(self) -> JsonObject:
-        return self._call.client_info
+        return self.call.client_info
 
     @property
     def client_capabilities(self) -> JsonObject:
-        return self._call.client_capabilities
+        return self.call.client_capabilities
 
     @property
     def protocol_version(self) -> str:
-        return self._call.revision
+        return self.call.revision
 
     @property
     def progress_token(self) -> str | int | None:
-        return self._call.progress_token
+        return self.call.progress_token
 
     @property
     def request_meta(self) -> JsonObject:
-        return self._call.meta
+        return self.call.meta
 
     @property
     def cancelled(self) -> bool:
         task = asyncio.current_task()
-        return self._run.is_over or (task is not None and task.cancelling() > 0)
+        return self.is_over or (task is not None and task.cancelling() > 0)
 
     @property
     def task(self) -> Task | None:
-        return None if self._call.task is None else self._call.task.facts
+        return None if self.call.task is None else self.call.task.facts
 
     @property
-    def http(self) -> "HttpClient":
-        return self._call.server.services.http.shared
+    def http(self) -> "plugin.HttpClient":
+        return self.call.server.services.http.shared
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> Awaitable[None]:
         """Tell how far the call is. Values must grow (basic/utilities/progress), so one that does not is left out."""
-        if self._run.is_over:
+        if self.is_over:
             return _nothing()
-        masked = None if message is None else self._call.catalog.sanitizer.text(valid_text(message))
-        self._call.note_progress(value, total, masked)
-        if self._call.progress is None:
+        masked = None if message is None else self.call.catalog.sanitizer.text(valid_text(message))
+        self.call.note_progress(value, total, masked)
+        if self.call.progress is None:
             return _nothing()
-        if self._queue.is_full:  # before the report is taken: signs of life wait for all that was
+        if self.call.send_queue.is_full:  # before the report is taken: signs of life wait for all that was
             return self._dropped("notifications/progress")
-        send = self._call.progress.report(value, total, masked)
-        return _nothing() if send is None else self._queue.put(send)
+        send = self.call.progress.report(value, total, masked)
+        return _nothing() if send is None else self.call.send_queue.put(send)
 
     def log(self, level: LogLevel, data: Json, logger: str | None = None) -> Awaitable[None]:
         """Send a log message, if the client asked for its level."""
         if level not in meta.LOG_LEVELS:
             raise ToolError(f"Unknown log level {level!r}: one of {', '.join(meta.LOG_LEVELS)}")
-        wanted = self._call.log_level
+        wanted = self.call.log_level
         # 2026-07-28 server/utilities/logging, "Per-request log level": without a level nothing is sent.
         if wanted is None or meta.LOG_LEVELS.index(level) < meta.LOG_LEVELS.index(wanted):
             return _nothing()
         written = _written(data)  # now: the function may change it before it is sent
-        if self._run.is_over:
+        if self.is_over:
             return _nothing()
-        if self._queue.is_full:
+        if self.call.send_queue.is_full:
             return self._dropped("notifications/message")
-        name = None if logger is None else self._call.catalog.sanitizer.text(valid_text(logger))
-        return self._queue.put(partial(self._send_log, level, written, name))
-
-    async def read_resource(self, uri: str) -> Sequence[JsonObject]:
-        return await self._run.read_resource(uri)
+        name = None if logger is None else self.call.catalog.sanitizer.text(valid_text(logger))
+        return self.call.send_queue.put(partial(self._send_log, level, written, name))
 
     def notify_changed(self, kind: ListKind) -> None:
-        self._call.server.notifier.list_changed(_known(kind))
-        self._call.server.notifier.tell_others("changed", kind, "")
+        self.call.server.notifier.list_changed(_known(kind))
+        self.call.server.notifier.tell_others("changed", kind, "")
 
     def resource_updated(self, uri: str) -> None:
-        catalog = self._call.server.store.current
+        catalog = self.call.server.store.current
         for name in catalog.uris_of(uri):
-            self._call.server.notifier.resource_updated(name, catalog)
-        self._call.server.notifier.tell_others("updated", "resources", uri)
+            self.call.server.notifier.resource_updated(name, catalog)
+        self.call.server.notifier.tell_others("updated", "resources", uri)
 
     def enable(self, kind: ListKind, name: str) -> None:
-        self._call.server.store.enable(_known(kind), name)
-        self._call.server.notifier.tell_others("enabled", kind, name)
-        self._run.has_switched = True
+        self.call.server.store.enable(_known(kind), name)
+        self.call.server.notifier.tell_others("enabled", kind, name)
+        self.has_switched = True
 
     def disable(self, kind: ListKind, name: str) -> None:
-        self._call.server.store.disable(_known(kind), name)
-        self._call.server.notifier.tell_others("disabled", kind, name)
-        self._run.has_switched = True
+        self.call.server.store.disable(_known(kind), name)
+        self.call.server.notifier.tell_others("disabled", kind, name)
+        self.has_switched = True
 
     async def elicit(self, key: str, message: str, schema: JsonObject) -> Answer:
         return answers.read_answer(await self._answer(key, questions.elicitation(message, schema)))
@@ -175,7 +205,9 @@ class CallContext:
         """Close the connection; the client comes back for the rest. Does nothing where it could not come back."""
         if retry_ms is not None and retry_ms < 0:
             raise ToolError(f"retry_ms is a number of milliseconds, not {retry_ms}")
-        return _nothing() if self._run.is_over else self._queue.put(partial(self._call.exchange.close_stream, retry_ms))
+        return (
+            _nothing() if self.is_over else self.call.send_queue.put(partial(self.call.exchange.close_stream, retry_ms))
+        )
 
     async def _answer(self, key: str, question: InputRequest) -> JsonObject:
         return (await self._answers({key: question}))[key]
@@ -189,49 +221,74 @@ class CallContext:
         if CONFIRMATION_KEY in asked:
             raise ToolError(f"The key {CONFIRMATION_KEY} is the gateway's own")
         masked = {key: self._masked(questions.checked(key, question)) for key, question in asked.items()}
-        has_lines = not _has_breaks(self._call.params)
+        has_lines = not _has_breaks(self.call.params)
         put = {key: questions.shown(question, has_lines=has_lines) for key, question in masked.items()}
-        if self._call.send_queue is not None:
-            await self._call.send_queue.drain()  # what was said before the question comes before it
-        found = await self._requester.request(put, pause=self._run.suspension, where=where)
+        if self.call.has_sent:
+            await self.call.send_queue.drain()  # what was said before the question comes before it
+        found = await self._requester.request(put, pause=self.suspension, where=where)
         return {key: questions.with_names_of(masked[key], answer) for key, answer in found.items()}
 
     def _masked(self, question: InputRequest) -> InputRequest:
-        return InputRequest(question.method, self._call.catalog.masker.json(question.params))
+        return InputRequest(question.method, self.call.catalog.masker.json(question.params))
+
+    def open_requester(self) -> InputRequester | None:
+        """Return the requester for the client, which is closed when the run ends; None where the run cannot ask.
+
+        It goes by the era of the client, and by whether the call is a task.
+
+        Raises:
+            InvalidRetryError: the request's `inputResponses` or `requestState` cannot be.
+        """
+        # basic/patterns/mrtr, "Supported Requests": completions are not answered with questions.
+        if self.is_completion:
+            return None
+        if self.outer is not None:
+            return self.outer.open_requester()
+        if self._opened is None:
+            call = self.call
+            if call.task is not None:
+                self._opened = call.task.open_requester(call, definition=self.primitive.version)
+            elif call.session is not None:
+                self._opened = SessionRequester(call, call.session, ask_timeout=self.primitive.ask_timeout)
+            else:
+                self._opened = MrtrRequester(call, definition=self.primitive.version)
+        return self._opened
+
+    @property
+    def suspension(self) -> Suspension:
+        """Stops the clock and lends the permit while an input request is open: those of the outer run, too."""
+        if self._suspension is None:
+            waited = partial(self.call.note_wait, "answer")
+            self._suspension = RunSuspension(self.deadline, self.permit, waited=waited)
+        return self._suspension if self.outer is None else partial(both, self.outer.suspension, self._suspension)
 
     @property
     def _requester(self) -> InputRequester:
-        if self._run.is_over:
+        if self.is_over:
             raise ToolError("The call has ended")
-        if (requester := self._run.requester) is None:
+        if (requester := self.open_requester()) is None:
             raise ToolError("Nothing can be asked here: only calls of tools, prompts and resources may ask")
         return requester
 
-    @property
-    def _queue(self) -> SendQueue:
-        if self._call.send_queue is None:
-            self._call.send_queue = SendQueue()
-        return self._call.send_queue
-
     def _dropped(self, method: str) -> Awaitable[None]:
         """Count a message that is dropped; whoever awaits it waits for room all the same."""
-        self._call.server.notifier.counters.dropped[method] += 1
-        return self._queue.last
+        self.call.server.notifier.counters.dropped[method] += 1
+        return self.call.send_queue.last
 
     async def _send_log(self, level: LogLevel, written: bytes, logger: str | None) -> None:
         # To mask large data would hold the event loop for too long: that is done in a thread.
         masked = await shaped(
-            lambda: self._call.catalog.sanitizer.json(exact_json.loads(written)),
+            lambda: self.call.catalog.sanitizer.json(exact_json.loads(written)),
             size=len(written),
-            call=self._run,
-            threads=self._call.server.services.worker_threads,
+            call=self,
+            threads=self.call.server.services.worker_threads,
         )
         params: dict[str, Json] = {"level": level, "data": masked}
         if logger is not None:
             params["logger"] = logger
-        self._call.server.notifier.counters.sent["notifications/message"] += 1
+        self.call.server.notifier.counters.sent["notifications/message"] += 1
         notification = {"jsonrpc": jsonrpc.VERSION, "method": "notifications/message", "params": params}
-        await self._call.exchange.send(notification)
+        await self.call.exchange.send(notification)
 
 
 def _nothing() -> asyncio.Future[None]:

@@ -7,30 +7,36 @@ While an input request is open, neither the permit nor the deadline is used up.
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from copy import copy
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from gateway.access.credentials import Credential
 from gateway.catalog.catalog import NO_LIMITS, CallLimits
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.models.quantities import RateLimit
 from gateway.deadline import Deadline
-from gateway.errors import InsufficientScopeError, MissingCapabilityError
+from gateway.errors import (
+    ExecutionError,
+    InsufficientScopeError,
+    MissingCapabilityError,
+    OverLimitError,
+    ResourceNotFoundError,
+    ResourceUnreadableError,
+)
 from gateway.executors.invocation import AwaitingInput, Invocation
 from gateway.json_types import JsonObject, empty
 from gateway.limits.concurrency import Permit
 from gateway.limits.fair_semaphore import Limit
+from gateway.plugin import Context
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.call_context import CallContext
-from gateway.protocol.input_requests.mrtr_requester import MrtrRequester, brings_answers, claim_answers
-from gateway.protocol.input_requests.requester import InputRequester, Suspension
-from gateway.protocol.input_requests.session_requester import SessionRequester
-from gateway.protocol.input_requests.suspension import RunSuspension, both
+from gateway.protocol.call.not_found import unknown_resource
+from gateway.protocol.input_requests.mrtr_requester import brings_answers, claim_answers
 from gateway.telemetry.trace import Step, Trace
+from gateway.threads import shaped
 
 T = TypeVar("T")
 
@@ -62,49 +68,19 @@ def check_client(primitive: Primitive, call: Call) -> None:
         raise MissingCapabilityError(missing)
 
 
-class Run(msgspec.Struct, eq=False):
-    """One run of a primitive, and the `Invocation` that its executor is handed.
+class Run(CallContext, eq=False):
+    """One run of a primitive: the `Invocation` that its executor is handed, with the `Context` of its author's code.
 
     A context manager: entering counts the run against the primitive's `rate_limit`, `start` takes the permit and starts
-    the clock, and exiting gives the permit back. What a plain run does not use (context, input requests, suspension) is
+    the clock, and exiting gives the permit back. What a plain run does not use (input requests, suspension, trace) is
     made when it is touched.
     """
 
-    call: Call
-    primitive: Primitive
-    is_completion: bool = False
-    """Whether it suggests values; that counts against no rate of the primitive and can ask nothing."""
-    outer: "Run | None" = None
-    """The run of the same call that needs it, and holds the caller's permits already."""
     arguments: JsonObject = empty()
-    is_over: bool = False
-    """Whether the run has ended: nothing is sent for it any more."""
-    has_switched: bool = False
-    """Whether it has enabled or disabled a primitive."""
-    _began: float = 0.0
-    """On the event loop's clock."""
-    _deadline: Deadline | None = None
-    _permit: Permit | None = None
-    _opened: InputRequester | None = None
-    _context: CallContext | None = None
-    _suspension: RunSuspension | None = None
+    _whole: "Run | None" = None
+    """The run that this is a narrowed part of."""
     _trace: Trace | None = None
     _step: AbstractContextManager[Step] | None = None
-
-    @property
-    def deadline(self) -> Deadline:
-        """The deadline of the run, once it is started."""
-        if self._deadline is None:
-            assert self._began  # noqa: S101 - as below
-            seconds = self.primitive.timeout.total_seconds()
-            self._deadline = Deadline(self._began + seconds, seconds)
-        return self._deadline
-
-    @property
-    def permit(self) -> Permit:
-        """The permit of the run, once it is started."""
-        assert self._permit is not None  # noqa: S101 - an executor is handed no run before
-        return self._permit
 
     async def __aenter__(self) -> Self:
         """Begin.
@@ -119,7 +95,7 @@ class Run(msgspec.Struct, eq=False):
             await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=caller)
         if not self.is_completion and self.outer is None and brings_answers(self.call):
             await claim_answers(self.primitive, self.call)
-            self._opened = _open_requester(self.primitive, self.call)
+            self.open_requester()
         return self
 
     async def start(self, arguments: JsonObject) -> Invocation:
@@ -157,13 +133,12 @@ class Run(msgspec.Struct, eq=False):
         """
         # First, so that nothing is sent any more by what the work may have left running.
         self.is_over = True
-        self._context = None  # a cycle, which would keep the request until the next full garbage collection
         if self._step is not None:
             self._step.__exit__(kind, error, trace)
         if self._permit is not None:
             # Before whatever waits below: the next call need not wait for it, too.
             self._permit.release()
-        if self.call.send_queue is not None or self.has_switched:
+        if self.call.has_sent or self.has_switched:
             await self._send_rest(error)
         try:
             if self._opened is not None:
@@ -177,7 +152,8 @@ class Run(msgspec.Struct, eq=False):
     async def _send_rest(self, error: BaseException | None) -> None:
         """Send before the answer what was said before the end, unless nobody waits for that."""
         try:
-            if (queue := self.call.send_queue) is not None and self.outer is None:
+            if self.call.has_sent and self.outer is None:
+                queue = self.call.send_queue
                 if isinstance(error, asyncio.CancelledError):
                     queue.cancel()
                 await queue.drain()
@@ -200,19 +176,14 @@ class Run(msgspec.Struct, eq=False):
                 of_all=limits.of_all,
             )
         finally:
-            call.note_wait("concurrency", since=self._began)
+            call.note_wait("concurrency", self._began)
 
     @property
-    def context(self) -> CallContext:
-        if self._context is None:
-            self._context = CallContext(self)
-        return self._context
+    def context(self) -> Context:
+        return self._whole or self
 
     def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> Invocation:
-        assert self.context is not None  # noqa: S101 - made now, so that the copy shares it and ends with the run
-        narrowed = copy(self)
-        narrowed.arguments, narrowed._deadline = arguments, deadline  # noqa: SLF001 - of its own kind
-        return narrowed
+        return replace(self, arguments=arguments, _deadline=deadline, _whole=self._whole or self)
 
     @property
     def caller(self) -> str:
@@ -223,7 +194,7 @@ class Run(msgspec.Struct, eq=False):
         return self.call.caller.identity.scopes, self.call.catalog.access_digest
 
     @property
-    def client(self) -> str:
+    def client_key(self) -> str:
         session, subject = self.call.session_id, self.call.caller.identity.subject_key
         if session is not None:
             return f"session {session}"
@@ -263,30 +234,9 @@ class Run(msgspec.Struct, eq=False):
             self._trace = self.call.server.trace(self.call.trace)
         return self._trace
 
-    @property
-    def requester(self) -> InputRequester | None:
-        """The requester for the client; None where the run cannot ask."""
-        # basic/patterns/mrtr, "Supported Requests": completions are not answered with questions.
-        if self.is_completion:
-            return None
-        if self.outer is not None:
-            return self.outer.requester
-        if self._opened is None:
-            self._opened = _open_requester(self.primitive, self.call)
-        return self._opened
-
-    @property
-    def suspension(self) -> Suspension:
-        """Stops the clock and lends the permit while an input request is open: those of the outer run, too."""
-        if self._suspension is None:
-            self._suspension = RunSuspension(
-                self.deadline, self.permit, waited=lambda since: self.call.note_wait("answer", since=since)
-            )
-        return self._suspension if self.outer is None else partial(both, self.outer.suspension, self._suspension)
-
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:
         """Read a resource for this run, as its caller may."""
-        return await self.call.server.read(uri, self.call, self)
+        return await read_resource(uri, self.call, self)
 
     @property
     def _rate_limit(self) -> RateLimit | None:
@@ -305,16 +255,39 @@ class Run(msgspec.Struct, eq=False):
             await self.call.server.rate_limiter.refund(self._rate_name, limit, caller=caller)
 
 
-def _open_requester(primitive: Primitive, call: Call) -> InputRequester:
-    """Return the requester for a run of `primitive`, to be closed when the run ends.
+async def read_resource(uri: str, call: Call, outer: Run | None = None) -> Sequence[JsonObject]:
+    """Read a resource as the sender of `call` may, and return its contents in the form of 2026-07-28.
 
-    It goes by the era of the client, and by whether the call is a task.
+    A read for another run, of a tool or a prompt of this call, is narrowed by no view.
 
     Raises:
-        InvalidRetryError: the request's `inputResponses` or `requestState` cannot be.
+        ResourceNotFoundError: nothing serves this URI.
+        ResourceUnreadableError: it could not be read.
     """
-    if call.task is not None:
-        return call.task.requester
-    if call.session is not None:
-        return SessionRequester(call, call.session, ask_timeout=primitive.ask_timeout)
-    return MrtrRequester(call, definition=primitive.version)
+    stored = await call.server.services.output_store.read(uri, caller=call.caller.owner_key)
+    if stored is not None:
+        return [stored]
+    catalog = call.catalog if outer is None else call.catalog.beyond or call.catalog
+    found = catalog.resource(uri)
+    if found is None:
+        raise unknown_resource(uri, call)
+    resource, variables = found
+    check_access(resource, call)
+    check_client(resource, call)
+    try:
+        async with Run(call, resource, outer=outer) as run:
+            invocation = await run.start(variables)
+            outcome = await resource.executor.execute(invocation)
+            return await shaped(
+                partial(resource.contents.contents, outcome, uri=uri),
+                size=outcome.size,
+                call=invocation,
+                threads=call.server.services.worker_threads,
+            )
+    except ResourceNotFoundError as error:
+        raise unknown_resource(uri, call) from error  # under the URI that was asked for, not the backend's
+    # It is an `ExecutionError`, too; what limits refuse has an answer of its own (`Method.refused`).
+    except OverLimitError:
+        raise
+    except ExecutionError as error:
+        raise ResourceUnreadableError(uri, call.catalog.sanitizer.text(str(error))) from error

@@ -1,20 +1,24 @@
 """The interface between a call that needs input and the era that defines how input is requested."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from gateway.json_types import JsonObject
 from gateway.protocol.input_requests.requests import InputRequest
 
-if TYPE_CHECKING:
-    from gateway.protocol.input_requests.budget import CallBudget
+T = TypeVar("T")
 
 Suspension = Callable[[], AbstractAsyncContextManager[None]]
 """Stops the call's clock and lends its place to others while a question is open."""
 
 Where = Literal["before", "inside"]
 """Of a call that may become a task: where a question is put."""
+
+
+class KeptResults(Protocol):
+    async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of the first run of `function`; see `gateway.plugin.Context.once`."""
 
 
 class InputRequester(Protocol):
@@ -42,8 +46,8 @@ class InputRequester(Protocol):
         """
 
     @property
-    def budget(self) -> "CallBudget":
-        """The budget of the call, which keeps what `once` has brought, too."""
+    def budget(self) -> KeptResults:
+        """The budget of the call, which also keeps the results of `once`."""
 
     async def close(self, error: BaseException | None) -> None:
         """End with the run, and with the error that has ended it.

@@ -7,9 +7,9 @@ from gateway.catalog.primitives import Completer, Suggestions
 from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
+from gateway.protocol.call.not_found import unknown_prompt
 from gateway.protocol.call.runner import Run, check_access
 from gateway.protocol.methods import params
-from gateway.protocol.methods.not_found import unknown_prompt
 
 MAX_VALUES: Final = 100
 """The schema's limit for `completion.values`."""

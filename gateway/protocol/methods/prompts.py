@@ -5,9 +5,9 @@ from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.executors.invocation import Relayed
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
+from gateway.protocol.call.not_found import unknown_prompt
 from gateway.protocol.call.runner import Run, check_access, check_client
 from gateway.protocol.methods import params
-from gateway.protocol.methods.not_found import unknown_prompt
 from gateway.wire import downgrade, meta
 
 

@@ -7,10 +7,10 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject, present
 from gateway.plugin import ListKind
 from gateway.protocol.call.call import Call
+from gateway.protocol.call.not_found import unknown_resource
 from gateway.protocol.call.runner import check_access
 from gateway.protocol.exchange import Binding
 from gateway.protocol.methods import params
-from gateway.protocol.methods.not_found import unknown_resource
 from gateway.protocol.methods.tasks import own_task
 from gateway.protocol.notifier import ChangeNotifier, Subscription
 from gateway.protocol.tasks.wire import declares_tasks, detailed, missing_extension
@@ -123,14 +123,14 @@ async def _tasks(wanted: JsonObject, call: Call) -> list[str]:
     named = [each for each in dict.fromkeys(ids) if len(each) <= MAX_TASK_ID_LENGTH]
     own = [each for each in named if await own_task(each, call) is not None]
     for task_id in own:
-        await call.server.tasks.runner.store.watch(task_id)
+        await call.server.tasks.store.watch(task_id)
     return own
 
 
 async def _tell_tasks(task_ids: list[str], subscription: Subscription, call: Call) -> None:
     for task_id in task_ids:
         if (task := await own_task(task_id, call)) is not None:
-            subscription.tell_task(task, detailed(task, now=call.server.tasks.runner.clock()))
+            subscription.tell_task(task, detailed(task, now=call.server.tasks.clock()))
 
 
 class TaskNotifications:

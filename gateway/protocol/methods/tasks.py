@@ -19,7 +19,7 @@ from gateway.wire import jsonrpc
 
 async def get(call: Call) -> JsonObject:
     task = await _own_task(call)
-    return wire.detailed(task, now=call.server.tasks.runner.clock())
+    return wire.detailed(task, now=call.server.tasks.clock())
 
 
 async def update(call: Call) -> JsonObject:
@@ -28,14 +28,14 @@ async def update(call: Call) -> JsonObject:
     responses = call.params.get("inputResponses")
     if not isinstance(responses, dict):
         raise RpcError(ErrorCode.INVALID_PARAMS, "`inputResponses` must be an object")
-    await call.server.tasks.update(task.id, lambda found: _answered(found, responses, call), call.caller)
+    await call.server.tasks.answer(task.id, lambda found: _answered(found, responses, call), caller=call.caller)
     return {}
 
 
 async def cancel(call: Call) -> JsonObject:
     task = await _own_task(call)
     # ext-tasks, "Task Cancellation": an acknowledgment says nothing of the task, which may have ended already.
-    await call.server.tasks.runner.cancel(task.id)
+    await call.server.tasks.cancel(task.id)
     return {}
 
 
@@ -53,7 +53,7 @@ async def _own_task(call: Call) -> Task:
 
 async def own_task(task_id: str, call: Call) -> Task | None:
     """The task with this id, if the caller may know of it."""
-    task, caller = await call.server.tasks.runner.get(task_id), call.caller
+    task, caller = await call.server.tasks.get(task_id), call.caller
     return task if task is not None and task.belongs_to(caller.identity.subject_key, view=caller.view) else None
 
 

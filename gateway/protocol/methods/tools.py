@@ -6,10 +6,11 @@ from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
+from gateway.protocol.call.not_found import unknown_tool
 from gateway.protocol.call.runner import check_access, check_client
 from gateway.protocol.call.tool_run import prepared_arguments, run_tool
 from gateway.protocol.methods import params
-from gateway.protocol.methods.not_found import unknown_tool
+from gateway.protocol.tasks import task_calls
 from gateway.wire import headers
 from gateway.wire.revisions import Era
 
@@ -31,10 +32,10 @@ async def call_tool(call: Call) -> JsonObject | bytes:
         headers.check_parameters(tool.header_parameters, arguments, call.caller.headers)
     try:
         check_client(tool, call)
-        may_be_task = tool.task is not None and call.server.tasks.accepts(call, tool.task)
+        may_be_task = tool.task is not None and task_calls.accepts(call, tool.task)
         prepared = await prepared_arguments(tool, arguments, call)
         if may_be_task and tool.task is not None:
-            answer = await call.server.tasks.answer(call, tool, tool.task, prepared)
+            answer = await task_calls.answer(call, tool, tool.task, prepared)
             if answer is not None:
                 return answer
         result = await run_tool(call, tool, prepared)

@@ -1,149 +1,340 @@
 """One run of a tool whose call is a task, or may become one: its exchange, its progress, where it asks, how it ends."""
 
+import asyncio
 import math
-from collections.abc import Callable
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
-from gateway.catalog.primitives import Tool
+from gateway.catalog.primitives import TaskRules, Tool
 from gateway.control_characters import visible
-from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
+from gateway.errors import (
+    ErrorCode,
+    ExecutionError,
+    InvalidRetryError,
+    MissingCapabilityError,
+    OverLimitError,
+    RpcError,
+    StoreAwayError,
+)
 from gateway.executors.invocation import AwaitingInput, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.progress import ProgressReporter
 from gateway.protocol.call.send_queue import Send
 from gateway.protocol.call.tool_run import run_tool
-from gateway.protocol.exchange import Caller, Exchange
+from gateway.protocol.exchange import Caller
+from gateway.protocol.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.input_requests.requester import Where
+from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_requester import TaskRequester
-from gateway.tasks.task import Ending, TaskRun, TaskStatus
+from gateway.tasks.runner import TaskRunner
+from gateway.tasks.store import NotStoredError
+from gateway.tasks.task import Ending, Task, TaskCaller, TaskMemory, TaskRun, TaskStatus, decode_memory, ended
 from gateway.wire import jsonrpc
 
 log: Final = structlog.get_logger(__name__)
 
+ASKS_WITHIN: Final = 1.0
+"""Seconds for which a call with `ask: before` may ask before it becomes a task, unless `after` is longer."""
+_FIRST_STEPS: Final = 8
+"""Turns of the event loop in which an async function comes to its first wait, and what is quick to its end."""
+_ONE_TRY: Final = frozenset({"inputResponses", "requestState"})
+"""Parameters that belong to one try of a request, and not to the task."""
+_OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreAwayError)
+"""Errors that a request is answered with, as in any call: a task would only say the same later."""
 _MAX_MESSAGE_LENGTH: Final = 1000
 """Characters of a status message."""
 
 
 class TaskCall:
-    """The state that a run and whoever answers its request share. Implements `Exchange` for the run."""
+    """Runs the tool, and answers the request if there is one. Implements `Exchange` and `ProgressReporter` for the run.
+
+    What the run sends goes out as long as its request is open, and nowhere after that.
+    """
 
     def __init__(
-        self, caller: Caller, *, clock: Callable[[], float], ttl_ms: int, asks_before: bool, run: TaskRun | None = None
+        self, caller: Caller, tool: Tool, tasks: TaskRunner, *, request: Call | None = None, run: TaskRun | None = None
     ) -> None:
-        """Begin with an open request, or if there is a task already without one."""
+        """Begin with the open request of a call, or without one as another run of a task."""
         self.caller: Final = caller
         self.is_rerun: Final = run is not None
-        """Whether its request was answered long ago."""
-        self.run = run
+        self._tool: Final = tool
+        self._tasks: Final = tasks
+        self._run = run
         """The task, once it is written down."""
-        self.may_be_stored = False
+        self._may_be_stored = False
         """Whether a record of it was sent to the store, and not refused there."""
-        self.can_be_task = True
+        self._can_be_task = True
         """False if none can be made: all questions are answered with the request."""
-        self.is_request_open = run is None
-        self.exchange: Exchange | None = None
-        self.progress: ProgressReporter | None = None
+        self._is_request_open = request is not None
+        self._exchange = None if request is None else request.exchange
+        self._progress = None if request is None else request.progress
         """Of the request, as long as it is open."""
-        self.message = ""
+        self._ttl_ms: Final = 0 if request is None or tool.task is None else _ttl_ms(tool.task, request)
+        self._message = ""
         """What was reported last."""
-        self.result: JsonObject | None = None
-        self.error: Exception | None = None
+        self._result: JsonObject | None = None
+        self._error: Exception | None = None
         """How the tool ended: with one of the two."""
-        self.made_requester: TaskRequester | None = None
+        self._requester: TaskRequester | None = None
         """The requester, if the tool has asked or has kept a result."""
-        self.make_requester: Callable[[], TaskRequester]
-        self._asks_before: Final = asks_before
-        self._clock: Final = clock
-        self._ttl_seconds: Final = ttl_ms / 1000
+        self._has_ended = False
         self._reported = -math.inf
 
-    @property
-    def requester(self) -> TaskRequester:
-        if self.made_requester is None:
-            self.made_requester = self.make_requester()
-        return self.made_requester
+    def attached_to(self, call: Call) -> Call:
+        """The call as it runs: it sends, asks and reports through the task."""
+        return replace(call, exchange=self, progress=self, task=self)
+
+    def open_requester(self, call: Call, *, definition: str) -> TaskRequester:
+        if self._requester is None:
+            self._requester = TaskRequester(
+                call,
+                definition=definition,
+                memory=TaskMemory() if self._run is None else decode_memory(self._run.task.memory),
+                asks_before=self._asks_before,
+                is_first=not self.is_rerun,
+            )
+        return self._requester
 
     @property
     def facts(self) -> TaskFacts | None:
-        """The task; None as long as there is none."""
-        if self.run is None:
+        if self._run is None:
             return None
-        task = self.run.task
+        task = self._run.task
         return TaskFacts(id=task.id, created_at=task.created, expires_at=task.expires, restarts_left=task.restarts)
 
     @property
     def seconds_left(self) -> float:
-        """Seconds for which the task is still kept."""
-        return self._ttl_seconds if self.run is None else max(1.0, self.run.task.expires - self._clock())
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a question is open inside the task."""
-        return self.made_requester is not None and self.made_requester.is_waiting
-
-    def asks_before(self, where: Where | None) -> bool:
-        if not self.is_request_open:
-            return False
-        is_wanted = self._asks_before if where is None else where == "before"
-        return is_wanted or not self.can_be_task
-
-    def close_request(self) -> None:
-        """Send nothing more to the client: its request is answered."""
-        self.is_request_open = False
-        # Let go of, since the work may last for hours: the connection must not be kept in memory as long.
-        self.exchange = self.progress = None
+        return self._ttl_ms / 1000 if self._run is None else max(1.0, self._run.task.expires - self._tasks.clock())
 
     async def send(self, notification: JsonObject) -> bool:
-        return self.exchange is not None and await self.exchange.send(notification)
+        return self._exchange is not None and await self._exchange.send(notification)
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        if self.exchange is not None:
-            await self.exchange.close_stream(retry_ms)
+        if self._exchange is not None:
+            await self._exchange.close_stream(retry_ms)
 
     def report(self, value: float, total: float | None, message: str | None) -> Send | None:
         """Take how far it is, for whoever asks for the task, and for the sender of a request that is open."""
-        send = None if self.progress is None else self.progress.report(value, total, message)
+        send = None if self._progress is None else self._progress.report(value, total, message)
         if not math.isfinite(value) or value <= self._reported:
             return send
         self._reported = value
         of = "" if total is None or not math.isfinite(total) else f" of {total:g}"
-        self.message = (message or f"{value:g}{of}")[:_MAX_MESSAGE_LENGTH]
-        if self.run is not None:
-            self.run.say(self.message, at=self._clock())
+        self._message = (message or f"{value:g}{of}")[:_MAX_MESSAGE_LENGTH]
+        if self._run is not None:
+            self._run.say(self._message, at=self._tasks.clock())
         return send
 
-
-async def run_work(task_call: TaskCall, call: Call, tool: Tool, arguments: JsonObject) -> Ending:
-    """Run the tool once; what became of it is in `task_call`, too, for a request that is still open."""
-    try:
+    async def work(self, call: Call, arguments: JsonObject) -> Ending:
+        """Run the tool once; a request that is still open is answered with what became of it, too."""
         try:
-            found = await _result_or_none(call, tool, arguments)
-            if found is None:
-                return _waiting(task_call)
-            result = found
-        except OverLimitError as error:
-            # Kept: a call that stays an ordinary one is refused with it (`Method.refused`), and told when to come back.
-            task_call.error = error
-            result = failure_result(call, error)
-        except ExecutionError as error:
-            result = failure_result(call, error)
-    except RpcError as error:
-        # A plugin's error may quote a secret, and is written down before anybody else could mask it.
-        error.message = call.catalog.sanitizer.text(error.message)
-        error.data = call.catalog.sanitizer.json(error.data)
-        task_call.error = error
-        return failed(error)
-    except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
-        log.exception("request failed", method=call.method, correlation_id=call.id)
-        task_call.error = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
-        return failed(task_call.error)
-    task_call.result = results.tool_result(result, call.revision)
-    return completed(task_call.result)
+            return await self._ending(call, arguments)
+        finally:
+            self._has_ended = True
+            self._release()
+
+    async def _ending(self, call: Call, arguments: JsonObject) -> Ending:
+        try:
+            try:
+                outcome = await self._outcome(call, arguments)
+                if isinstance(outcome, Ending):
+                    return outcome
+                result = outcome
+            except OverLimitError as error:
+                # Kept: a call that stays an ordinary one is refused with it (`Method.refused`), and told when to retry.
+                self._error = error
+                result = failure_result(call, error)
+            except ExecutionError as error:
+                result = failure_result(call, error)
+        except RpcError as error:
+            # Masked here: it is written down before anybody else could do it.
+            self._error = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
+            return failed(error)
+        except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
+            log.exception("request failed", method=call.method, correlation_id=call.id)
+            bug = self._error = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
+            return failed(bug)
+        self._result = results.tool_result(result, call.revision)
+        return completed(self._result)
+
+    async def _outcome(self, call: Call, arguments: JsonObject) -> ToolResult | Ending:
+        """The tool's result, or the questions that its client has to answer first."""
+        try:
+            return await run_tool(call, self._tool, arguments)
+        except AwaitingInput:
+            requester = self.open_requester(call, definition=self._tool.version)
+            return Ending(status=TaskStatus.INPUT_REQUIRED, questions=requester.questions(), memory=requester.memory())
+
+    async def answer(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
+        """Answer the request with a task, or directly. Raises: see `task_calls.answer`."""
+        try:
+            if not rules.is_required or rules.asks_before or brings_answers(call):
+                return await self._run_then_store(task_id, call, rules, arguments)
+            task = self._record(task_id, call, rules)
+            # Before the write: if that is cancelled on its way, the record may be there, and nobody was told of it.
+            self._may_be_stored = True
+            await self._tasks.add(task)
+            return await self._run_stored(task, call, arguments)
+        except NotStoredError as error:  # of a required one: any other goes on as an ordinary call
+            self._may_be_stored = False
+            raise unavailable(str(error)) from error
+        finally:
+            if self._is_request_open:  # nobody was told of a task
+                self._tasks.limiter.release(task_id)
+                if self._may_be_stored:
+                    await self._tasks.discard(task_id)
+            self._close_request()
+
+    async def _run_stored(self, task: Task, call: Call, arguments: JsonObject) -> JsonObject:
+        """Begin the work of a task that is written down; answer with the task, or with what comes before it."""
+        self._run = self._tasks.run_of(task)
+        working = self._begin(call, arguments)
+        try:
+            await _first_steps(working)
+            await self._wait_if_asking(working)
+            self._check_request()
+        # A cancellation, too: the request is gone, and with it whoever could ask for the result.
+        except BaseException:
+            self._tasks.abandon(working)
+            raise
+        return self._answered(self._run, working)
+
+    async def _run_then_store(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
+        """Run as in any call for a while; answer with a task if it is not done by then."""
+        working = self._begin(call, arguments)
+        try:
+            seconds = max(rules.after, ASKS_WITHIN) if rules.asks_before else rules.after
+            if seconds:
+                await asyncio.wait({working}, timeout=seconds)
+            else:
+                await _first_steps(working)
+            await self._wait_if_asking(working)
+            self._check_request()
+            requester = self._requester
+            if working.done() and rules.after and (requester is None or not requester.is_waiting):
+                return self._direct()
+            self._is_request_open = False  # what is asked from now on is asked inside
+            task = self._record(task_id, call, rules)
+            if working.done():
+                task = ended(task, working.result())  # so that it is written down once
+            elif requester is not None and requester.has_memory:
+                task = replace(task, memory=requester.memory())
+            try:
+                self._may_be_stored = True
+                await self._tasks.add(task)
+            except NotStoredError:
+                self._is_request_open, self._may_be_stored = True, False
+                if rules.is_required:
+                    raise
+                # It goes on as an ordinary call: from here on its questions are answered with the request.
+                self._can_be_task = False
+                await asyncio.wait({working})
+                return self._direct()
+        except BaseException:
+            # `answer` then takes back what was written.
+            self._is_request_open = True
+            self._tasks.abandon(working)
+            raise
+        if task.status is not TaskStatus.WORKING:
+            self._close_request()
+            return wire.created(task, now=self._tasks.clock())
+        self._run = self._tasks.run_of(task)
+        return self._answered(self._run, working)
+
+    def _begin(self, call: Call, arguments: JsonObject) -> asyncio.Task[Ending]:
+        return asyncio.create_task(self.work(self.attached_to(call), arguments), name=f"task of {self._tool.name}")
+
+    def _answered(self, run: TaskRun, working: asyncio.Task[Ending]) -> JsonObject:
+        self._close_request()
+        self._tasks.follow(run, working)
+        return wire.created(run.task, now=self._tasks.clock())
+
+    def _close_request(self) -> None:
+        """Send nothing more to the client: its request is answered."""
+        self._is_request_open = False
+        # Let go of, since the work may last for hours: the connection must not be kept in memory as long.
+        self._exchange = self._progress = None
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of the requester once nobody needs it: it refers to the call, which refers to this."""
+        if self._has_ended and self._exchange is None:
+            self._requester = None
+
+    def _asks_before(self, where: Where | None) -> bool:
+        if not self._is_request_open:
+            return False
+        is_wanted = where == "before" or (where is None and self._tool.task is not None and self._tool.task.asks_before)
+        return is_wanted or not self._can_be_task
+
+    async def _wait_if_asking(self, working: asyncio.Task[Ending]) -> None:
+        """Raises: AwaitingInput: a question comes before the task."""
+        if (requester := self._requester) is not None and requester.is_asking_before:
+            # To the end of the run: questions that are put beside this one go out together with it.
+            await asyncio.wait({working})
+            raise AwaitingInput(requester.answer_with_questions())
+
+    def _check_request(self) -> None:
+        """Raises: RpcError: the tool was not run, or not to its end, because of what the request lacks or brings."""
+        if isinstance(self._error, _OF_THE_REQUEST):
+            raise self._error
+
+    def _direct(self) -> JsonObject:
+        """The answer of an ordinary call.
+
+        Raises:
+            RpcError: the tool ended so.
+            OverLimitError: the tool was not run.
+            AwaitingInput: the client has to answer first.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            assert self._requester is not None  # noqa: S101 - a run ends without either only when it asks
+            raise AwaitingInput(self._requester.answer_with_questions())
+        return self._result
+
+    def _record(self, task_id: str, call: Call, rules: TaskRules) -> Task:
+        now = self._tasks.clock()
+        params = {name: value for name, value in call.params.items() if name not in _ONE_TRY}
+        content: JsonObject = {
+            "params": params,
+            "client": call.client_info,
+            "capabilities": call.client_capabilities,
+        }
+        return Task(
+            id=task_id,
+            tool=self._tool.name,
+            owner=call.caller.identity.subject_key,
+            caller=TaskCaller(
+                identity=call.caller.identity,
+                binding=call.caller.binding.value,
+                address=call.caller.address,
+                counted_as=call.caller.rate_limit_key,
+                revision=call.revision,
+                view=call.caller.view,
+            ),
+            call=jsonrpc.encode(content),
+            created=now,
+            updated=now,
+            ttl_ms=self._ttl_ms,
+            poll_ms=rules.poll_ms,
+            restarts=rules.restarts,
+            runner=self._tasks.id,
+            message=self._message,
+        )
+
+
+async def _first_steps(working: asyncio.Task[Ending]) -> None:
+    """Let the tool come to its first wait."""
+    for _ in range(_FIRST_STEPS):
+        if working.done():
+            return
+        await asyncio.sleep(0)
 
 
 def completed(result: JsonObject) -> Ending:
@@ -164,14 +355,10 @@ def failure_result(call: Call, error: ExecutionError) -> ToolResult:
     return ToolResult(content=({"type": "text", "text": text},), is_error=True)
 
 
-async def _result_or_none(call: Call, tool: Tool, arguments: JsonObject) -> ToolResult | None:
-    """The tool's result; None if its client has to answer first."""
-    try:
-        return await run_tool(call, tool, arguments)
-    except AwaitingInput:
-        return None
+def unavailable(problem: str) -> RpcError:
+    return RpcError(ErrorCode.INTERNAL_ERROR, f"No task can be made now: {problem}")
 
 
-def _waiting(task_call: TaskCall) -> Ending:
-    requester = task_call.requester
-    return Ending(status=TaskStatus.INPUT_REQUIRED, questions=requester.questions(), memory=requester.memory())
+def _ttl_ms(rules: TaskRules, call: Call) -> int:
+    longest = call.catalog.limits.tasks.ttl
+    return rules.ttl_ms if longest is None else min(rules.ttl_ms, round(longest.total_seconds() * 1000))

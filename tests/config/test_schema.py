@@ -149,6 +149,6 @@ def test_the_reference_says_which_timeout_bounds_an_attempt_and_which_the_call()
         return " ".join(definitions[name]["properties"]["timeout"]["description"].split())
 
     for name in ("Http", "Connection"):
-        assert said(name).startswith("How long one attempt may take")
-        assert "`timeout` bounds the call: all attempts" in said(name)
+        assert said(name).startswith("Time limit of one attempt")
+        assert "`timeout` limits the whole call, including all attempts" in said(name)
     assert "all attempts" in said("Tool")

@@ -1,5 +1,5 @@
-"""Pydantic models of the configuration file: one field for each key, with its type, default and docstring.
+"""Pydantic models of the configuration file. Each key is a field with its type, default and docstring.
 
-In come dictionaries with interpolated values. Out go frozen models, or validation errors. Models read no files, resolve
-no paths and compile no templates.
+The models take dictionaries with interpolated values. The result is a frozen model or a validation error. Models do not
+read files, resolve paths or compile templates.
 """

@@ -1,4 +1,4 @@
-"""Addresses as they are written: host:port (`listen.http`, `--http`), and ranges (`listen.trusted_proxies`)."""
+"""Network addresses in the configuration: host:port (`listen.http`, `--http`) and ranges (`listen.trusted_proxies`)."""
 
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -11,17 +11,17 @@ _PATTERN: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/\[\]
 
 
 class Address(msgspec.Struct, frozen=True):
-    """An address to listen on. Port 0 takes a free one."""
+    """An address to listen on. Port 0 selects a free port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read host:port; an empty host is every interface.
+        """Parse host:port. An empty host means every interface.
 
         Raises:
-            ValueError: it is not one; the text says what is expected.
+            ValueError: the text is not an address; the message states the expected form.
         """
         match = _PATTERN.fullmatch(text)
         if match is None or int(match["port"]) > 65535:
@@ -34,7 +34,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it is every interface."""
+        """Whether the address covers every interface."""
         try:
             return ip_address(self.host).is_unspecified
         except ValueError:
@@ -42,7 +42,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def from_here(self) -> "Address":
-        """The address by which this machine reaches it: every interface includes loopback."""
+        """The address that this machine uses to reach the listener. For every interface, this is loopback."""
         return Address("::1" if ":" in self.host else "127.0.0.1", self.port) if self.is_wildcard else self
 
     def __str__(self) -> str:
@@ -53,16 +53,16 @@ _HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s
 
 
 def host_of(netloc: str) -> str:
-    """The host in the authority of a URL, without brackets; empty where the whole is no host and port.
+    """Return the host of a URL's authority, without brackets, or "" if the authority is not a host and port.
 
-    `urlsplit` reads one in `[::1].example.com` too.
+    `urlsplit` would also accept `[::1].example.com`.
     """
     match = _HOST_AND_PORT.fullmatch(netloc.rpartition("@")[2])
     return "" if match is None else match["v6"] or match["name"]
 
 
 def is_loopback_name(host: str) -> bool:
-    """Whether a host, without brackets, is this machine and no other."""
+    """Whether a host, without brackets, always refers to this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -73,17 +73,17 @@ def is_loopback_name(host: str) -> bool:
 Network = IPv4Network | IPv6Network
 
 UNIX: Final = "unix:"
-"""Any peer of a Unix socket, whose file's mode says who may connect."""
+"""Any peer of a Unix socket. The mode of the socket file decides who can connect."""
 _EXPECTED_NETWORK: Final = "expected an address, a range such as 10.0.0.0/8 or fd00::/8, or unix:"
 _MAPPED_BITS: Final = 96
 """`::ffff:0:0/96` holds the IPv4 addresses (RFC 4291 §2.5.5.2)."""
 
 
 def parse_network(text: str) -> Network:
-    """Read one; IPv4 in its IPv6 form is IPv4.
+    """Parse a network. An IPv4 network in IPv6 form becomes IPv4.
 
     Raises:
-        ValueError: it is none; the text says what is expected.
+        ValueError: the text is not a network; the message states the expected form.
     """
     try:
         network = ip_network(text, strict=False)
@@ -101,7 +101,7 @@ def parse_network(text: str) -> Network:
 
 
 def _is_exact(text: str) -> bool:
-    """Whether no bit is set outside of the range's own."""
+    """Whether all bits outside the network mask are zero."""
     try:
         ip_network(text)
     except ValueError:

@@ -17,24 +17,24 @@ Origin = Annotated[
 
 
 class ContentSecurityPolicy(Model):
-    """Origins that the page may reach beyond its host; without any it reaches none."""
+    """Origins that the page can contact, besides its host. Default: none."""
 
     connect: Annotated[list[Origin], Use.SHOWN] = []
-    """Origins that its scripts may send requests to."""
+    """Origins that scripts can send requests to."""
     resources: Annotated[list[Origin], Use.SHOWN] = []
-    """Origins that scripts, styles, images, fonts and media may come from."""
+    """Origins from which scripts, styles, images, fonts and media can be loaded."""
 
 
 class App(Model):
-    """A page that hosts show beside the tool's result. The text stays for hosts that show none."""
+    """A page that hosts show next to the tool's result. Hosts without support for pages show the text."""
 
     file: NotEmpty
-    """The page, HTML in one file; path relative to this file. It is read at each request."""
+    """The page: a single HTML file. The path is relative to this file. It is read on each request."""
     csp: ContentSecurityPolicy | None = None
-    """The origins that the page may reach."""
+    """The origins that the page can contact."""
     permissions: Annotated[list[Literal["camera", "microphone", "geolocation", "clipboardWrite"]], DISTINCT] = []
-    """What the page asks the browser for; the host decides."""
+    """Browser permissions that the page requests. The host decides."""
     visibility: Annotated[list[Literal["model", "app"]], Field(min_length=1), DISTINCT] = ["model", "app"]
-    """Who may call the tool: the model, the page, or both. Hosts hold to it."""
+    """Who can call the tool: the model, the page, or both. Hosts enforce this."""
     border: Flag | None = None
-    """Whether the host should draw a border around it; otherwise the host decides."""
+    """Whether the host should draw a border around the page. By default the host decides."""

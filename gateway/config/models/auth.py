@@ -1,4 +1,4 @@
-"""The section `auth`: API keys, access tokens and rules, as they are written. Checks nothing that a caller sends."""
+"""The section `auth`: API keys, access tokens and rules. These models do not check credentials of callers."""
 
 import re
 from typing import Annotated, Final, Literal, Self
@@ -11,15 +11,15 @@ from gateway.config.models.address import host_of, is_loopback_name
 from gateway.config.models.base import DISTINCT, ONE_OR_MANY, SOME_DISTINCT, Flag, Model, NotEmpty, matching, misplaced
 
 MAX_KEY_LENGTH: Final = 4096
-"""Characters. It travels in a header field, of which no server takes much more."""
+"""Characters. Keys are sent in a header field, and servers limit the length of header fields."""
 MIN_KEY_LENGTH: Final = 16
-"""Characters of one that is not too easily guessed."""
+"""Characters. Shorter keys are too easy to guess."""
 
 _KEY: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_KEY_LENGTH}}}")
 
 
 def _sendable(value: str) -> str:
-    """Refuse a key that no client could send; never shows it."""
+    """Reject a key that clients cannot send. The error never contains the key."""
     if _KEY.fullmatch(value) is None:
         raise PydanticCustomError(
             "key", f"a key travels in a header field: it takes 1 to {MAX_KEY_LENGTH} ASCII characters without spaces"
@@ -28,7 +28,7 @@ def _sendable(value: str) -> str:
 
 
 def _trustworthy(value: str) -> str:
-    """Refuse a URL over which anybody on the way could vouch for anybody (RFC 8414 §2: an issuer is an https URL)."""
+    """Reject a URL without transport security, because keys could be forged (RFC 8414 §2 requires https)."""
     try:
         parts = urlsplit(value)
         # `port` raises ValueError for what is no number, or beyond 65535.
@@ -62,14 +62,14 @@ IssuerUrl = Annotated[TrustedUrl, AfterValidator(_without_query)]
 
 
 class ApiKey(Model):
-    """A key, sent as Bearer token or X-API-Key."""
+    """An API key, sent as a Bearer token or in `X-API-Key`."""
 
     secret: Annotated[list[KeyText], ONE_OR_MANY] = []
-    """The key itself, or several while one replaces another."""
+    """The key, or a list of keys while you rotate them."""
     sha256: Annotated[list[Digest], ONE_OR_MANY] = []
-    """The key's SHA-256 in hexadecimal, instead."""
+    """The SHA-256 digest of the key in hexadecimal, instead of `secret`."""
     scopes: Annotated[list[ScopeToken], DISTINCT] = []
-    """What its holder may do."""
+    """Scopes that the key grants."""
 
     @model_validator(mode="after")
     def _is_a_key(self) -> Self:
@@ -79,16 +79,16 @@ class ApiKey(Model):
 
 
 class OAuth(Model):
-    """Access tokens of an authorization server."""
+    """Access tokens from an authorization server."""
 
     issuer: Annotated[list[IssuerUrl], SOME_DISTINCT, ONE_OR_MANY]
-    """The authorization server, spelled as in its tokens, or a list of several."""
+    """Issuer URL of the authorization server, exactly as in its tokens. Use a list for several servers."""
     audience: Annotated[list[NotEmpty], SOME_DISTINCT, ONE_OR_MANY] | None = None
-    """Accepted audiences of tokens: one, or a list. Default: `public_url` and `path`."""
+    """Accepted audiences: one, or a list. Default: `public_url` followed by `path`."""
     audience_claim: Literal["aud", "client_id"] = "aud"
-    """`client_id`: accept a token without `aud` if its `client_id` is listed in `audience`, as for Amazon Cognito."""
+    """`client_id`: accept tokens without `aud` if their `client_id` is listed in `audience`. For Amazon Cognito."""
     jwks_url: TrustedUrl | None = None
-    """Where its keys are; otherwise discovered."""
+    """URL of the key set (JWKS). By default it is discovered."""
     required_scopes: Annotated[list[ScopeToken], DISTINCT] = []
     """Scopes that every token must have."""
     scopes_supported: Annotated[list[ScopeToken], DISTINCT] = []
@@ -102,16 +102,16 @@ class OAuth(Model):
 
 
 class Match(Model):
-    """Selects the definitions that a rule is about: those that fit every key that is given."""
+    """Selects the definitions that a rule applies to. A definition must match every key that is present."""
 
     kind: Literal["tools", "resources", "prompts"] | None = None
     """Only definitions of this kind."""
     name: NotEmpty | None = None
-    """A glob over names as they stand in the file: `deploy_*`."""
+    """A glob that matches names as written in the configuration: `deploy_*`."""
     tag: NotEmpty | None = None
-    """One of the definition's `tags`."""
+    """A tag that the definition must have."""
     annotation: Literal["read_only", "destructive", "idempotent", "open_world"] | None = None
-    """A tool's annotation that the file says is true."""
+    """A tool annotation that must be true in the configuration."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -121,29 +121,29 @@ class Match(Model):
 
 
 class Rule(Model):
-    """Scopes that all definitions of some sort need, beside those of their own `access`."""
+    """Scopes required by all matching definitions, in addition to their own `access`."""
 
     match: Match
-    """The definitions that need the scopes."""
+    """The definitions that require the scopes."""
     scopes: Annotated[list[ScopeToken], Field(min_length=1), DISTINCT]
-    """Scopes that the caller must hold; without them the definition is as unknown."""
+    """Scopes that the caller must hold. Without them, the definition appears not to exist."""
     visible: Flag = False
-    """List them to callers without the scopes, unless another rule or their own `access` does not."""
+    """List the definitions to callers without the scopes, unless another rule or their own `access` hides them."""
 
 
 class Auth(Model):
-    """Authentication of callers, and the scopes that definitions need."""
+    """Authentication of callers, and the scopes that definitions require."""
 
     api_keys: dict[str, ApiKey] = {}
-    """Name of the holder → key and scopes."""
+    """API keys by name of the holder."""
     oauth: OAuth | None = None
-    """Access tokens."""
+    """Access tokens from an authorization server."""
     rules: list[Rule] = []
-    """Scopes that many definitions need at once."""
+    """Scopes required by groups of definitions."""
 
     @property
     def issuers(self) -> list[str]:
-        """The issuers whose tokens are accepted."""
+        """Return the issuers whose tokens are accepted."""
         return [] if self.oauth is None else self.oauth.issuer
 
     @model_validator(mode="after")

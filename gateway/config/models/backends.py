@@ -1,4 +1,4 @@
-"""The backends `shell`, `http`, `sql` and `python` as they are written, and the `connections` of HTTP backends."""
+"""Models of the backends `shell`, `http`, `sql` and `python`, and of `connections`."""
 
 import re
 import shlex
@@ -34,12 +34,12 @@ from gateway.json_types import Json
 
 
 class Conditional(Model):
-    """`{if: verbose, then: [-v]}`: items that are there only where the expression is true."""
+    """`{if: verbose, then: [-v]}`: arguments that are included only if the expression is true."""
 
     if_: str = Field(alias="if")
     """A Jinja expression over the inputs."""
     then: list[ScalarTemplate]
-    """Arguments, each a template."""
+    """Arguments. Each is a template."""
 
 
 def _kind_of_item(value: Json) -> str:
@@ -54,11 +54,11 @@ ArgvItem = Annotated[
     | Annotated[Conditional, Tag("a conditional")],
     Discriminator(_kind_of_item),
 ]
-"""Text, a group that is left out whole when one of its members is, or a conditional."""
+"""Text, a group that is omitted if any of its members is omitted, or a conditional."""
 
 
 def _not_a_line(value: Json) -> Json:
-    """Refuse a command line where an argv belongs, and show what it would be."""
+    """Reject a command line where an argument list is required, and show the list in the error."""
     if not isinstance(value, str):
         return value
     is_for_a_shell = re.search(r"[|;&<>]", re.sub(r"{{.*?}}", "", value)) is not None
@@ -77,67 +77,67 @@ def _not_a_line(value: Json) -> Json:
 
 
 Argv = Annotated[list[ArgvItem], Field(min_length=1), BeforeValidator(_not_a_line)]
-"""A program and its arguments; no shell reads them."""
+"""A program and its arguments. They are not parsed by a shell."""
 
 
 class ProcessLimits(Model):
-    """Limits of a child and of each process that it starts. A call that meets a limit says so. Needs `prlimit`."""
+    """Limits of the child process and its descendants. A call that reaches a limit reports it. Requires `prlimit`."""
 
     memory: Annotated[Size, Field(ge=2**20)] | None = None
-    """Address space of each process. Below 1MiB no program starts."""
+    """Address space of each process. Programs cannot start with less than 1MiB."""
     cpu: PositiveDuration | None = None
-    """Processor time of each process, in whole seconds, rounded up."""
+    """CPU time of each process, rounded up to whole seconds."""
     processes: PositiveCount | None = None
-    """Processes and threads: in a sandbox its own, otherwise all of the daemon's user. Does not bind root."""
+    """Processes and threads: those in the sandbox, otherwise all of the daemon's user. Does not limit root."""
     file_size: Size | None = None
-    """The largest file that it may write."""
+    """Size of the largest file that the process can write."""
 
 
 class Sandbox(Model):
-    """A sandbox (bubblewrap): a child sees system programs, its own program or script, a literal `cwd`, and these."""
+    """A bubblewrap sandbox: the child sees system programs, its own program or script, a literal `cwd`, and these."""
 
     network: Flag = False
-    """Let it use the network."""
+    """Allow network access."""
     readable: list[str] = []
-    """Paths that it may read, beside /usr, /bin, /sbin, /lib* and a little of /etc. Relative to this file."""
+    """Readable paths, in addition to /usr, /bin, /sbin, /lib* and parts of /etc. Relative to this file."""
     writable: list[str] = []
-    """Paths that it may write to, and read. Relative to this file. /tmp (TMPDIR, HOME) is the call's own."""
+    """Paths with read and write access. Relative to this file. Each call has a private /tmp (TMPDIR, HOME)."""
     # A page is the least: tmpfs rounds up to pages, and takes 0 for no limit.
     tmp_size: Annotated[Size, Field(ge=4096)] = 64 * 2**20
-    """What its own /tmp and /dev/shm may hold, each. It is memory, of each call that runs."""
+    """Size limit of the private /tmp and of /dev/shm, each. They use memory, for each running call."""
 
 
 ExitCode = Annotated[int, Field(ge=0, le=255), BeforeValidator(typed_interpolation)]
 
 
 class Shell(Model):
-    """A child process: `command` (argv; no shell sees it) or `script` (run by `interpreter`; inputs as environment)."""
+    """A child process: `command` (a list, without a shell) or `script` (inputs are environment variables)."""
 
     command: Argv | None = None
-    """Program and arguments: `[du, -h, "{{ path }}"]`. Each item stays one argument, whatever is in it."""
+    """Program and arguments: `[du, -h, "{{ path }}"]`. Each item is exactly one argument, whatever text it contains."""
     script: Annotated[str | None, Use.SCRIPT] = None
-    """Text for `interpreter`; not a template. Inputs are INPUT_<NAME>, INPUTS_JSON and the file INPUTS_FILE."""
+    """Text for `interpreter`, not a template. Inputs are in INPUT_<NAME>, INPUTS_JSON and the file INPUTS_FILE."""
     interpreter: Annotated[Items[str], Field(min_length=1)] = ("sh", "-e")
-    """Runs the script; its path comes as the last argument. Without this key, a script whose first line names an
-    interpreter (`#!/usr/bin/env python3`) is run by that one, as Linux does; `#!/bin/sh` without options is `sh -e`."""
+    """Program that runs the script; the script's path is its last argument. By default, an interpreter in the script's
+    first line (`#!/usr/bin/env python3`) is used, as on Linux. `#!/bin/sh` without options is `sh -e`."""
     cwd: Template | None = None
-    """Working directory, relative to this file."""
+    """Working directory. Relative to this file."""
     env: Annotated[dict[str, ScalarTemplate], Use.SECRET] = {}
-    """Variables of the child."""
+    """Environment variables of the child."""
     inherit_env: Annotated[Items[str], DISTINCT] = ()
-    """Names, beyond PATH, HOME, LANG, LC_*, TZ and TMPDIR."""
+    """Names of environment variables to inherit, in addition to PATH, HOME, LANG, LC_*, TZ and TMPDIR."""
     stdin: Annotated[Template | None, Use.SECRET] = None
-    """What the child reads; otherwise nothing."""
+    """Text for the standard input of the child. Default: empty."""
     success_codes: Annotated[Items[ExitCode], SOME_DISTINCT] = (0,)
-    """Exit codes that are not an error."""
+    """Exit codes that count as success."""
     progress: Literal["stdout", "stderr"] | None = None
-    """Send each line of this stream as a progress message. A carriage return ends a line, as in a progress bar."""
+    """Send each line of this stream as a progress message. A carriage return ends a line, as in progress bars."""
     timeout: PositiveDuration | None = None
-    """How long it may take."""
+    """Time limit."""
     limits: ProcessLimits | None = None
-    """Limits of the child."""
+    """Resource limits of the child."""
     sandbox: Sandbox | None = None
-    """Confinement of the child."""
+    """Sandbox of the child."""
 
     @model_validator(mode="after")
     def _has_one_program(self) -> Self:
@@ -169,7 +169,7 @@ StatusPattern = Annotated[
     PlainValidator(_status),
     WithJsonSchema({"anyOf": [_STATUS_SCHEMA, {"type": "string", "pattern": r"^([1-5]xx|\$\{.*)$"}]}),
 ]
-"""A status such as 404, or a class such as 5xx."""
+"""A status such as 404, or a class of statuses such as 5xx."""
 
 RetryCondition = Annotated[
     int | str,
@@ -179,23 +179,23 @@ RetryCondition = Annotated[
 
 
 class Retry(Model):
-    """Sends a request again: GET, HEAD, PUT, DELETE, or any of a tool that is marked idempotent."""
+    """Retry policy. It applies to GET, HEAD, PUT and DELETE, and to any request of a tool marked idempotent."""
 
     attempts: PositiveCount = 3
-    """How often a request is sent at the most, the first time included."""
+    """Maximum number of attempts, including the first."""
     on: Annotated[Items[RetryCondition], SOME_DISTINCT] = (429, 502, 503, 504, "timeout")
-    """Statuses, classes of them, and `timeout`, which includes connection errors."""
+    """Statuses and status classes to retry, and `timeout`, which includes connection errors."""
 
 
 class ClientTls(Model):
-    """TLS towards a server. Paths are relative to this file."""
+    """TLS settings for connections to a server. Paths are relative to this file."""
 
     ca: str | None = None
-    """Certificates to trust instead of the system's, PEM."""
+    """CA certificates (PEM) to trust instead of the system's."""
     cert: str | None = None
-    """Our certificate, PEM."""
+    """Client certificate, PEM."""
     key: str | None = None
-    """Its private key, PEM."""
+    """Private key of the client certificate, PEM."""
 
 
 def _all_or_listed(value: Json) -> bool | list[str]:
@@ -220,104 +220,104 @@ AllowPrivate = Annotated[
         }
     ),
 ]
-"""True, or the hosts and CIDR ranges that may be private, loopback or link-local."""
+"""True, or a list of hosts and CIDR ranges that are allowed to be private, loopback or link-local."""
 
 
 class Connection(Model):
-    """Settings that the HTTP backends of one service share."""
+    """Settings shared by the HTTP backends of one service."""
 
     base_url: str
-    """The prefix of each `url`, with one slash between them."""
+    """Prefix of each `url`, joined with exactly one slash."""
     headers: Annotated[dict[str, ScalarTemplate], Use.SECRET] = {}
-    """Header fields of each request."""
+    """Header fields sent with each request."""
     query: Annotated[dict[str, ScalarTemplate], Use.SECRET] = {}
-    """Query fields of each request."""
+    """Query parameters sent with each request."""
     retry: Retry | None = None
-    """When to send a request again."""
+    """Retry policy."""
     timeout: PositiveDuration | None = None
-    """How long one attempt may take, unless the backend's own `timeout` says so. The definition's `timeout` bounds the
-    call: all attempts, and the waits between them."""
+    """Time limit of one attempt, unless the backend has its own `timeout`. The definition's `timeout` limits the whole
+    call, including all attempts and the delays between them."""
     proxy: str | None = None
-    """URL of a proxy, which must itself refuse what is private; proxies from the environment are ignored."""
+    """Proxy URL. The proxy must block private addresses itself. Proxy settings in the environment are ignored."""
     tls: Annotated[ClientTls | None, Use.SECRET] = None
-    """Certificates."""
+    """TLS settings."""
     allow_private: AllowPrivate = False
-    """Addresses that are otherwise refused: hosts and CIDR ranges; true is all, a cloud's metadata service too. Holds
-    for the URLs of `auth` as well."""
+    """Private addresses to allow: hosts and CIDR ranges, or true for all, including cloud metadata services. Also
+    applies to the URLs of `auth`."""
     auth: Annotated[OutboundAuth | None, Use.SECRET] = None
-    """How to sign in to the service."""
+    """Authentication to the service."""
 
 
 class FieldStyle(Model):
-    """The style in which a list or an object is written, as in OpenAPI."""
+    """Serialization of a list or an object, as in OpenAPI."""
 
     style: Literal["form", "simple", "spaceDelimited", "pipeDelimited", "deepObject"] | None = None
-    """Default `form`, in header fields `simple`, which is the only one there. Cookies take `form`."""
+    """Default `form`. In header fields, `simple` is the default and the only choice. Cookies use `form`."""
     explode: Flag | None = None
-    """Whether each item, or member, is a field of its own. Default true for `form`."""
+    """Whether each item or member becomes a separate field. Default true for `form`."""
     allow_reserved: Flag = False
-    """Whether reserved characters (RFC 3986) of a query's value go out as they are, but for those that separate."""
+    """Whether reserved characters (RFC 3986) in a query value are sent unescaped, except for separators."""
 
 
 class StyledValue(FieldStyle):
-    """A value of any type with the style in which it is written, in OpenAPI's words."""
+    """A value of any type, with an OpenAPI serialization style."""
 
     value: ScalarTemplate
-    """One expression, whose list or object the style writes: `"{{ ids }}"`; or text."""
+    """Text, or a single expression such as `"{{ ids }}"`. The style applies if its result is a list or an object."""
 
 
 RequestField = Annotated[
     Annotated[ScalarTemplate, Tag("text")] | Annotated[StyledValue, Tag("a styled value")],
     text_unless(StyledValue, "a styled value"),
 ]
-"""A template of text, or a value of any type with its style."""
+"""A text template, or a value of any type with its style."""
 
 
 class Http(Model):
-    """An HTTP request; `url` is an RFC 6570 template, everything else Jinja."""
+    """An HTTP request. `url` is an RFC 6570 template; all other templates are Jinja."""
 
     connection: Annotated[str | None, EntryOf("connections")] = None
-    """Name of one of `connections`."""
+    """Name of an entry in `connections`."""
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] | None = None
-    """GET, or POST with a body, unless given."""
+    """HTTP method. Default GET, or POST if there is a body."""
     url: Template
     """Absolute, or relative to the connection's `base_url`: `/repos/{owner}/issues{?page}`."""
     query: Annotated[dict[str, RequestField], Use.SECRET] = {}
-    """Query fields, added to those of `url`. A list or an object takes a style:
-    `ids: {value: "{{ ids }}", explode: true}`."""
+    """Query parameters, added to those of `url`. A list or an object takes a style: `ids: {value: "{{ ids }}", explode:
+    true}`."""
     headers: Annotated[dict[str, RequestField], Use.SECRET] = {}
     """Header fields."""
     cookies: Annotated[dict[str, RequestField], Use.SECRET] = {}
-    """Cookies, added to those that the connection's header fields have."""
+    """Cookies, added to those in the connection's header fields."""
     json_: Annotated[Json, Use.SECRET] = Field(None, alias="json")
-    """A JSON body; an item that is one expression keeps its type."""
+    """A JSON body. An item that is a single expression keeps its type."""
     form: Annotated[dict[str, FormValue] | None, Use.SECRET] = None
-    """A form body. A list repeats its field, a mapping becomes `field[name]`; lists within brackets are numbered."""
+    """A form body. A list repeats its field, and a mapping becomes `field[name]`. Lists in brackets are numbered."""
     form_styles: dict[str, FieldStyle] = {}
-    """Styles of fields of `form`, in place of repeated fields and brackets: `ids: {explode: false}`."""
+    """Serialization styles for fields of `form`, instead of repeated fields and brackets: `ids: {explode: false}`."""
     multipart: Annotated[dict[str, MultipartField] | None, Use.SECRET] = None
-    """A multipart/form-data body: field → text, an expression, a list of these, or a part."""
+    """A multipart/form-data body. Each field is text, an expression, a list of these, or a part."""
     body: Annotated[Body | None, Use.SECRET] = None
-    """Any other body: text, or a file."""
+    """A body of any other type: text or a file."""
     optional_body: Flag = False
-    """Send no body, and no Content-Type, where nothing was given that would stand in it."""
+    """Omit the body and `Content-Type` if the caller provides no input that the body uses."""
     open_body: Flag = False
-    """Send arguments that are not declared as inputs as members of `json`. Needs `additionalProperties: true`."""
+    """Send arguments that are not declared as inputs as members of `json`. Requires `additionalProperties: true`."""
     success: Annotated[Items[StatusPattern], SOME_DISTINCT] = ("2xx",)
-    """Statuses that are not an error."""
+    """Statuses that count as success."""
     timeout: PositiveDuration | None = None
-    """How long one attempt may take. The definition's own `timeout` bounds the call: all attempts, and the waits
-    between them."""
+    """Time limit of one attempt. The definition's `timeout` limits the whole call, including all attempts and the
+    delays between them."""
     retry: Retry | None = None
-    """When to send the request again."""
+    """Retry policy."""
     cache: Duration | None = None
-    """An old name for `cache` beside `http`; for GET and HEAD."""
+    """Old name of `cache` next to `http`. For GET and HEAD."""
     forward_headers: Annotated[Items[str], DISTINCT] = ()
-    """Header fields of the caller's request to pass on. Never Authorization or Cookie."""
+    """Header fields to forward from the caller's request. `Authorization` and `Cookie` are never forwarded."""
     follow_redirects: Count = 3
-    """How many redirects are followed; each is checked like the first address."""
+    """Maximum number of redirects to follow. Each target is checked like the first address."""
     allow_private: AllowPrivate | None = None
-    """Addresses that are otherwise refused: hosts and CIDR ranges; true is all, a cloud's metadata service too."""
+    """Private addresses to allow: hosts and CIDR ranges, or true for all, including cloud metadata services."""
 
     @property
     def body_kind(self) -> Literal["json_", "form", "multipart", "body"] | None:
@@ -346,17 +346,17 @@ class Http(Model):
 
 
 class SqlCompletion(Model):
-    """A query whose first column has the values for an argument; read-only."""
+    """A read-only query whose first column contains the suggested values for an argument."""
 
     database: Annotated[str, EntryOf("databases")]
-    """Name of one of `databases`."""
+    """Name of an entry in `databases`."""
     query: Annotated[Annotated[list[str], Field(min_length=1), ONE_OR_MANY] | None, Use.PLAIN] = None
-    """A statement, or several, which are one transaction. Inputs are bound: `SELECT * FROM orders WHERE id = :id AND
-    status IN (:statuses)`. The result is that of the last one that returns rows."""
+    """Statements, run in one transaction. Inputs are bound: `SELECT * FROM orders WHERE id = :id AND status IN
+    (:statuses)`. The result is that of the last statement that returns rows."""
     query_file: str | None = None
-    """A file with the statements instead, separated by `;`. Relative to this file."""
+    """A file with statements separated by `;`, instead of `query`. Relative to this file."""
     max_rows: PositiveCount = 1000
-    """The most rows of a result."""
+    """Maximum number of rows in the result."""
 
     @model_validator(mode="after")
     def _has_one_text(self) -> Self:
@@ -365,24 +365,24 @@ class SqlCompletion(Model):
 
 
 class Sql(SqlCompletion):
-    """A query of a database. Inputs are bound as `:name`, and never become text of a statement."""
+    """A database query. Inputs are bound as `:name` and never become part of the SQL text."""
 
     writes: Flag = False
-    """Let it change the database. Otherwise the transaction is read-only by the database's own means."""
+    """Allow the query to change the database. Otherwise the database itself makes the transaction read-only."""
     single: Flag = False
-    """The result is the one row, an object; no row is an error, and so are several."""
+    """Return the only row as an object. It is an error if there is no row, or more than one."""
     decimals: Literal["string", "number"] = "string"
-    """How decimals appear: as text, exact to the last digit, or as numbers, which JSON readers round."""
+    """Format of decimals: strings, which are exact, or numbers, which JSON readers round."""
 
 
 class PythonCall(Model):
-    """A function: `module:callable`, looked up in `plugins:`, entry points, then importable modules."""
+    """A function: `module:callable`. It is searched for in `plugins:`, entry points, then importable modules."""
 
     call: Annotated[str, matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "module:callable, such as scoring:score")]
     """`module:callable`, such as scoring:score."""
     timeout: PositiveDuration | None = None
-    """How long a call may take."""
+    """Time limit."""
 
 
 Python = Annotated[PythonCall, text_for("call")]
-"""A function, or `module:callable` alone."""
+"""A function, or only its `module:callable`."""

@@ -1,7 +1,7 @@
-"""The base of all models of the file: strictness, and the scalar types of the configuration language.
+"""Base class of all configuration models, and the scalar types of the configuration language.
 
-A model says what may be written; nothing here reads files, resolves paths or compiles templates. Every type that takes
-a shorter form than its own says so to the generated schema, too, which must accept what the loader accepts.
+A model defines the allowed values. It does not read files, resolve paths or compile templates. Types with a shorter
+form declare it in the generated schema, which must accept everything that the loader accepts.
 """
 
 import re
@@ -29,7 +29,7 @@ from gateway.json_types import Json
 
 
 class Model(BaseModel):
-    """A mapping of the file: unknown keys are errors, values keep their type, nothing changes after loading."""
+    """A mapping in the configuration. Unknown keys are errors, values are not coerced, and models are immutable."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -43,9 +43,9 @@ class Model(BaseModel):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Leave a model within another one to itself: its validator is built when the first file has it.
+        """Defer the validator of a nested model until a file first uses the model.
 
-        Pydantic would build one of all that a model may hold, of which most files use little.
+        Pydantic would otherwise build validators for all nested models, and most files use only a few.
         """
         if handler.field_name is None:  # not within another
             return handler(source)
@@ -56,10 +56,10 @@ M = TypeVar("M", bound=Model)
 
 
 def defaults_of(model: type[M], **given: Json) -> M:
-    """Return the model of an empty mapping, for the default of a field; `given` are defaults of its own.
+    """Return the model of an empty mapping, used as the default of a field. `given` overrides its defaults.
 
-    Made without validation, for which pydantic would build the validators of each such model while this is imported:
-    a quarter of the time that all models take, for validators that few files need.
+    It is created without validation. Otherwise pydantic would build the validators of every such model at import. That
+    would take a quarter of the time of all models, and most files do not need these validators.
     """
     return cast("M", model.model_construct(**given))
 
@@ -69,11 +69,11 @@ SCALAR_SCHEMA: Final[JsonSchemaValue] = {"type": ["string", "number"]}
 
 
 class ShortForm(msgspec.Struct, frozen=True, eq=False):
-    """A shorter way to write a value: `expand` turns it into the full form, and leaves everything else alone."""
+    """A shorter way to write a value. `expand` converts it to the full form and returns any other value unchanged."""
 
     expand: Callable[[Json], Json]
     schema: JsonSchemaValue | None = None
-    """The short form; None for "one item of the list, without its brackets"."""
+    """Schema of the short form. None means one item of the list, without brackets."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_before_validator_function(self.expand, handler(source))
@@ -86,20 +86,20 @@ class ShortForm(msgspec.Struct, frozen=True, eq=False):
 
 
 def text_for(key: str) -> ShortForm:
-    """Return the short form of a mapping that is the text of one of its keys."""
+    """Return the short form of a mapping: the text of one of its keys."""
     return ShortForm(lambda value: {key: value} if isinstance(value, str) else value, TEXT_SCHEMA)
 
 
 def value_for(key: str, schema: JsonSchemaValue) -> ShortForm:
-    """Return the short form of a mapping that is the value of one of its keys, which says what is wrong with any."""
+    """Return the short form of a mapping: the value of one of its keys. That key reports errors for any value."""
     return ShortForm(lambda value: value if value is None or isinstance(value, dict | Model) else {key: value}, schema)
 
 
 def exactly_one(model: Model, *, of: tuple[str, ...], what: str) -> str:
-    """Return which of the keys `of` is given; one without a value is not.
+    """Return the only key of `of` that has a value. Keys without a value do not count.
 
     Raises:
-        PydanticCustomError: none is, or more than one.
+        PydanticCustomError: none has a value, or more than one has.
     """
     given = [name for name in of if getattr(model, name) is not None]
     if not given:
@@ -111,10 +111,10 @@ def exactly_one(model: Model, *, of: tuple[str, ...], what: str) -> str:
 
 
 def not_together(model: Model, first: str, second: str) -> None:
-    """Refuse two keys that answer the same question.
+    """Reject two keys that exclude each other.
 
     Raises:
-        PydanticCustomError: both are given.
+        PydanticCustomError: both are present.
     """
     if getattr(model, first) is not None and getattr(model, second) is not None:
         context = {"first": _quoted(first), "second": _quoted(second), "culprit": second.rstrip("_")}
@@ -122,7 +122,7 @@ def not_together(model: Model, first: str, second: str) -> None:
 
 
 def misplaced(key: str, *, goes_with: str) -> PydanticCustomError:
-    """The error for a key that means nothing without another one."""
+    """Return the error for a key that requires another key."""
     context = {"key": key, "other": goes_with, "culprit": key}
     return PydanticCustomError("misplaced", "`{key}` goes with `{other}`", context)
 
@@ -137,7 +137,7 @@ def _quoted(name: str) -> str:
 
 
 def typed_interpolation(value: Json) -> Json:
-    """Give a value that is one interpolation the type that it would have without quotes (YAML 1.2 core schema)."""
+    """Convert a value that is one interpolation to the type it would have without quotes (YAML 1.2 core schema)."""
     if not (isinstance(value, InterpolatedText) and value.is_whole):
         return value
     try:
@@ -156,28 +156,28 @@ Number = Annotated[float, _takes_interpolation]
 
 
 def keep_text(value: Json) -> str:
-    """Take text as it is: an `InterpolatedText` keeps its parts, which pydantic's own `str` would drop."""
+    """Return text unchanged. An `InterpolatedText` keeps its parts, which pydantic's own `str` would drop."""
     if isinstance(value, str):
         return value
     raise PydanticCustomError("string_type", "expected text")
 
 
 def keep_scalar(value: Json) -> str:
-    """Take text, or a bare number as text."""
+    """Return text unchanged, and a bare number as text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     return keep_text(value)
 
 
 Template = Annotated[str, PlainValidator(keep_text), WithJsonSchema(TEXT_SCHEMA)]
-"""Text that a template engine compiles later; see `gateway.config.models.interpolated_text.parts_of`."""
+"""Text that a template engine compiles later. See `gateway.config.models.interpolated_text.parts_of`."""
 
 ScalarTemplate = Annotated[str, PlainValidator(keep_scalar), WithJsonSchema(SCALAR_SCHEMA)]
-"""A template where a bare number is taken as text: argv, environment, header fields, query and form fields."""
+"""A template that can also be a bare number: arguments, environment, header fields, query and form fields."""
 
 
 def plain_text(value: Json) -> Json:
-    """Copy JSON with plain strings, for values that no template engine sees."""
+    """Copy JSON with plain strings, for values that are not templates."""
     if isinstance(value, dict):
         return {key: plain_text(member) for key, member in value.items()}
     if isinstance(value, list):
@@ -190,10 +190,10 @@ S = TypeVar("S", bound=Sequence[Any])
 
 # A strict tuple would not take a list, which is what YAML has.
 Items = Annotated[tuple[T, ...], Field(strict=False)]
-"""A list. Kept as a tuple: where it is left out, all models share the default, and pydantic copies none."""
+"""A list, stored as a tuple, so that all models can share the default and pydantic does not copy it."""
 
 VerbatimObject = Annotated[dict[str, Json], AfterValidator(plain_text)]
-"""A JSON object that no template engine sees: `_meta`, JSON Schemas."""
+"""A JSON object that is never treated as a template: `_meta`, JSON Schemas."""
 
 
 def _something(value: str) -> str:
@@ -206,7 +206,7 @@ NotEmpty = Annotated[str, AfterValidator(_something), Field(min_length=1)]
 
 
 def matching(pattern: str, expected: str) -> AfterValidator:
-    """Text of a form that has a name and an example."""
+    """Return a type for text that matches a pattern. Errors use its name and example."""
 
     def check(value: str) -> str:
         # Not `match` with a `$`, which lets a line break at the end pass.
@@ -221,7 +221,7 @@ INTERPOLATION_SCHEMA: Final[JsonSchemaValue] = {"type": "string", "pattern": r"^
 
 
 class Distinct(msgspec.Struct, frozen=True, eq=False):
-    """Refuses a list that has an item twice, or too few: neither can be meant."""
+    """Rejects a list with duplicates, or with too few items. Both are mistakes."""
 
     at_least: int = 0
 
@@ -253,4 +253,4 @@ def _listed_if_single(value: Json) -> Json:
 
 
 ONE_OR_MANY: Final = ShortForm(_listed_if_single)
-"""Lets a list with one item be written without its brackets."""
+"""Allows a list with one item to be written without brackets."""

@@ -1,4 +1,4 @@
-"""Content blocks as they are written in `content:`, in prompts, and nowhere else."""
+"""Content blocks of `content:` and of prompts."""
 
 from typing import Annotated, Self
 
@@ -9,14 +9,14 @@ from gateway.config.models.definition_keys import ContentAnnotations
 
 
 class Media(Model):
-    """An image or audio: a file's path, or the bytes in base64."""
+    """An image or audio clip: the path of a file, or base64 data."""
 
     file: str | None = None
-    """Path, relative to this file."""
+    """Path of the file. Relative to this file."""
     base64: str | None = None
-    """The bytes themselves."""
+    """The data in base64."""
     mime_type: str | None = None
-    """Media type; without it the file's name decides."""
+    """Media type. Default: from the file name."""
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -25,18 +25,18 @@ class Media(Model):
 
 
 class Embedded(Model):
-    """A resource: read from this server when only `uri` is given, otherwise embedded as written."""
+    """A resource. With only `uri`, it is read from this server. Otherwise it is embedded as written."""
 
     uri: Template
-    """In prompts RFC 6570 over the arguments: `runbooks:///{service}.md`."""
+    """URI of the resource. In prompts, an RFC 6570 template over the arguments: `runbooks:///{service}.md`."""
     mime_type: str | None = None
-    """Media type of what is embedded."""
+    """Media type of the embedded content."""
     text: Template | None = None
     """Text to embed."""
     file: str | None = None
-    """A file to embed; path relative to this file."""
+    """File to embed. The path is relative to this file."""
     base64: str | None = None
-    """Bytes to embed."""
+    """Data to embed, in base64."""
 
     @property
     def is_reference(self) -> bool:
@@ -50,33 +50,33 @@ class Embedded(Model):
 
 
 class Link(Model):
-    """A resource that the client may read; it need not be listed."""
+    """A resource that the client can read. It does not have to be listed."""
 
     uri: Template
-    """Where it is."""
+    """URI of the resource."""
     name: str
-    """What it is called."""
+    """Name of the resource."""
     title: str | None = None
-    """A name for people."""
+    """Display name."""
     description: str | None = None
-    """What is in it."""
+    """Description of the resource."""
     mime_type: str | None = None
     """Media type."""
     size: Count | None = None
-    """Bytes."""
+    """Size in bytes."""
 
 
 class Block(Model):
-    """One content block; exactly one of the first five keys."""
+    """A content block. Exactly one of the first five keys is required."""
 
     text: Template | None = None
-    """Text, a template."""
+    """Text. It is a template."""
     image: Annotated[Media, text_for("file")] | None = None
-    """An image: a file's path, or a mapping."""
+    """An image: the path of a file, or a mapping."""
     audio: Annotated[Media, text_for("file")] | None = None
-    """Audio: a file's path, or a mapping."""
+    """An audio clip: the path of a file, or a mapping."""
     resource: Annotated[Embedded, text_for("uri")] | None = None
-    """A resource of this server by its URI, or one that is written here."""
+    """A resource: the URI of a resource on this server, or an embedded resource."""
     link: Link | None = None
     """A link to a resource."""
     annotations: ContentAnnotations | None = None

@@ -1,4 +1,4 @@
-"""The section `databases`: what the `sql` backends connect to."""
+"""The section `databases`: database connections for `sql` backends."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -9,20 +9,20 @@ from gateway.config.models.field_use import Use
 
 
 class Database(Model):
-    """A database that `sql` backends query. Needs the extra `sql`."""
+    """A database for `sql` backends. Requires the extra `sql`."""
 
     url: Annotated[
         str, matching(r"[A-Za-z][\w+.-]*:.+", "a URL such as postgresql://app@db/shop or sqlite:notes.db"), Use.SECRET
     ]
     """An SQLAlchemy URL (`postgresql://app@db/shop`), or `sqlite:` and a path relative to this file."""
     password: Annotated[str | None, Use.SECRET] = None
-    """The password of the URL's user, unless that has it."""
+    """Password of the user in the URL, unless the URL contains it."""
     pool: PositiveCount = 5
-    """The most connections at once; a call waits for one within its `timeout`. Of SQLite these read, and as many
-    write."""
+    """Maximum number of connections. A call waits for a free connection within its `timeout`. For SQLite, this is the
+    number of readers, and the same number of writers is allowed."""
 
     def secrets(self) -> Iterator[str]:
-        """The passwords that are written here."""
+        """Return the passwords of this entry."""
         if self.password:
             yield self.password
         try:

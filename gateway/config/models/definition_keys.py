@@ -1,4 +1,4 @@
-"""Keys that tools, resources and prompts share: appearance, access, limits, and the shape of results."""
+"""Keys shared by tools, resources and prompts: appearance, access, limits and output."""
 
 import re
 from datetime import timedelta
@@ -27,7 +27,7 @@ from gateway.config.models.quantities import Duration, PositiveDuration, Positiv
 from gateway.config.models.tasks import TaskDefaults
 
 ASK_TIMEOUT: Final = timedelta(minutes=10)
-"""The default of `ask_timeout`, where `defaults` has none."""
+"""Default of `ask_timeout`, if `defaults` does not set one."""
 
 
 def _web_or_data(value: str) -> str:
@@ -37,29 +37,29 @@ def _web_or_data(value: str) -> str:
 
 
 class Icon(Model):
-    """A picture that clients may show."""
+    """An icon that clients can show."""
 
     src: Annotated[str, AfterValidator(_web_or_data)]
     """An https: or data: URI."""
     mime_type: str | None = None
-    """Media type, where the URI's own is missing or too general."""
+    """Media type, if that of the URI is missing or too general."""
     sizes: Annotated[list[str], ONE_OR_MANY] | None = None
     """WxH, such as 48x48, or `any`."""
     theme: Literal["light", "dark"] | None = None
-    """The background that it was drawn for."""
+    """Background that the icon is designed for."""
 
 
 class Access(Model):
-    """The scopes that a definition needs. Needs `auth`."""
+    """Scopes required for a definition. Requires `auth`."""
 
     scopes: Annotated[list[ScopeToken], Field(min_length=1), DISTINCT]
-    """Scopes that the caller must hold; without them the definition is as unknown."""
+    """Scopes that the caller must hold. Without them, the definition appears not to exist."""
     visible: Flag = False
-    """List it to callers without the scopes and answer 403 `insufficient_scope`, so that clients can step up."""
+    """List it to callers without the scopes and answer calls with 403 `insufficient_scope`, so clients can step up."""
 
 
 def narrowed(access: Access | None, override: Access | None) -> Access | None:
-    """Return what a definition needs whose entry and whose override both say something of it."""
+    """Combine the `access` of an entry with that of its override."""
     if access is None or override is None:
         return access or override
     scopes = list(dict.fromkeys([*access.scopes, *override.scopes]))
@@ -67,27 +67,27 @@ def narrowed(access: Access | None, override: Access | None) -> Access | None:
 
 
 class Requires(Model):
-    """Requirements; while one is unmet, the definition is left out and `status` says why. `client` is per call."""
+    """Requirements. If one is not met, the definition is omitted and `status` shows it. `client` is per call."""
 
     commands: Annotated[Items[str], DISTINCT] = ()
-    """Programs that must be on PATH."""
+    """Programs that must be on `PATH`."""
     env: Annotated[Items[str], DISTINCT] = ()
-    """Variables that must be set in the daemon's environment."""
+    """Environment variables that must be set for the daemon."""
     platforms: Annotated[Items[str], DISTINCT] = ()
-    """Systems that it works on, as Python's `sys.platform` calls them: linux, darwin …"""
+    """Supported platforms, as values of Python's `sys.platform`: linux, darwin, and so on."""
     client: Annotated[Items[Literal["sampling", "elicitation", "roots"]], DISTINCT] = ()
     """Capabilities that the calling client must have declared."""
 
 
 class ContentAnnotations(Model):
-    """Hints for the client about one piece of content."""
+    """Hints for the client about a content block."""
 
     audience: Annotated[list[Literal["user", "assistant"]], DISTINCT] | None = None
-    """Whom it is meant for."""
+    """Intended audience."""
     priority: Annotated[Number, Field(ge=0, le=1)] | None = None
     """From 0 (optional) to 1 (required)."""
     last_modified: str | None = None
-    """ISO 8601."""
+    """Date and time in ISO 8601."""
 
 
 _BEGINNING: Final = re.compile(r"[A-Za-z0-9_.-]{0,63}")
@@ -95,7 +95,7 @@ UNFIT_PREFIX: Final = "cannot begin a tool's name: that has at most 64 of the ch
 
 
 def may_begin_names(prefix: str) -> bool:
-    """Whether names of tools may begin so."""
+    """Whether tool names can start with this text."""
     return _BEGINNING.fullmatch(prefix) is not None
 
 
@@ -106,82 +106,81 @@ def _fit(prefix: str) -> str:
 
 
 NamePrefix = Annotated[str, AfterValidator(_fit)]
-"""Put before the names of an entry's tools."""
+"""Prefix for the names of an entry's tools."""
 
 
 class Definition(Model):
-    """Keys of every primitive."""
+    """Keys of every tool, resource and prompt."""
 
     title: Annotated[str | None, Use.DESCRIPTION] = None
-    """A name for people."""
+    """Display name."""
     description: Annotated[str | None, Use.DESCRIPTION] = None
-    """What it is for: models choose by it."""
+    """Description that models use to choose it."""
     icons: Annotated[list[Icon] | None, Use.SHOWN] = None
-    """Pictures that clients may show."""
+    """Icons that clients can show."""
     meta: Annotated[VerbatimObject | None, Use.DESCRIPTION] = None
-    """`_meta` of the definition, sent as it is."""
+    """`_meta` of the definition, sent unchanged."""
     tags: Annotated[Items[str], DISTINCT, Use.SHOWN] = ()
-    """Words for grouping and rules."""
+    """Tags for grouping and rules."""
     aliases: Annotated[Items[str], DISTINCT, Use.NAME] = ()
-    """Old names that still work; not listed."""
+    """Old names that still work. They are not listed."""
     access: Access | None = None
-    """Who may use it; without this everybody."""
+    """Who can use it. Default: everyone."""
     requires: Requires = defaults_of(Requires)
-    """Requirements that must be met for it to be offered."""
+    """Requirements that must be met before it is offered."""
     timeout: PositiveDuration | None = None
-    """How long a call may take, waiting for its turn and all attempts of a request included. Default 60s, or the
-    `timeout` of its `http`, which bounds one attempt, where that is longer."""
+    """Time limit of a call, including the time in the queue and all attempts of a request. Default 60s, or the
+    `timeout` of its `http` (the limit of one attempt) if that is longer."""
     concurrency: PositiveCount | None = None
-    """How many calls may run at once. Default 16."""
+    """Maximum number of concurrent calls. Default 16."""
     queue: Count | None = None
-    """How many more calls may wait for their turn; beyond that they are refused. Default 64."""
+    """Maximum number of waiting calls. Further calls are rejected. Default 64."""
     rate_limit: WrittenRateLimit | None = None
-    """How often it may be called, such as 10/minute by each caller. A call that ends with a question does not count."""
+    """Rate limit, such as 10/minute per caller. A call that ends with a question does not count."""
     cache: Duration | None = None
-    """How long an answer is reused: for the same arguments, caller and scopes; with HTTP, for the same request."""
+    """How long a result is cached, for the same arguments, caller and scopes. With HTTP, for the same request."""
 
 
 class Output(Model):
-    """The shape that a backend's result is given for the model."""
+    """Format of a backend's result for the model."""
 
     format: Literal["auto", "text", "json", "image", "audio", "binary"] = "auto"
-    """`auto`: JSON where `schema`, `select` or the response says so, image and audio by media type, otherwise text."""
+    """`auto`: JSON if `schema`, `select` or the response indicates it; image and audio by media type; else text."""
     mime_type: Annotated[str | None, Use.SHOWN] = None
-    """Media type of the result, instead of what the backend says."""
+    """Media type of the result, instead of the one that the backend reports."""
     select: str | None = None
-    """JMESPath that picks from a JSON result."""
+    """JMESPath expression that selects part of a JSON result."""
     template: Annotated[Template | None, Use.BODY] = None
-    """Text made from `result`, `inputs`, and `exit_code`, `stderr` (shell) or `status`, `headers` (http)."""
+    """Template with `result`, `inputs`, and `exit_code`, `stderr` (shell) or `status`, `headers` (http)."""
     schema_: Annotated[SchemaObject | None, Use.DESCRIPTION] = Field(None, alias="schema")
-    """JSON Schema; becomes `outputSchema`, and the structured content is validated against it."""
+    """JSON Schema. It is sent as `outputSchema`, and the structured content is validated against it."""
     mismatch: Literal["error", "accept"] = "error"
-    """Treatment of a result that does not fit `schema`. `accept` gives it all the same, counts it and logs it once; the
-    schema that clients see then admits every object."""
+    """What to do with a result that does not match `schema`. `accept` returns it, counts it and logs it once. The
+    schema sent to clients then accepts any object."""
     max_size: PositiveSize | None = None
-    """The most that is passed on. Default 256KiB; for images and other content of an upstream, 10MiB together."""
+    """Maximum size of the output. Default 256KiB, or 10MiB in total for images and other content of an upstream."""
     overflow: Literal["truncate", "resource", "error"] | None = None
-    """Treatment of a longer result: cut in the middle, kept as a linked resource, or an error. Default truncate."""
+    """What to do with a longer result: cut its middle, link to a stored copy, or fail. Default truncate."""
     raw: Flag = False
-    """Keep terminal escapes and control characters."""
+    """Keep terminal escape sequences and control characters."""
 
 
 class Defaults(Model):
     """Defaults of tools, resources and prompts."""
 
     timeout: PositiveDuration | None = None
-    """How long a call may take. Default 60s."""
+    """Time limit of a call. Default 60s."""
     concurrency: PositiveCount | None = None
-    """How many calls of one tool may run at once. Default 16."""
+    """Maximum number of concurrent calls of one tool. Default 16."""
     queue: Count | None = None
-    """How many more calls of one tool may wait for their turn. Default 64."""
+    """Maximum number of waiting calls of one tool. Default 64."""
     rate_limit: WrittenRateLimit | None = None
-    """How often each of them may be called, such as 10/minute by each caller."""
+    """Rate limit of each definition, such as 10/minute per caller."""
     ask_timeout: PositiveDuration | None = None
-    """How long a question to the user may stay open. Default 10m."""
+    """Time limit for a user to answer a question. Default 10m."""
     coerce: Flag = True
-    """Accept a string that is exactly JSON of the wanted type as a value of that type, and null for what may be left
-    out."""
+    """Convert a string that is exactly JSON of the required type to that type. Treat null as an omitted value."""
     output: Output = defaults_of(Output)
-    """The shape of results."""
+    """Output format."""
     task: TaskDefaults = defaults_of(TaskDefaults)
-    """Tasks."""
+    """Defaults of tasks."""

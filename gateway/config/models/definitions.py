@@ -1,4 +1,4 @@
-"""The models of tools, resources and prompts."""
+"""Models of tools, resources and prompts."""
 
 from functools import cache, cached_property
 from typing import Annotated, Final, Literal, Self
@@ -34,11 +34,11 @@ TYPE_WORDS: Final = ("string", "integer", "number", "boolean", "object", "array"
 
 
 BACKEND: Final = object()
-"""Marks the fields of a tool or resource of which exactly one is given: how its work is done."""
+"""Marks the fields of which a tool or resource has exactly one: its backend."""
 
 
 def backend_of(config: Model) -> str:
-    """The one backend that a definition has.
+    """Return the only backend of a definition.
 
     Raises:
         PydanticCustomError: it has none, or more than one.
@@ -48,23 +48,23 @@ def backend_of(config: Model) -> str:
 
 @cache
 def backends_of(model: type[Model]) -> tuple[str, ...]:
-    """The backends that a kind of definition may have, in the order of its fields."""
+    """Return the backends that a kind of definition allows, in the order of its fields."""
     return tuple(name for name, field in model.model_fields.items() if BACKEND in field.metadata)
 
 
 class ToolAnnotations(Model):
-    """Hints for the client: what calling the tool may do."""
+    """Hints for the client about the effects of a call."""
 
     title: str | None = None
-    """A name for people; `title` of the tool is preferred."""
+    """Display name. The tool's `title` takes precedence."""
     read_only: Flag | None = None
-    """It changes nothing."""
+    """The tool does not change anything."""
     destructive: Flag | None = None
-    """It may destroy something; meaningful only where it is not read-only."""
+    """The tool can destroy data. Only meaningful if it is not read-only."""
     idempotent: Flag | None = None
-    """Calling it again with the same arguments changes nothing more."""
+    """Repeating a call with the same arguments has no further effect."""
     open_world: Flag | None = None
-    """It reaches beyond this system."""
+    """The tool interacts with systems outside this one."""
 
 
 def _word_or_schema(value: Json) -> str | dict[str, Json]:
@@ -103,49 +103,48 @@ InputProperty = Annotated[
         }
     ),
 ]
-"""A type word (`string?` is optional), or a JSON Schema with our `required` and `within` beside its own keys."""
+"""A type name (`string?` is optional), or a JSON Schema with the additional keys `required` and `within`."""
 
 
 class Tool(Definition):
-    """Something that a model can call."""
+    """A tool that models can call."""
 
     annotations: Annotated[ToolAnnotations | None, Use.DESCRIPTION] = None
-    """What calling it may do."""
+    """Hints about the effects of a call."""
     input: Annotated[dict[str, InputProperty] | None, Use.DESCRIPTION] = None
-    """Short form: name → type word or JSON Schema. Required unless it has a default or says otherwise."""
+    """Short form: a type name or JSON Schema per input. Inputs are required unless they have a default or say so."""
     input_schema: Annotated[SchemaObject | None, Use.DESCRIPTION] = None
-    """Long form: a JSON Schema object, sent to clients verbatim."""
+    """Long form: a JSON Schema object, sent to clients unchanged."""
     shell: Annotated[Shell | None, BACKEND] = None
     """Backend: a child process."""
     http: Annotated[Http | None, BACKEND] = None
     """Backend: an HTTP request."""
     sql: Annotated[Sql | None, BACKEND] = None
-    """Backend: a query of a database."""
+    """Backend: a database query."""
     python: Annotated[Python | None, BACKEND] = None
     """Backend: a Python function, `module:callable`."""
     content: Annotated[Blocks | None, Use.BODY, BACKEND] = None
-    """Backend: a fixed answer, with templates."""
+    """Backend: a fixed result with templates."""
     is_error: Flag = False
-    """With `content`: the fixed answer is an error."""
+    """With `content`: the fixed result is an error."""
     output: Output | None = None
-    """The shape of the result."""
+    """Output format."""
     confirm: Annotated[Template | None, Use.BODY] = None
-    """A question put to the user before the tool runs."""
+    """A question that the user must confirm before the tool runs."""
     confirm_fallback: Literal["deny", "allow"] = "deny"
-    """What happens where the client cannot ask."""
+    """What to do if the client cannot ask the user."""
     ask_timeout: PositiveDuration | None = None
-    """How long the question may stay open. Default 10m."""
+    """Time limit for the user to answer. Default 10m."""
     coerce: Flag | None = None
-    """Accept a string that is exactly JSON of the wanted type as a value of that type, and null for what may be left
-    out."""
+    """Convert a string that is exactly JSON of the required type to that type. Treat null as an omitted value."""
     task: WrittenToolTask | None = None
-    """Whether a call becomes a task, which outlives its request: `never` (default), `optional` or `required`."""
+    """Whether a call becomes a task that outlives its request: `never` (default), `optional` or `required`."""
     app: App | None = None
-    """A page that hosts show for the result (MCP Apps)."""
+    """A page that hosts show with the result (MCP Apps)."""
     tests: Annotated[Items[ToolTest], Use.SECRET] = Field(
         (), repr=False
     )  # what is tested does not change what is served
-    """Calls that `mcp-gateway test` makes; not sent to clients."""
+    """Calls made by `mcp-gateway test`. They are not sent to clients."""
 
     @cached_property
     def backend(self) -> str:
@@ -153,7 +152,7 @@ class Tool(Definition):
 
     @property
     def hints(self) -> ToolAnnotations | None:
-        """`annotations`, with what follows from the backend: a query is read-only unless it says `writes`."""
+        """Return `annotations`, completed from the backend: a query is read-only unless it has `writes`."""
         if self.sql is None or (self.annotations is not None and self.annotations.read_only is not None):
             return self.annotations
         said = self.annotations or defaults_of(ToolAnnotations)
@@ -176,17 +175,17 @@ class Tool(Definition):
 
 
 class CommandCompletion(Model):
-    """The source of the values for an argument; exactly one of the keys."""
+    """The source of suggestions for an argument. Exactly one key is required."""
 
     command: Argv | None = None
-    """A program; each line is a value. It may name `value`, what was typed so far, and other arguments. It is confined
-    as the resource's own command is."""
+    """A program that prints one value per line. It can use `value`, the text typed so far, and other arguments. It runs
+    with the same limits and sandbox as the resource's command."""
     python: Python | None = None
     """A function that returns the values."""
     files: str | None = None
-    """A glob; the paths under its root are the values."""
+    """A glob. The values are the paths below its root."""
     sql: SqlCompletion | None = None
-    """A query, whose first column has the values. It may name `:value`, what was typed so far, and other arguments."""
+    """A query; its first column has the values. It can use `:value`, the text typed so far, and other arguments."""
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -208,40 +207,40 @@ Completion = Annotated[
         custom_error_message="expected a list of values, or one of `command`, `python`, `files`, `sql`",
     ),
 ]
-"""Fixed values, or where they come from."""
+"""Fixed values, or their source."""
 
 
 class Resource(Definition):
-    """One resource, one resource template, or with `files` one resource for each file."""
+    """A resource, a resource template, or, with `files`, one resource per file."""
 
     uri: Annotated[Template | None, Use.NAME] = None
-    """Its URI, or with variables in it (`incident://{id}`, RFC 6570) a template."""
+    """URI of the resource. With variables (`incident://{id}`, RFC 6570) it is a template."""
     files: Annotated[Annotated[list[str], ONE_OR_MANY] | None, BACKEND] = None
-    """A glob, or a list of them with `root`: one resource for each file, always as it is on disk."""
+    """A glob, or a list of globs with `root`: one resource per file. The list always matches the files on disk."""
     root: str | None = None
-    """The directory of `files`; otherwise the part of the glob before its first wildcard."""
+    """Root directory of `files`. Default: the part of the glob before its first wildcard."""
     max_files: PositiveCount = 10_000
-    """The most files that are listed."""
+    """Maximum number of listed files."""
     text: Annotated[Template | None, Use.BODY, BACKEND] = None
-    """Backend: text, a template over the URI's variables."""
+    """Backend: text. It is a template over the URI's variables."""
     blob: Annotated[str | None, Use.SHOWN, BACKEND] = None
-    """Backend: bytes, base64."""
+    """Backend: data in base64."""
     file: Annotated[str | None, BACKEND] = None
-    """Backend: one file; path relative to this file."""
+    """Backend: one file. The path is relative to this file."""
     http: Annotated[Http | None, BACKEND] = None
     """Backend: an HTTP request."""
     sql: Annotated[Sql | None, BACKEND] = None
-    """Backend: a query of a database."""
+    """Backend: a database query."""
     shell: Annotated[Shell | None, BACKEND] = None
     """Backend: a child process."""
     python: Annotated[Python | None, BACKEND] = None
     """Backend: a Python function, `module:callable`."""
     mime_type: Annotated[str | None, Use.SHOWN] = None
-    """Media type; without it the file's name or the backend decides."""
+    """Media type. Default: from the file name or the backend."""
     annotations: Annotated[ContentAnnotations | None, Use.DESCRIPTION] = None
     """Hints for the client."""
     max_size: PositiveSize | None = None
-    """The most that is read. Default 10MiB."""
+    """Maximum number of bytes to read. Default 10MiB."""
     complete: dict[str, Completion] = {}
     """Suggestions for the variables of `uri`."""
 
@@ -264,27 +263,27 @@ class Resource(Definition):
 
 
 class PromptArgument(Model):
-    """Something that the user fills in; always text."""
+    """An argument of the prompt, filled in by the user. It is always text."""
 
     title: str | None = None
-    """A name for people."""
+    """Display name."""
     description: str | None = None
-    """What to fill in."""
+    """Explanation for the user."""
     required: Flag = False
-    """Whether it must be given."""
+    """Whether the argument is required."""
     default: str | None = None
-    """What it is when it is not given."""
+    """Value if the argument is omitted."""
     complete: Annotated[Completion | None, Use.PLAIN] = None
-    """Suggestions while the user types."""
+    """Suggestions shown while the user types."""
 
 
 class PromptMessage(Model):
-    """One message; exactly one of the keys."""
+    """A message. Exactly one key is required."""
 
     user: Annotated[Blocks, Field(min_length=1)] | None = None
-    """What the user says: text, a content block, or a list of these."""
+    """Message of the user: text, a content block, or a list of these."""
     assistant: Annotated[Blocks, Field(min_length=1)] | None = None
-    """What the model says: text, a content block, or a list of these."""
+    """Message of the model: text, a content block, or a list of these."""
 
     @property
     def role(self) -> str:
@@ -301,17 +300,17 @@ class PromptMessage(Model):
 
 
 class PromptHead(Definition):
-    """A prompt without its text: what the front matter of a Markdown file may say."""
+    """A prompt without its text: the keys allowed in the front matter of a Markdown file."""
 
     arguments: Annotated[dict[str, Annotated[PromptArgument, text_for("description")]], Use.DESCRIPTION] = {}
-    """Name → what is asked for; text alone is the description."""
+    """Arguments by name. Plain text is the description."""
 
 
 class Prompt(PromptHead):
-    """A conversation's beginning that the user chooses."""
+    """The start of a conversation, chosen by the user."""
 
     messages: Annotated[Annotated[list[PromptMessage], Field(min_length=1)] | None, Use.BODY] = None
-    """The messages, with templates over the arguments."""
+    """The messages. They are templates over the arguments."""
     python: Python | None = None
     """A function that returns the messages instead."""
 

@@ -1,4 +1,4 @@
-"""The whole file, and the sections that an included file may have."""
+"""The main configuration file, and the sections allowed in included files."""
 
 from typing import Annotated, Final, Literal
 
@@ -21,48 +21,48 @@ from gateway.json_types import Json
 from gateway.plugin import ListKind
 
 LISTS: Final[tuple[ListKind, ...]] = ("tools", "resources", "prompts")
-"""The sections whose entries clients list, in the order in which they are shown."""
+"""The sections whose entries clients list, in display order."""
 
 
 class Fragment(Model):
-    """The sections of every file: the main one, and those that it includes."""
+    """Sections allowed in every file: the main file and its includes."""
 
     include: list[str] = []
-    """Globs of YAML files, relative to this one."""
+    """Globs of YAML files to include, relative to this file."""
     plugins: list[str] = []
-    """Directories of Python files."""
+    """Directories with Python plugins."""
     connections: dict[str, Connection] = {}
-    """Settings that the HTTP backends of one service share, by name."""
+    """Settings shared by the HTTP backends of one service, by name."""
     databases: dict[str, Database] = {}
-    """What `sql` backends connect to, by name."""
+    """Database connections for `sql` backends, by name."""
     tools: dict[str, Tool] = {}
-    """What models can call, by name."""
+    """Tools that models can call, by name."""
     resources: dict[str, Resource] = {}
-    """What clients can read, by name."""
+    """Resources that clients can read, by name."""
     prompts: dict[str, Prompt] = {}
-    """What users can choose, by name."""
+    """Prompts that users can choose, by name."""
     prompt_files: list[str] = []
     """Globs of Markdown files with front matter."""
     upstreams: dict[str, Upstream] = {}
-    """Other MCP servers, by name: their tools, resources and prompts are offered here."""
+    """Other MCP servers, by name. Their tools, resources and prompts are offered here."""
     mcp_json: list[str] = []
-    """JSON files of MCP clients; comments are allowed. The servers under `mcpServers` or `servers` join `upstreams`,
-    except those that the file turns off. A server that cannot be used here is left out with a warning."""
+    """JSON configuration files of MCP clients. Comments are allowed. Servers under `mcpServers` or `servers` are added
+    to `upstreams`, unless the file disables them. A server that cannot be used is skipped with a warning."""
     openapi: dict[str, OpenApi] = {}
-    """OpenAPI documents, by name: their operations are offered here as tools."""
+    """OpenAPI documents, by name. Their operations are offered as tools."""
     skills: list[Skills] = []
-    """Globs of directories with a SKILL.md: each is a skill that agents can load (SEP-2640)."""
+    """Globs of directories with a SKILL.md. Each is a skill that agents can load (SEP-2640)."""
     views: dict[str, View] = {}
-    """Parts of what is offered, by name, each with an endpoint of its own."""
+    """Subsets of the catalog, by name. Each has a separate endpoint."""
 
 
 class Audit(Model):
-    """A log of who called what, and how it ended: JSON lines, appended to a file."""
+    """The audit log: who called what, and the outcome, as JSON lines in a file."""
 
     file: NotEmpty
-    """Path, relative to this file. It is opened anew when it was moved away, and on SIGHUP."""
+    """Path of the log file, relative to this file. It is reopened on SIGHUP and when it has been moved away."""
     arguments: Literal["digest", "full"] = "digest"
-    """What is kept of arguments: a keyed digest, by which like calls are told, or all of them, secrets masked."""
+    """Recorded arguments: `digest`, a keyed digest that identifies equal arguments, or `full`, with secrets masked."""
 
 
 def _is_no_flag(value: Json) -> Json:
@@ -73,23 +73,23 @@ def _is_no_flag(value: Json) -> Json:
 
 
 class Document(Fragment):
-    """The main file, and the result of merging it with its includes."""
+    """The main file, merged with its includes."""
 
     version: Annotated[Literal[1], BeforeValidator(_is_no_flag)] = 1
     """The version of the configuration language."""
     server: Annotated[Server, Use.SHOWN] = defaults_of(Server)
-    """The server's introduction to clients, and its lists."""
+    """Information about the server for clients, and settings of its lists."""
     listen: Listen = defaults_of(Listen)
     """Addresses, paths and limits of the listener."""
     auth: Annotated[Auth | None, Use.SECRET] = None
-    """API keys, access tokens, and the scopes that definitions need."""
+    """API keys, access tokens, and the scopes that definitions require."""
     audit: Audit | None = None
-    """A log of who called what."""
+    """The audit log: who called what."""
     limits: Limits = defaults_of(Limits)
-    """Limits of what the daemon serves."""
+    """Limits of the daemon."""
     defaults: Defaults = defaults_of(Defaults)
     """Defaults of tools, resources and prompts."""
 
 
 MAIN_FILE_ONLY: Final = frozenset(Document.model_fields) - frozenset(Fragment.model_fields)
-"""Sections that a file may hold only if it is not included by another."""
+"""Sections that are allowed only in the main file, not in included files."""

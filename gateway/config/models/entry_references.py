@@ -1,7 +1,7 @@
-"""Marks the keys that name an entry of a section, such as `connection` and `database`; finds what a definition names.
+"""Marks keys that refer to an entry of a section, such as `connection` and `database`, and finds these references.
 
-Whatever depends on such an entry follows from the mark: a definition is compiled again when the entry changes, its
-digest in the lock has the entry's, and an error in the entry is not repeated where it is named.
+The mark has three effects. A definition is compiled again when the entry changes. The definition's digest in the lock
+file includes that of the entry. An error in the entry is not repeated for each definition that refers to it.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ M = TypeVar("M", bound=Model)
 
 
 class EntryOf(msgspec.Struct, frozen=True):
-    """Says of a field that its text is the name of an entry of `section`."""
+    """Marks a field whose text is the name of an entry in `section`."""
 
     section: str
 
 
 def entries_named_by(config: Model) -> Iterator[tuple[str, str]]:
-    """Yield the section and name of each entry that a definition names, at any depth."""
+    """Yield the section and name of each entry that a definition refers to, at any depth."""
     for model in models_in(config, _naming_models(type(config))):
         for field, section in _naming_fields(type(model)):
             if (name := getattr(model, field)) is not None:
@@ -30,7 +30,7 @@ def entries_named_by(config: Model) -> Iterator[tuple[str, str]]:
 
 
 def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]:
-    """Yield the models of a kind within a value, itself included."""
+    """Yield the models of a class within a value, including the value itself."""
     if isinstance(value, dict):
         for member in value.values():
             yield from models_in(member, kind)
@@ -48,9 +48,9 @@ def models_in(value: object, kind: type[M] | tuple[type[M], ...]) -> Iterator[M]
 
 @cache
 def _way_to(kind: type[Model] | tuple[type[Model], ...], of: type[Model]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a model is of a kind, and the fields whose types admit such models, at any depth: most have none.
+    """Whether a model is of a class, and which of its fields can contain such models at any depth.
 
-    By class, and remembered, as pydantic's classes take long to say what is an instance of them.
+    The result is cached per class, because `isinstance` is slow for pydantic's classes.
     """
     return issubclass(of, kind), tuple(
         name
@@ -61,13 +61,13 @@ def _way_to(kind: type[Model] | tuple[type[Model], ...], of: type[Model]) -> tup
 
 @cache
 def _naming_models(model: type[Model]) -> tuple[type[Model], ...]:
-    """The models within a definition that name entries."""
+    """Yield the models within a definition that refer to entries."""
     return tuple(each for each in _models_below(model) if _naming_fields(each))
 
 
 @cache
 def _models_below(model: type[Model]) -> frozenset[type[Model]]:
-    """A model, and those that the types of its fields admit, at any depth."""
+    """Return a model class and the classes that the types of its fields allow, at any depth."""
     found, waiting = {model}, [model]
     while waiting:
         fields = waiting.pop().model_fields.values()
@@ -86,7 +86,7 @@ def _models_named(annotation: object) -> Iterator[type[Model]]:
 
 @cache
 def _naming_fields(model: type[Model]) -> tuple[tuple[str, str], ...]:
-    """The fields of a model that name entries, each with the section."""
+    """Return the fields of a model that refer to entries, each with the section."""
     return tuple(
         (name, mark.section)
         for name, field in model.model_fields.items()

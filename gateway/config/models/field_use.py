@@ -1,7 +1,7 @@
-"""The use of a field's text, declared on the field: `env: Annotated[dict[str, str], Use.SECRET]`.
+"""The purpose of a field's text, declared on the field: `env: Annotated[dict[str, str], Use.SECRET]`.
 
-Interpolation, masking and the lints derive what they must know of a key from this metadata, so that a new key, or a new
-backend, is declared in one place. A field without it is `PLAIN`, or has the use of the mapping that it stands in.
+Interpolation, masking and lints read this metadata, so a new key or backend is declared in one place. A field without
+it is `PLAIN`, or inherits the use of the mapping that contains it.
 """
 
 import types
@@ -11,30 +11,30 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 
 class Use(Enum):
-    """The use of the text at one place of the configuration."""
+    """The use of the text of a configuration key."""
 
     PLAIN = auto()
-    """Neither secret nor shown."""
+    """Not secret and not shown to clients."""
     SECRET = auto()
-    """May hold secrets: what is interpolated here is masked everywhere."""
+    """Can contain secrets. Interpolated values are masked everywhere."""
     SCRIPT = auto()
-    """A program's own text, in which `${…}` is not ours."""
+    """Program text, in which `${…}` is not interpolated."""
     SHOWN = auto()
-    """Clients see it: a secret from a file is refused here."""
+    """Shown to clients. Secrets from files are rejected."""
     NAME = auto()
-    """Shown; something is called by it."""
+    """Shown, and used as a name or identifier."""
     DESCRIPTION = auto()
-    """Shown; models read it before they call anything."""
+    """Shown. Models read it before they call anything."""
     BODY = auto()
-    """Shown; what is asked for: a prompt's messages, a fixed answer, a question."""
+    """Shown on request: the messages of a prompt, a fixed result, a question."""
 
 
 SHOWN: Final = frozenset({Use.SHOWN, Use.NAME, Use.DESCRIPTION, Use.BODY})
-"""The uses that clients see."""
+"""The uses that are shown to clients."""
 
 
 def alternatives(annotation: object, metadata: tuple[object, ...] = ()) -> Iterator[tuple[Any, tuple[object, ...]]]:
-    """Yield the types that an annotation allows, each with its metadata, the innermost first."""
+    """Yield the types that an annotation allows, each with its metadata, innermost first."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *own = get_args(annotation)
@@ -47,5 +47,5 @@ def alternatives(annotation: object, metadata: tuple[object, ...] = ()) -> Itera
 
 
 def use_of(metadata: Iterable[object], *, default: Use) -> Use:
-    """The use that a field's metadata declares."""
+    """Return the use that a field's metadata declares."""
     return next((each for each in metadata if isinstance(each, Use)), default)

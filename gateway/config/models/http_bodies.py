@@ -1,4 +1,4 @@
-"""The bodies of HTTP requests as they are written: `form`, `multipart`, and a file as `body`."""
+"""Bodies of HTTP requests: `form`, `multipart`, and `body` with a file."""
 
 from typing import Annotated, Self
 
@@ -10,39 +10,39 @@ from gateway.json_types import Json
 
 
 def text_unless(model: type[Model], tag: str) -> Discriminator:
-    """Tell a template, which is tagged "text", from a mapping, which is such a model."""
+    """Return the discriminator of a union: "text" for a template, otherwise the model of a mapping."""
     return Discriminator(lambda value: tag if isinstance(value, dict | model) else "text")
 
 
 class FileBody(Model):
-    """A body that is one file, as it is."""
+    """A request body that is the content of one file."""
 
     file: Template
-    """A path, relative to this file, or one expression that gives an input of `type: file`."""
+    """A path relative to this file, or a single expression that refers to an input of `type: file`."""
     type: Template | None = None
-    """Media type; otherwise the file's own."""
+    """Media type. Default: that of the file."""
 
 
 Body = Annotated[
     Annotated[Template, Tag("text")] | Annotated[FileBody, Tag("a file")],
     text_unless(FileBody, "a file"),
 ]
-"""Text, one expression that gives an input of `type: file`, or a file."""
+"""Text, a single expression that refers to an input of `type: file`, or a file."""
 
 
 class Part(Model):
-    """One part of a multipart body; exactly one of `file`, `text` and `json`."""
+    """A part of a multipart body. Exactly one of `file`, `text` and `json` is required."""
 
     file: Template | None = None
-    """A path, relative to this file, or one expression that gives an input of `type: file`, or a list of them."""
+    """A path relative to this file, or one expression that refers to an input of `type: file`, or to several."""
     text: ScalarTemplate | None = None
     """Text."""
     json_: Json = Field(None, alias="json")
-    """A JSON value; an item that is one expression keeps its type."""
+    """A JSON value. An item that is a single expression keeps its type."""
     name: Template | None = None
-    """File name; otherwise the file's own, or the field's with the suffix of its media type."""
+    """File name. Default: that of the file, or the field's name with the suffix of its media type."""
     type: Template | None = None
-    """Media type; otherwise the file's own, none for text, and application/json for JSON."""
+    """Media type. Default: that of the file, none for text, and application/json for JSON."""
 
     @property
     def kind(self) -> str:
@@ -59,7 +59,7 @@ PartValue = Annotated[
     Annotated[ScalarTemplate, Tag("text")] | Annotated[Part, Tag("a part")],
     text_unless(Part, "a part"),
 ]
-"""Text, or one expression whose value decides (a file is sent as one, an object as JSON), or a part in full."""
+"""Text, an expression whose result decides (a file is sent as a file, an object as JSON), or a complete part."""
 
 
 def _kind_of_field(value: Json) -> str:
@@ -70,11 +70,11 @@ MultipartField = Annotated[
     Annotated[PartValue, Tag("one part")] | Annotated[list[PartValue], Tag("parts")],
     Discriminator(_kind_of_field),
 ]
-"""One part, or several of one name."""
+"""One part, or several with the same name."""
 
 
 def _form_value(value: Json, *, is_inner: bool = False) -> Json:
-    """Take text, a bare number as text, and lists and mappings of these."""
+    """Return text unchanged, a bare number as text, and lists and mappings of these."""
     if isinstance(value, list):
         return [_form_value(item, is_inner=True) for item in value]
     if isinstance(value, dict):

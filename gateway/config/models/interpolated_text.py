@@ -1,8 +1,8 @@
-"""Text of the file that knows which of its parts were interpolated. Values only: no I/O.
+"""Text that knows which of its parts were interpolated. This module only handles values and does no I/O.
 
-Why: `${env:NAME}` and `${file:/path}` are filled in before templates are compiled, and what they bring is literal. A
-secret that happens to hold `{{` must not become a template. So an interpolated string knows its parts, and what
-compiles it asks for `parts_of`.
+`${env:NAME}` and `${file:/path}` are replaced before templates are compiled, and the inserted text is literal. A secret
+that contains `{{` must not become a template. So an interpolated string remembers its parts, and the code that compiles
+it calls `parts_of`.
 """
 
 from typing import Final, Self
@@ -13,7 +13,7 @@ MASK: Final = "***"
 
 
 class Interpolation(msgspec.Struct, frozen=True):
-    """The value of one `${…}`. Literal text: never a template, a URI template or YAML."""
+    """The value of one `${…}`. It is literal text, never a template, a URI template or YAML."""
 
     text: str
     secret: bool
@@ -23,7 +23,7 @@ Part = str | Interpolation
 
 
 class InterpolatedText(str):
-    """A scalar with at least one `${…}` in it; as a `str` it is the text with everything filled in."""
+    """A scalar with at least one `${…}`. As a `str`, it is the text with all values inserted."""
 
     __slots__ = ("parts",)
 
@@ -36,17 +36,17 @@ class InterpolatedText(str):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the value is one interpolation and nothing else; it then takes its field's type."""
+        """Whether the value is one interpolation and nothing else. It is then converted to the type of its field."""
         return len(self.parts) == 1 and isinstance(self.parts[0], Interpolation)
 
 
 def shown(text: str) -> str:
-    """The text as a message may quote it: what came in as a secret is covered, however short it is."""
+    """The text for error messages. Secrets are masked, whatever their length."""
     return "".join(
         (MASK if part.secret else part.text) if isinstance(part, Interpolation) else part for part in parts_of(text)
     )
 
 
 def parts_of(text: str) -> tuple[Part, ...]:
-    """The parts of `text`: template source as `str`, interpolated values as `Interpolation`."""
+    """Return the parts of `text`: template source as `str`, interpolated values as `Interpolation`."""
     return text.parts if isinstance(text, InterpolatedText) else (text,)

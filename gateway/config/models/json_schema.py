@@ -1,4 +1,4 @@
-"""JSON Schemas as they stand in the file: sent as they are, but for what was interpolated, which takes its type."""
+"""JSON Schemas in the configuration, sent unchanged except that interpolated values are converted to their type."""
 
 from typing import Annotated, Final
 
@@ -18,13 +18,13 @@ _NUMBERS_AND_FLAGS: Final = frozenset(
 )
 _VALUES: Final = frozenset({"default", "const"})
 _LISTS_OF_VALUES: Final = frozenset({"enum", "examples"})
-"""Keywords that hold values of the type that the schema describes."""
+"""Keywords whose values have the type that the schema describes."""
 _CHANGED: Final = (dict, list, InterpolatedText)
-"""Values that are copied or typed; any other is the same afterwards."""
+"""Values that are copied or converted. All other values are returned unchanged."""
 
 
 def interpolated_schema(schema: Json) -> Json:
-    """Copy a schema with plain values: `maximum: "${env:N}"` is a number, and so is the default of an integer."""
+    """Copy a schema with plain values. `maximum: "${env:N}"` becomes a number, as does the default of an integer."""
     if isinstance(schema, list):
         return [interpolated_schema(item) for item in schema]
     if not isinstance(schema, dict):

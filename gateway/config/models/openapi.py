@@ -1,4 +1,4 @@
-"""The models of `openapi:`: OpenAPI documents, whose operations are offered as tools and resource templates."""
+"""Models of `openapi:`: OpenAPI documents whose operations are offered as tools and resource templates."""
 
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -20,21 +20,21 @@ from gateway.config.models.quantities import PositiveDuration, WrittenRateLimit
 
 HttpMethod = Literal["get", "head", "post", "put", "patch", "delete", "options"]
 OperationPattern = NotEmpty
-"""An operationId, or a method and a path such as `GET /items/{id}`; either may be a glob. `*` as the method is any, and
-alone every operation."""
+"""An operationId, or a method and a path such as `GET /items/{id}`. Both can be globs. `*` as the method is any method;
+`*` as the whole pattern is any operation."""
 
 
 class OperationFilter(Model):
-    """A choice of operations. Different keys narrow it, values of one key add to it."""
+    """Selects operations. An operation must match every key, and at least one value of each key."""
 
     tags: Annotated[list[str], DISTINCT, ONE_OR_MANY] = []
-    """Tags of the document."""
+    """Tags in the document."""
     operations: Annotated[list[OperationPattern], DISTINCT, ONE_OR_MANY] = []
-    """Each an operationId, or a method and a path such as `GET /items/{id}`; both may be globs: `* /items/*`."""
+    """Each is an operationId, or a method and a path such as `GET /items/{id}`. Both can be globs: `* /items/*`."""
     methods: Annotated[list[HttpMethod], DISTINCT, ONE_OR_MANY] = []
-    """Methods."""
+    """HTTP methods."""
     deprecated: Flag | None = None
-    """True is all that are deprecated, false all that are not."""
+    """True selects only deprecated operations, false only operations that are not deprecated."""
 
     @property
     def is_empty(self) -> bool:
@@ -42,48 +42,48 @@ class OperationFilter(Model):
 
 
 class OperationResources(Model):
-    """The operations that become resource templates instead of tools."""
+    """Operations that become resource templates instead of tools."""
 
     operations: Annotated[list[OperationPattern], DISTINCT, ONE_OR_MANY] = []
-    """As in `include`; GET alone."""
+    """Patterns as in `include`. Only GET operations are allowed."""
 
 
 class OpenApi(Model):
-    """An OpenAPI document (3.x or Swagger 2.0, JSON or YAML), whose operations are offered here as tools."""
+    """An OpenAPI document (3.x or Swagger 2.0, JSON or YAML). Its operations are offered as tools."""
 
     document: NotEmpty
-    """Its path, relative to this file, or its https: or http: URL."""
+    """Path of the document, relative to this file, or its https: or http: URL."""
     connection: str | None = None
-    """Name of one of `connections`, whose base URL, header fields, TLS and `auth` hold for its requests. Default the
-    document's first server."""
+    """Name of an entry in `connections`. Its base URL, header fields, TLS and `auth` apply to the requests. Default:
+    the document's first server."""
     prefix: Annotated[NamePrefix | None, Use.NAME] = None
-    """Put before the names of its tools. Default `<name>_`; may be empty."""
+    """Prefix for the names of its tools. Default `<name>_`. Can be empty."""
     include: OperationFilter = defaults_of(OperationFilter)
-    """The operations that are offered. Default `methods: [get, head]`."""
+    """Operations to offer. Default `methods: [get, head]`."""
     exclude: OperationFilter = defaults_of(OperationFilter)
-    """The operations that are not, though `include` has them: those that fit every key."""
+    """Operations to omit even if `include` selects them. An operation must match every key."""
     resources: OperationResources = defaults_of(OperationResources)
-    """The operations that become resource templates instead."""
+    """Operations that become resource templates instead of tools."""
     override: dict[str, OperationOverride] = {}
-    """Changes, by operationId, or by method and path."""
+    """Changes to operations, by operationId or by method and path."""
     refresh: PositiveDuration = timedelta(minutes=10)
-    """How often a document with a URL is looked at again."""
+    """How often a document with a URL is fetched again."""
     allow_private: AllowPrivate | None = None
-    """Addresses that are otherwise refused, for the document's URL and for its servers. Default the connection's."""
+    """Private addresses to allow for the document's URL and its servers. Default: the setting of the connection."""
     ignore_security: Flag = False
-    """Offer operations without the credentials that the document says they need."""
+    """Offer operations without the credentials that the document requires."""
     access: Access | None = None
-    """Who may use its tools; without this everybody."""
+    """Who can use its tools. Default: everyone."""
     tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
-    """Words for grouping and rules, beside the document's own tags."""
+    """Tags for grouping and rules, in addition to the document's own tags."""
     requires: Requires = defaults_of(Requires)
-    """Requirements that must be met for its tools to be offered."""
+    """Requirements that must be met before its tools are offered."""
     timeout: PositiveDuration | None = None
-    """How long a call may take. Default 60s."""
+    """Time limit of a call. Default 60s."""
     concurrency: PositiveCount | None = None
-    """How many calls of each tool may run at once. Default 16."""
+    """Maximum number of concurrent calls of each tool. Default 16."""
     rate_limit: WrittenRateLimit | None = None
-    """How often each of its tools may be called, such as 10/minute by each caller."""
+    """Rate limit of each tool, such as 10/minute per caller."""
 
     @property
     def is_remote(self) -> bool:

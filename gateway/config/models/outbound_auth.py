@@ -1,4 +1,4 @@
-"""The key `auth` of connections and upstreams: how the gateway signs in to what it calls. Checks what is written."""
+"""The key `auth` of connections and upstreams: authentication of the gateway to other services."""
 
 import re
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from gateway.config.models.auth import IssuerUrl, ScopeToken, TrustedUrl
 from gateway.config.models.base import DISTINCT, Model, NotEmpty, exactly_one, matching, misplaced, not_together
 
 MAX_TOKEN_LENGTH: Final = 16 * 1024
-"""Characters of an access token, which travels in a header field."""
+"""Characters. Access tokens are sent in a header field."""
 PEM: Final = "-----BEGIN"
-"""Tells a private key from the path of one."""
+"""Distinguishes a private key from the path of a file."""
 _TOKEN: Final = re.compile(rf"[\x21-\x7e]{{1,{MAX_TOKEN_LENGTH}}}")
 
 
 def _sendable(value: str) -> str:
-    """Refuse what no header field could carry; never shows it."""
+    """Reject text that cannot be sent in a header field. The error never contains the text."""
     if _TOKEN.fullmatch(value) is None:
         raise PydanticCustomError(
             "token", "a token travels in a header field: it takes ASCII characters without spaces"
@@ -34,40 +34,40 @@ class BasicAuth(Model):
 
     # RFC 7617 §2: the first colon ends the user name.
     username: Annotated[str, matching(r"[^:\x00-\x1f\x7f]*", "a user name without `:` and control characters")]
-    """The user."""
+    """User name."""
     password: Annotated[str, _NoControls]
-    """The password."""
+    """Password."""
 
 
 class ClientCredentials(Model):
-    """Access tokens that an authorization server gives the gateway itself (RFC 6749 §4.4)."""
+    """Access tokens that an authorization server issues to the gateway itself (RFC 6749 §4.4)."""
 
     issuer: IssuerUrl | None = None
-    """The authorization server, whose token endpoint its metadata names (RFC 8414, OpenID Connect Discovery). Without
-    `issuer` and `token_url` the service that is called says which it is (RFC 9728); `token_exchange` uses the issuer of
-    `auth.oauth`."""
+    """Issuer of the authorization server; its metadata names the token endpoint (RFC 8414, OpenID Connect Discovery).
+    Without `issuer` and `token_url`, the called service names its authorization server (RFC 9728). `token_exchange`
+    then uses the issuer of `auth.oauth`."""
     token_url: TrustedUrl | None = None
-    """The token endpoint, in place of `issuer`."""
+    """Token endpoint, instead of `issuer`."""
     client_id: Annotated[NotEmpty, _NoControls]
-    """The name under which the authorization server knows the gateway."""
+    """Client ID of the gateway at the authorization server."""
     client_secret: Annotated[NotEmpty, _NoControls] | None = None
-    """The gateway's secret there."""
+    """Client secret."""
     client_auth: Literal["basic", "post"] | None = None
-    """Send the secret as HTTP Basic or in the form. By default as the metadata of the server says; if it refuses the
-    client, the other way is tried once."""
+    """Send the secret as HTTP Basic or in the form. Default: as the server's metadata states. If the server rejects the
+    client, the other method is tried once."""
     private_key: NotEmpty | None = None
-    """A private key in place of the secret (private_key_jwt, RFC 7523): PEM, or the path of a PEM file."""
+    """Private key for private_key_jwt (RFC 7523), instead of the secret: PEM, or the path of a PEM file."""
     key_id: NotEmpty | None = None
-    """The `kid` by which the authorization server knows the private key."""
+    """Key ID (`kid`) of the private key at the authorization server."""
     scopes: Annotated[list[ScopeToken], DISTINCT] = []
-    """Scopes to ask for."""
+    """Scopes to request."""
     # RFC 8707 §2: an absolute URI without a fragment.
     resource: (
         Annotated[str, matching(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s#]+", "a URL such as https://api.example.com")] | None
     ) = None
-    """The service that the token is meant for (RFC 8707)."""
+    """URI of the service that the token is for (RFC 8707)."""
     audience: NotEmpty | None = None
-    """The name under which the authorization server knows that service (RFC 8693; Auth0 needs it)."""
+    """Name of that service at the authorization server (RFC 8693). Required by Auth0."""
 
     @model_validator(mode="after")
     def _can_sign_in(self) -> Self:
@@ -81,11 +81,11 @@ class ClientCredentials(Model):
 
 
 class TokenExchange(ClientCredentials):
-    """Access tokens that an authorization server gives for those of callers (RFC 8693). Needs `auth.oauth`."""
+    """Access tokens issued in exchange for those of callers (RFC 8693). Requires `auth.oauth`."""
 
 
 class OutboundAuth(Model):
-    """The gateway's way to sign in to what it calls; one of these."""
+    """Authentication of the gateway to a service. Exactly one key is required."""
 
     bearer: Annotated[str, AfterValidator(_sendable)] | None = None
     """A token, sent as `Authorization: Bearer` (RFC 6750)."""
@@ -94,7 +94,7 @@ class OutboundAuth(Model):
     client_credentials: ClientCredentials | None = None
     """Access tokens for the gateway itself."""
     token_exchange: TokenExchange | None = None
-    """Access tokens in exchange for the caller's, which is never passed on."""
+    """Access tokens in exchange for the caller's token, which is never forwarded."""
 
     @model_validator(mode="after")
     def _signs_in_one_way(self) -> Self:
@@ -102,7 +102,7 @@ class OutboundAuth(Model):
         return self
 
     def secrets(self) -> Iterator[str]:
-        """The secrets that are written here, or were filled in."""
+        """Return the secrets of this entry, including interpolated ones."""
         client = self.token_exchange or self.client_credentials
         found = [self.bearer, self.basic and self.basic.password]
         if client is not None:

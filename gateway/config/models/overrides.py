@@ -1,4 +1,4 @@
-"""The changes to what an upstream or an OpenAPI document offers: the models of `override`."""
+"""Models of `override`: changes to definitions from an upstream or an OpenAPI document."""
 
 from typing import Annotated, Literal, Self
 
@@ -16,22 +16,22 @@ from gateway.json_types import Json
 
 
 class _ToolChanges(Definition):
-    """The changes to one tool, wherever it comes from."""
+    """Changes to one tool, whatever its source."""
 
     name: Annotated[str | None, Use.NAME] = None
-    """The name that it has here, after the prefix."""
+    """New name, after the prefix."""
     annotations: Annotated[ToolAnnotations | None, Use.DESCRIPTION] = None
-    """What calling it may do; what is not said stays as the upstream says it, or follows from the method."""
+    """Hints about the effects of a call. Omitted hints keep the upstream's value, or follow from the HTTP method."""
     output: Output | None = None
-    """The shape of the result, in place of the one that its source describes."""
+    """Output format, instead of the one that the source describes."""
     confirm: Annotated[Template | None, Use.BODY] = None
-    """A question put to the user before the tool runs."""
+    """A question that the user must confirm before the tool runs."""
     confirm_fallback: Literal["deny", "allow"] = "deny"
-    """What happens where the client cannot ask."""
+    """What to do if the client cannot ask the user."""
     ask_timeout: PositiveDuration | None = None
-    """How long a question may stay open. Default 10m."""
+    """Time limit for the user to answer a question. Default 10m."""
     tests: Annotated[Items[ToolTest], Use.SECRET] = Field((), repr=False)
-    """Calls that `mcp-gateway test` makes; not sent to clients."""
+    """Calls made by `mcp-gateway test`. They are not sent to clients."""
 
     @model_validator(mode="after")
     def _asks_where_it_says_how(self) -> Self:
@@ -41,10 +41,10 @@ class _ToolChanges(Definition):
 
 
 class ToolOverride(_ToolChanges):
-    """The changes to one tool of an upstream."""
+    """Changes to one tool of an upstream."""
 
     validate_: Flag | None = Field(None, alias="validate")
-    """Whether arguments are held to its `inputSchema` here already."""
+    """Whether the gateway validates arguments against the tool's `inputSchema` before it calls the upstream."""
 
     @model_validator(mode="after")
     def _needs_no_stand_in(self) -> Self:
@@ -55,7 +55,7 @@ class ToolOverride(_ToolChanges):
 
 
 class ResourceOverride(Definition):
-    """The changes to one resource or resource template of an upstream."""
+    """Changes to one resource or resource template of an upstream."""
 
     annotations: Annotated[ContentAnnotations | None, Use.DESCRIPTION] = None
     """Hints for the client."""
@@ -64,21 +64,21 @@ class ResourceOverride(Definition):
 
 
 class PromptOverride(Definition):
-    """The changes to one prompt of an upstream."""
+    """Changes to one prompt of an upstream."""
 
     name: Annotated[str | None, Use.NAME] = None
-    """The name that it has here, after the prefix."""
+    """New name, after the prefix."""
 
 
 class OperationOverride(_ToolChanges):
-    """The changes to the tool of one operation."""
+    """Changes to the tool of one operation."""
 
     hide: Annotated[list[str], DISTINCT, ONE_OR_MANY] = []
-    """Inputs that models are not asked for, and that are never sent."""
+    """Inputs to remove from the tool. They are never sent."""
     set: Annotated[dict[str, Json], Use.SECRET] = {}
-    """Inputs that models are not asked for, with the value that is always sent."""
+    """Inputs to remove from the tool, each with a fixed value that is always sent."""
     retry: Retry | None = None
-    """When to send a request again."""
+    """Retry policy."""
 
     @model_validator(mode="after")
     def _sets_what_it_shows(self) -> Self:

@@ -1,4 +1,4 @@
-"""Durations, sizes and rates as they are written: `30s`, `64KiB`, `10/minute`; a bare number is seconds, or bytes."""
+"""Durations, sizes and rates: `30s`, `64KiB`, `10/minute`. A bare number is in seconds or bytes."""
 
 import re
 from collections.abc import Callable
@@ -86,7 +86,7 @@ PositiveSize = Annotated[Size, Field(ge=1)]
 
 
 def duration_text(value: timedelta) -> str:
-    """Return a duration as it would be written: `1h`, `90s`, `250ms`."""
+    """Format a duration as in the configuration: `1h`, `90s`, `250ms`."""
     seconds = value.total_seconds()
     for unit, size in (("h", 3600), ("m", 60)):
         if seconds >= size and seconds % size == 0:
@@ -100,7 +100,7 @@ _RATE_SCHEMA: Final = {"type": "string", "pattern": rf"^{_RATE.pattern}$"}
 
 
 class ParsedRate(msgspec.Struct, frozen=True):
-    """So many in any such time."""
+    """A number of calls per period."""
 
     amount: int
     seconds: int
@@ -124,7 +124,7 @@ Rate = Annotated[ParsedRate, PlainValidator(parse_rate), WithJsonSchema(_RATE_SC
 
 
 class RateLimit(Model):
-    """Limits of how often calls may begin. A rate alone, such as 10/minute, is `per_caller`."""
+    """Rate limits. Plain text such as 10/minute means `per_caller`."""
 
     per_caller: Rate | None = None
     """Calls of one caller."""
@@ -133,4 +133,4 @@ class RateLimit(Model):
 
 
 WrittenRateLimit = Annotated[RateLimit, value_for("per_caller", _RATE_SCHEMA)]
-"""A rate, or for whom which rate holds."""
+"""A rate, or a mapping with `per_caller` and `in_all`."""

@@ -1,4 +1,4 @@
-"""Sections that stand in the main file alone: `server`, `listen`, `limits`."""
+"""Sections that are allowed only in the main file: `server`, `listen`, `limits`."""
 
 from datetime import timedelta
 from typing import Annotated, Final, Literal, Self
@@ -28,36 +28,36 @@ from gateway.json_types import Json
 
 
 class Server(Model):
-    """The server's introduction to clients, and its lists."""
+    """Information about the server for clients, and settings of its lists."""
 
     name: Annotated[NotEmpty, Use.DESCRIPTION] = "mcp-gateway"
-    """What clients call it."""
+    """Name of the server."""
     title: Annotated[str | None, Use.DESCRIPTION] = None
-    """A name for people."""
+    """Display name."""
     version: str | None = None
-    """The version that clients are told; otherwise the daemon's own."""
+    """Version reported to clients. Default: the version of the daemon."""
     description: Annotated[str | None, Use.DESCRIPTION] = None
-    """What it is for."""
+    """Description of the server."""
     instructions: Annotated[str | None, Use.DESCRIPTION] = None
-    """What a model should know before it uses anything of this server."""
+    """Instructions that a model should know before it uses this server."""
     icons: list[Icon] | None = None
-    """Pictures that clients may show."""
+    """Icons that clients can show."""
     website_url: Annotated[str, matching(r"https?://[^\s/?#]\S*", "a URL such as https://example.com")] | None = None
-    """Where people can read more."""
+    """URL of a page with more information."""
     lock: Literal["report", "enforce"] = "report"
-    """Treatment of a definition that differs from `mcp-gateway.lock`, where there is that file: it is reported, or with
-    `enforce` not served, and its former version in its place. `mcp-gateway lock` writes the file."""
+    """What to do if a definition differs from `mcp-gateway.lock`: report it, or with `enforce` serve the locked version
+    instead. `mcp-gateway lock` writes that file."""
     page_size: PositiveCount = 200
-    """Entries in one page of a list."""
+    """Number of entries on one page of a list."""
     cache_ttl: Duration = timedelta(seconds=5)
-    """How long clients may keep a list (a hint; a `list_changed` overrides it)."""
+    """How long clients can cache a list. This is a hint, and `list_changed` overrides it."""
 
 
 class Tls(Model):
-    """TLS of the listener. Paths are relative to this file."""
+    """TLS settings of the listener. Paths are relative to this file."""
 
     cert: str
-    """Certificate and chain, PEM."""
+    """Certificate chain, PEM."""
     key: str
     """Private key, PEM."""
 
@@ -95,13 +95,13 @@ def _is_below(paths: tuple[str, ...], value: str) -> bool:
 
 
 def _share(one: Address, other: Address) -> bool:
-    """Whether two addresses exclude each other: every interface includes each. Port 0 is another each time."""
+    """Whether two addresses conflict. A wildcard host conflicts with every host, and port 0 with no port."""
     is_same_host = one.host == other.host or one.is_wildcard or other.is_wildcard
     return is_same_host and one.port == other.port != 0
 
 
 _PORT: Final = r"(:([0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
-"""65535 at the most."""
+"""At most 65535."""
 _AUTHORITY: Final = rf"(\[[0-9A-Fa-f:.]+\]|[^\s/:?#@\[\]]+){_PORT}"
 _Host = Annotated[
     str,
@@ -127,10 +127,10 @@ _PublicUrl = Annotated[
 
 
 class ConsolePage(Model):
-    """The console: a page at `/-/console/` that shows what the daemon does and calls its tools."""
+    """The console at `/-/console/`: a web page that shows the daemon's activity and can call its tools."""
 
     scopes: list[ScopeToken] = ["console"]
-    """Scopes that a caller needs, all of them, where there is `auth`. They open everything that the page shows."""
+    """Scopes that a caller needs if `auth` is configured. A caller with all of them can see everything on the page."""
 
 
 def _switch(value: Json) -> Json:
@@ -139,43 +139,43 @@ def _switch(value: Json) -> Json:
 
 
 WrittenConsole = Annotated[ConsolePage | None, ShortForm(_switch, {"type": "boolean"})]
-"""`true` turns it on with its defaults; `false` is as if the key were not there."""
+"""`true` enables it with default settings. `false` is the same as omitting the key."""
 
 
 class Listen(Model):
-    """The listener: addresses, paths, proxies, limits of connections. Changing it needs a restart."""
+    """The listener: addresses, paths, proxies and connection limits. Changes require a restart."""
 
     http: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8000"
-    """host:port; port 0 takes a free one."""
+    """Address as host:port. Port 0 selects a free port."""
     path: Annotated[str, matching(r"/[^?#\s]*", "a path such as /mcp"), AfterValidator(_no_reserved_path)] = "/mcp"
-    """The MCP endpoint; it also answers with a trailing slash."""
+    """Path of the MCP endpoint. It also accepts a trailing slash."""
     sse: Flag = True
-    """Offer HTTP+SSE of 2024-11-05 at /sse and /messages."""
+    """Enable the HTTP+SSE transport (2024-11-05) at /sse and /messages."""
     public_url: _PublicUrl | None = None
-    """The prefix under which a reverse proxy mounts the whole daemon."""
+    """URL prefix at which a reverse proxy serves the daemon."""
     trusted_proxies: list[Annotated[str, AfterValidator(_network)]] = []
-    """Addresses and CIDR ranges whose forwarded headers are believed; `unix:` is any peer of a Unix socket."""
+    """Addresses and CIDR ranges whose forwarded headers are trusted. `unix:` means any peer of a Unix socket."""
     allowed_hosts: list[_Host] | None = None
-    """Values of Host that are answered. Default: loopback, and `public_url`'s."""
+    """Accepted values of `Host`. Default: loopback, and the host of `public_url`."""
     allowed_origins: list[_Origin] | None = None
-    """Origins that are answered, with CORS. Default: any port of loopback, and `public_url`'s."""
+    """Accepted values of `Origin`, also for CORS. Default: loopback with any port, and the origin of `public_url`."""
     max_body: PositiveSize = 4 * 2**20
-    """The largest message."""
+    """Maximum size of a message."""
     keepalive: PositiveDuration = timedelta(seconds=15)
-    """How often an open stream gets a comment, so that proxies keep it."""
+    """Interval of comments on open streams, so that proxies do not close them."""
     session_ttl: PositiveDuration = timedelta(hours=1)
-    """How long a session may be idle."""
+    """How long a session can be idle."""
     receive_timeout: PositiveDuration = timedelta(seconds=30)
-    """How long a request's head may take to arrive, the first on a connection from its beginning, and any body."""
+    """Time limit to receive the head of a request, and any body. The first limit starts with the connection."""
     idle_timeout: PositiveDuration = timedelta(minutes=11)
-    """How long a connection is kept from one answer to the next request's head; longer than proxies keep theirs."""
+    """How long a connection stays open between requests. Use a longer time than your proxy does."""
     tls: Annotated[Tls | None, Use.SECRET] = None
-    """Serve HTTPS. A renewed certificate is shown without a restart."""
+    """Serve HTTPS. Renewed certificates are loaded without a restart."""
     admin: Annotated[str, AfterValidator(_address)] | None = None
-    """host:port for /-/… and /metrics, which are then not on the main listener."""
+    """Separate host:port for /-/… and /metrics. They are then not available on the main listener."""
     console: WrittenConsole = None
-    """Serve the console, a page for the browser, at /-/console/ beside the other paths /-/…. Without `auth` a link with
-    a token is logged at the start; with `auth` it takes a key or token that holds the scope `console`."""
+    """Serve the console, a web page, at /-/console/ with the other paths under /-/. Without `auth`, the daemon logs a
+    link with a token at startup. With `auth`, you need a key or token with the scope `console`."""
 
     @model_validator(mode="after")
     def _listens_apart(self) -> Self:
@@ -193,27 +193,27 @@ class Listen(Model):
 
 
 class SamplingLimits(Model):
-    """Limits of what tools may ask of the client's model."""
+    """Limits on requests of tools to the client's model."""
 
     per_call: PositiveCount | None = None
-    """Requests that one call may make."""
+    """Requests per call."""
     rate: Rate | None = None
-    """Requests of one caller's tools, such as 10/minute."""
+    """Rate of requests by the tools of one caller, such as 10/minute."""
     max_tokens: PositiveCount | None = None
-    """Tokens that one request may ask for; a larger wish is cut down to it."""
+    """Tokens per request. Higher requests are reduced to this number."""
 
 
 class Quota(Model):
-    """The most at once, for each caller and in all."""
+    """Maximum number at the same time, per caller and in total."""
 
     per_caller: PositiveCount | None = None
-    """Of one caller."""
+    """For one caller."""
     in_all: PositiveCount | None = None
-    """Of all callers together."""
+    """For all callers together."""
 
 
 class QueueLengths(Model):
-    """The most that wait, for each caller and in all; 0: nobody does."""
+    """Maximum number of waiting calls, per caller and in total. With 0, calls do not wait."""
 
     per_caller: Count | None = None
     """Calls of one caller."""
@@ -222,54 +222,54 @@ class QueueLengths(Model):
 
 
 class SizeShares(Model):
-    """The most bytes at once, for each caller and in all."""
+    """Maximum number of bytes at the same time, per caller and in total."""
 
     per_caller: PositiveSize = 64 * 2**20
-    """Of one caller. Default: sixteen times what `listen.max_body` takes for a large message."""
+    """For one caller. The default is sixteen times the default of `listen.max_body`."""
     in_all: PositiveSize = 256 * 2**20
-    """Of all callers together. Default: four callers who use their share up leave the others waiting."""
+    """For all callers together. The default is the default share of four callers."""
 
 
 _COUNT: Final = {"type": "integer", "minimum": 1}
 
 WrittenQuota = Annotated[Quota, value_for("per_caller", _COUNT)]
-"""A number is what one caller may have."""
+"""A plain number is the limit per caller."""
 WrittenTotal = Annotated[Quota, value_for("in_all", _COUNT)]
-"""A number is what all callers may have together."""
+"""A plain number is the limit for all callers together."""
 
 
 class Limits(Model):
-    """Limits of what the daemon serves."""
+    """Limits of the daemon."""
 
     rate_limit: WrittenRateLimit | None = None
-    """How often calls may begin, such as 100/minute by each caller. A call is a `tools/call`, `resources/read`,
-    `prompts/get` or `completion/complete`; each of the lists may be begun as often, and counts by itself. A caller is
-    who authenticated, else the client's address (of IPv6 its /64 network). A retry that brings the user's answers
-    counts again."""
+    """Rate limits of calls, such as 100/minute per caller. A call is a `tools/call`, `resources/read`, `prompts/get` or
+    `completion/complete`. Each kind of list has its own counter with the same limit. A caller is the authenticated
+    identity, or otherwise the client's address (for IPv6, its /64 network). A retry with the user's answers counts."""
     concurrency: WrittenQuota | None = None
-    """How many calls may run at once, such as 8 of each caller. Those that wait for the user's answer do not count."""
+    """Maximum number of concurrent calls, such as 8 per caller. Calls that wait for the user's answer do not count."""
     queue: Annotated[QueueLengths, value_for("per_caller", {"type": "integer", "minimum": 0})] | None = None
-    """How many calls may wait for a place of `concurrency`; beyond that they are refused, with 0 at once. Default 64 of
-    each caller, 1024 in all."""
+    """Number of calls that can wait for `concurrency`. Further calls are rejected; with 0, immediately. Default 64 per
+    caller, 1024 in total."""
     sampling: SamplingLimits | None = None
-    """Limits of what tools may ask of the client's model."""
+    """Limits on requests of tools to the client's model."""
     sessions: WrittenTotal = defaults_of(Quota, in_all=10_000)
-    """Sessions at once. Unless `per_caller` says otherwise, one caller may have half of them, or 100."""
+    """Concurrent sessions. Unless `per_caller` is set, one caller can have half of them, or 100."""
     streams: WrittenTotal = defaults_of(Quota, in_all=10_000)
-    """Open streams at once. Unless `per_caller` says otherwise, one caller may have half of them, or 100."""
+    """Concurrent open streams. Unless `per_caller` is set, one caller can have half of them, or 100."""
     connections: WrittenTotal = defaults_of(Quota)
-    """Connections at once of each HTTP listener. Unless `per_caller` says otherwise, one address may have half of them;
-    loopback, and any where `trusted_proxies` are named, may have all.
-    Default: three quarters of the descriptors that the process has free when it starts (`ulimit -n`), and 24 fewer than
-    those at the least, which are left to children, reloads and backends."""
+    """Concurrent connections of each HTTP listener. Unless `per_caller` is set, one address can have half of them.
+    Loopback addresses can have all, and so can any address if `trusted_proxies` is set.
+
+    Default: three quarters of the free file descriptors at startup (`ulimit -n`), but at least 24 stay free.
+    """
     unread: SizeShares = defaults_of(SizeShares)
-    """Bytes of answers that wait for clients to read them. Over HTTP, up to 64 KiB on a connection are not counted.
-    Answers beyond the limit wait for room for up to 30 seconds, and at most as many bytes again may wait. After that
-    the caller gets a 503, or its stream is closed. On stdio, answers over `per_caller` are replaced by errors when the
-    client has read nothing for 2 seconds. A single answer larger than the limit is sent when nothing else waits."""
+    """Bytes of responses that clients have not read yet. Over HTTP, up to 64 KiB per connection are not counted.
+    Responses beyond the limit wait for up to 30 seconds, and at most the same number of bytes can wait. After that the
+    caller receives a 503, or its stream is closed. On stdio, responses over `per_caller` become errors if the client
+    reads nothing for 2 seconds. A response larger than the limit is sent when nothing else is waiting."""
     tasks: TaskLimits = defaults_of(TaskLimits)
     """Limits of tasks: calls that outlive their request."""
     threads: PositiveCount = 32
-    """Calls of synchronous Python functions that may run at once."""
+    """Maximum number of concurrent calls of synchronous Python functions."""
     request_depth: PositiveCount = 64
-    """How deep a message's JSON may nest."""
+    """Maximum nesting depth of the JSON in a message."""

@@ -8,18 +8,18 @@ from gateway.config.models.field_use import Use
 
 
 class SkillDirectories(Model):
-    """Directories that each hold a skill: a SKILL.md, and the files that it speaks of."""
+    """Directories that each contain a skill: a SKILL.md and the files that it refers to."""
 
     dir: NotEmpty
-    """A directory, or a glob of directories, relative to this file. Each is called like the skill in it."""
+    """A directory, or a glob of directories, relative to this file. Each directory must have the name of its skill."""
     tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
-    """Words for grouping and rules."""
+    """Tags for grouping and rules."""
     access: Access | None = None
-    """Who may read them; without this everybody."""
+    """Who can read them. Default: everyone."""
 
 
 Skills = Annotated[SkillDirectories, text_for("dir")]
-"""An entry of `skills`; text alone is the glob."""
+"""An entry of `skills`. Plain text is the glob."""
 
 SKILL_FILE: Final = "SKILL.md"
 """The file that makes a directory a skill."""

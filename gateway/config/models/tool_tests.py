@@ -1,4 +1,4 @@
-"""The model of `tests` of a tool: a call, the answer of the backend's server, and the expected result."""
+"""Model of a tool's `tests`: a call, the response of the backend's server, and the expected result."""
 
 import re
 from typing import Annotated, Final, Self
@@ -28,14 +28,14 @@ def _compilable(value: str) -> str:
 
 
 class TextMatch(Model):
-    """The expected text, line breaks at its end aside; exactly one of the keys."""
+    """The expected text, ignoring line breaks at its end. Exactly one key is required."""
 
     is_: str | None = Field(None, alias="is")
     """The whole text."""
     contains: str | None = None
-    """A part of it."""
+    """Text that must be contained in it."""
     matches: Annotated[str, AfterValidator(_compilable)] | None = None
-    """A regular expression (Python's) that is found in it."""
+    """A regular expression (Python syntax) that must match somewhere in it."""
 
     @model_validator(mode="after")
     def _has_one_form(self) -> Self:
@@ -56,14 +56,14 @@ def _part_of_error(value: Json) -> Json:
 
 
 class Expectation(Model):
-    """The expected result; exactly one of the keys."""
+    """The expected result. Exactly one key is required."""
 
     text: Annotated[TextMatch, ShortForm(_whole_text, TEXT_SCHEMA)] | None = None
-    """The text; with `contains` or `matches` a part of it."""
+    """The expected text, or with `contains` or `matches` a condition on it."""
     json_: Annotated[Json, AfterValidator(plain_text)] = Field(None, alias="json")
-    """The structured content, or else the JSON that the text is: equal, whatever the order of keys."""
+    """The expected structured content, or otherwise the text parsed as JSON. The order of keys is ignored."""
     error: Annotated[TextMatch, ShortForm(_part_of_error, {"anyOf": [TEXT_SCHEMA, {"const": True}]})] | None = None
-    """The call fails with an error that contains this; `true`: with any error."""
+    """The call must fail with an error that contains this text. `true` accepts any error."""
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> Self:
@@ -78,15 +78,15 @@ class Expectation(Model):
 
 
 class StandInAnswer(Model):
-    """The answer of the backend's server in a test. Nothing is sent anywhere else."""
+    """Response of the backend's server in a test. No request is sent."""
 
     # RFC 9110 §15.2: a status below 200 is interim, and no answer.
     status: Annotated[int, Field(ge=200, le=599), BeforeValidator(typed_interpolation)] = 200
-    """The HTTP status."""
+    """HTTP status."""
     json_: Annotated[Json, AfterValidator(plain_text)] = Field(None, alias="json")
-    """A JSON body."""
+    """JSON body."""
     file: str | None = None
-    """A file that is the body, relative to this file; its name tells the media type."""
+    """File with the body, relative to this file. Its name determines the media type."""
 
     @property
     def has_json(self) -> bool:
@@ -105,13 +105,13 @@ _NO_ARGUMENTS: Final[dict[str, Json]] = {}
 
 
 class ToolTest(Model):
-    """One call of the tool, made by `mcp-gateway test`, and never by a client."""
+    """A test call of the tool, made by `mcp-gateway test` and never by a client."""
 
     name: str | None = None
-    """What is tested."""
+    """Name of the test."""
     with_: VerbatimObject = Field(_NO_ARGUMENTS, alias="with")
-    """The arguments. A file is `photo: {file: photo.png}`, relative to this file; or base64, as clients send it."""
+    """Arguments. A file is `photo: {file: photo.png}`, relative to this file, or base64 as clients send it."""
     http: StandInAnswer | None = None
-    """What the server would have answered; without this, an HTTP backend asks the real one."""
+    """Response to use instead of the server's. Without it, an HTTP backend sends a real request."""
     expect: Expectation | None = None
-    """The expected result; without it, anything but an error."""
+    """The expected result. By default, any result except an error."""

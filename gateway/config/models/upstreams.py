@@ -1,6 +1,6 @@
-"""The models of `upstreams:`: other MCP servers, whose primitives are offered as this server's own.
+"""Models of `upstreams:`: other MCP servers whose tools, resources and prompts are offered here.
 
-An entry of any client's `mcpServers` is one as it stands; our own keys may stand beside those.
+An entry of a client's `mcpServers` is valid without changes. It can also contain additional keys of this gateway.
 """
 
 import os
@@ -37,7 +37,7 @@ from gateway.config.models.quantities import Duration, PositiveDuration, Written
 from gateway.json_types import Json
 
 Text = Annotated[str, PlainValidator(lambda value: str(keep_scalar(value))), WithJsonSchema(SCALAR_SCHEMA)]
-"""Text without templates in it, or a bare number."""
+"""Text that is not a template, or a bare number."""
 
 # MCP 2025-11-25 basic/authorization "Access Token Privilege Restriction": a server must not pass the client's token on.
 _BOUND_TO_ONE_HOP: Final = re.compile(r"(?i)authorization|cookie|host|mcp-.*|forwarded|x-forwarded-.*")
@@ -50,33 +50,33 @@ def _may_be_forwarded(name: str) -> str:
 
 
 class _Selection(Model):
-    """The part of a list that is offered."""
+    """Selects the offered part of a list."""
 
     include: Annotated[list[str], DISTINCT, ONE_OR_MANY] = ["*"]
-    """Globs; what fits none of them is not offered."""
+    """Globs. Only matching items are offered."""
     exclude: Annotated[list[str], DISTINCT, ONE_OR_MANY] = []
-    """Globs; what fits one of them is not offered."""
+    """Globs. Matching items are not offered."""
 
 
 class ToolSelection(_Selection):
-    """The tools of an upstream that are offered. Names are the upstream's own."""
+    """Selects the tools of an upstream. Names are those on the upstream."""
 
     override: dict[str, ToolOverride] = {}
-    """Changes, by the upstream's own name."""
+    """Changes to tools, by their name on the upstream."""
 
 
 class ResourceSelection(_Selection):
-    """The resources and resource templates of an upstream that are offered. Globs fit their URIs."""
+    """Selects the resources and resource templates of an upstream. Globs match their URIs."""
 
     override: dict[str, ResourceOverride] = {}
-    """Changes, by the upstream's own URI or URI template."""
+    """Changes to resources, by their URI or URI template on the upstream."""
 
 
 class PromptSelection(_Selection):
-    """The prompts of an upstream that are offered. Names are the upstream's own."""
+    """Selects the prompts of an upstream. Names are those on the upstream."""
 
     override: dict[str, PromptOverride] = {}
-    """Changes, by the upstream's own name."""
+    """Changes to prompts, by their name on the upstream."""
 
 
 def _all_or_none(value: Json) -> Json:
@@ -87,7 +87,7 @@ def _all_or_none(value: Json) -> Json:
 
 
 _ALL_OR_NONE: Final = ShortForm(_all_or_none, {"type": "boolean"})
-"""True is everything, false nothing."""
+"""True means everything, false means nothing."""
 
 
 def _program_alone(value: Json) -> Json:
@@ -95,7 +95,7 @@ def _program_alone(value: Json) -> Json:
 
 
 def _sandboxed(value: Json) -> Json:
-    """Take `read` and `write` for `readable` and `writable`."""
+    """Accept `read` and `write` for `readable` and `writable`."""
     if not isinstance(value, dict):
         return value
     return {_SANDBOX_KEYS.get(key, key): member for key, member in value.items()}
@@ -105,108 +105,108 @@ _PATHS: Final = ("readable", "writable")
 _SANDBOX_KEYS: Final = {"read": "readable", "write": "writable"}
 
 Transport = Literal["stdio", "http", "streamable-http", "streamable_http", "streamableHttp", "sse"]
-"""The spellings that clients' configurations have."""
+"""Names of the transports, including those in client configurations."""
 
 _OF_STDIO: Final = ("args", "env", "cwd", "sandbox")
 _OF_HTTP: Final = ("headers", "auth", "allow_private", "tls", "forward_headers")
 
 
 class Upstream(Model):
-    """Another MCP server, whose tools, resources and prompts are offered here: a `command`, or a `url`."""
+    """Another MCP server, defined by a `command` or a `url`. Its tools, resources and prompts are offered here."""
 
     command: Annotated[
         Annotated[list[Text], Field(min_length=1), ShortForm(_program_alone, SCALAR_SCHEMA)] | None, Use.SECRET
     ] = None
-    """A program that speaks MCP over its standard streams; with its arguments, if this is a list."""
+    """A program that uses MCP over its standard streams. A list also contains its arguments."""
     args: Annotated[list[Text], Use.SECRET] = []
-    """Its arguments."""
+    """Arguments of the program."""
     env: Annotated[dict[str, Text], Use.SECRET] = {}
-    """Its variables, beside PATH, HOME, LANG, LC_*, TZ and TMPDIR."""
+    """Environment variables, in addition to PATH, HOME, LANG, LC_*, TZ and TMPDIR."""
     cwd: Annotated[str, PlainValidator(lambda value: str(keep_scalar(value)))] | None = None
-    """Its working directory, relative to this file. Default the directory of this file."""
+    """Working directory, relative to this file. Default: the directory of this file."""
     sandbox: (
         Annotated[Sandbox, ShortForm(_sandboxed, {"type": "object", "properties": {key: {} for key in _SANDBOX_KEYS}})]
         | None
     ) = None
-    """Confinement of the program; `read` and `write` are short for `readable` and `writable`."""
+    """Sandbox of the program. `read` and `write` are short for `readable` and `writable`."""
     url: Annotated[Text | None, Use.SECRET] = None
-    """The MCP endpoint of a server over HTTP; relative to the `base_url` of a `connection`."""
+    """URL of an MCP endpoint. With a `connection`, it is relative to its `base_url`."""
     headers: Annotated[dict[str, Text], Use.SECRET] = {}
-    """Header fields of each request."""
+    """Header fields sent with each request."""
     type: Transport | None = None
-    """The transport: `stdio`, `http` (Streamable HTTP, also spelt streamable-http, streamable_http, streamableHttp) or
-    `sse`. Without it, it is found out."""
+    """Transport: `stdio`, `http` (Streamable HTTP, also written streamable-http, streamable_http, streamableHttp) or
+    `sse`. By default it is detected."""
     transport: Transport | None = None
     """Another name for `type`."""
     connection: str | None = None
-    """Name of one of `connections`, whose base URL, headers, TLS and `auth` hold here."""
+    """Name of an entry in `connections`. Its base URL, headers, TLS and `auth` apply to this upstream."""
     auth: Annotated[OutboundAuth | None, Use.SECRET] = None
-    """How to sign in to it. Its own RFC 9728 metadata name the authorization server where no `issuer` is given."""
+    """Authentication to the upstream. Without an `issuer`, its RFC 9728 metadata names the authorization server."""
     allow_private: AllowPrivate | None = None
-    """Addresses that are otherwise refused: hosts and CIDR ranges; true is all, a cloud's metadata service too."""
+    """Private addresses to allow: hosts and CIDR ranges, or true for all, including cloud metadata services."""
     tls: Annotated[ClientTls | None, Use.SECRET] = None
-    """Certificates."""
+    """TLS settings."""
     forward_headers: Annotated[list[Annotated[str, AfterValidator(_may_be_forwarded)]], DISTINCT] = []
-    """Header fields of the caller's request to pass on. Never those between the caller and this server."""
+    """Header fields to forward from the caller's request, except those between the caller and this server."""
     prefix: Annotated[NamePrefix | None, Use.NAME] = None
-    """Put before the names of tools and prompts. Default `<name>_`; may be empty."""
+    """Prefix for the names of tools and prompts. Default `<name>_`. Can be empty."""
     uri_prefix: Annotated[str | None, Use.NAME] = None
-    """Put before all its URIs: `docs+` makes `file:///a` `docs+file:///a`."""
+    """Prefix for all URIs: with `docs+`, `file:///a` becomes `docs+file:///a`."""
     tools: Annotated[ToolSelection, _ALL_OR_NONE] = defaults_of(ToolSelection)
-    """The tools that are offered; false for none."""
+    """Tools to offer, or false for none."""
     resources: Annotated[ResourceSelection, _ALL_OR_NONE] = defaults_of(ResourceSelection)
-    """The resources and resource templates that are offered; false for none."""
+    """Resources and resource templates to offer, or false for none."""
     prompts: Annotated[PromptSelection, _ALL_OR_NONE] = defaults_of(PromptSelection)
-    """The prompts that are offered; false for none."""
+    """Prompts to offer, or false for none."""
     instructions: Flag = True
-    """Whether its `instructions` follow those of `server`, under its name, where one of its primitives is on offer; cut
-    to 4 KiB."""
+    """Whether to append the upstream's `instructions` to those of `server`, under its name, if one of its primitives is
+    offered. They are cut to 4 KiB."""
     session: Literal["per_client", "shared"] | None = None
-    """Whether each client has its own session, for stdio its own process. Default `per_client`, but `shared` for HTTP
-    servers without sessions."""
+    """Whether each client has its own session and, for stdio, its own process. Default `per_client`, or `shared` for
+    HTTP servers without sessions."""
     max_sessions: PositiveCount = 100
-    """The most sessions at a time with `per_client`; the idle one that was used least recently ends first."""
+    """Maximum number of concurrent sessions with `per_client`. The least recently used idle session ends first."""
     start: Literal["lazy", "eager"] = "lazy"
-    """`eager` keeps it running; `lazy` starts it at the first call."""
+    """`eager` keeps the upstream running. `lazy` starts it at the first call."""
     idle: PositiveDuration = timedelta(minutes=10)
-    """How long a lazy one runs without a call."""
+    """How long a lazy upstream keeps running without calls."""
     era: Literal["legacy", "modern"] | None = None
-    """`legacy` begins with `initialize`, `modern` (2026-07-28) does not. Without it, it is found out."""
+    """`legacy` starts with `initialize`, `modern` (2026-07-28) does not. By default it is detected."""
     timeout: PositiveDuration | None = None
-    """How long a call may take. Default 60s."""
+    """Time limit of a call. Default 60s."""
     connect_timeout: PositiveDuration = timedelta(seconds=30)
-    """How long one attempt to connect may take: the start of a process and the handshake together. Then, how long the
-    lists may take. Waiting for a turn to start does not count."""
+    """Time limit to connect, including process start and handshake, and then to read the lists. Time spent waiting for
+    other upstreams to start does not count."""
     concurrency: PositiveCount | None = None
-    """How many calls may run at once, on the whole upstream. Default 16."""
+    """Maximum number of concurrent calls of the whole upstream. Default 16."""
     queue: Count | None = None
-    """How many more calls may wait for their turn; beyond that they are refused. Default 64."""
+    """Maximum number of waiting calls. Further calls are rejected. Default 64."""
     rate_limit: WrittenRateLimit | None = None
-    """How often each of its primitives may be called, such as 10/minute by each caller."""
+    """Rate limit of each of its tools, resources and prompts, such as 10/minute per caller."""
     access: Access | None = None
-    """Who may use them; without this everybody."""
+    """Who can use them. Default: everyone."""
     tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
-    """Words for grouping and rules."""
+    """Tags for grouping and rules."""
     requires: Requires = defaults_of(Requires)
-    """Requirements that must be met for them to be offered."""
+    """Requirements that must be met before they are offered."""
     required: Flag = False
-    """Whether the daemon is not ready while this upstream cannot be reached."""
+    """Report the daemon as not ready while this upstream is unreachable."""
     health: Duration = timedelta(seconds=30)
-    """How often an eager one is asked whether it is there while nothing else was said; 0 is never."""
+    """How often an idle `eager` upstream is checked. 0 disables the check."""
     validate_: Flag = Field(default=True, alias="validate")
-    """Whether arguments are held to the tools' `inputSchema` here already."""
+    """Whether the gateway validates arguments against the tools' `inputSchema` before it calls the upstream."""
     sampling: Flag = True
-    """Whether it may ask our clients' models."""
+    """Allow the upstream to use the models of clients (sampling)."""
     elicitation: Flag = True
-    """Whether it may ask our clients' users."""
+    """Allow the upstream to ask the users of clients (elicitation)."""
     roots: Flag = True
-    """Whether it may ask for our clients' roots."""
+    """Allow the upstream to read the roots of clients."""
     logging: Flag = True
-    """Whether its log messages go to our clients."""
+    """Forward the upstream's log messages to clients."""
 
     @property
     def kind(self) -> Literal["stdio", "http", "sse"] | None:
-        """The transport as the file says it; None where it is to be found out."""
+        """Return the configured transport, or None if it must be detected."""
         said = self.type or self.transport
         if said is None:
             return "stdio" if self.command is not None else None
@@ -217,7 +217,7 @@ class Upstream(Model):
         return (*(self.command or ()), *self.args)
 
     def below(self, directory: Path) -> Self:
-        """The same with absolute paths: those of the entry are relative to the directory of its file."""
+        """Return a copy with absolute paths. Relative paths are resolved against the directory of the entry's file."""
         changes: dict[str, Json] = {}
         if self.command is not None:
             changes["cwd"] = os.path.normpath(directory / (self.cwd or ""))
@@ -250,7 +250,7 @@ class Upstream(Model):
 
 
 def _below(auth: OutboundAuth, directory: Path) -> OutboundAuth:
-    """The same with an absolute path to the private key, if it is in a file."""
+    """Return a copy with the absolute path of the private key, if it is a file."""
     name = "client_credentials" if auth.client_credentials is not None else "token_exchange"
     client = getattr(auth, name)
     # A key that is written here, or was filled in, is no path.

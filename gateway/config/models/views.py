@@ -1,4 +1,4 @@
-"""Views: named parts of the catalog, each with an endpoint of its own. Checks what is written."""
+"""Views: named subsets of the catalog, each with a separate endpoint."""
 
 from typing import Annotated
 
@@ -11,16 +11,16 @@ from gateway.config.models.field_use import Use
 
 
 class Selection(Model):
-    """A choice among tools, resources and prompts: those that fit any of its keys."""
+    """Selects tools, resources and prompts that match any of its keys."""
 
     tags: Annotated[list[NotEmpty], DISTINCT] = []
-    """One of these `tags` of the definition, of whatever kind it is."""
+    """Tags. A definition of any kind that has one of them matches."""
     tools: Annotated[list[NotEmpty], DISTINCT] = []
-    """Globs over the names of tools: `gh_*`."""
+    """Globs that match names of tools: `gh_*`."""
     resources: Annotated[list[NotEmpty], DISTINCT] = []
-    """Globs over the names, URIs and URI templates of resources."""
+    """Globs that match names, URIs and URI templates of resources."""
     prompts: Annotated[list[NotEmpty], DISTINCT] = []
-    """Globs over the names of prompts."""
+    """Globs that match names of prompts."""
 
     @model_validator(mode="after")
     def _says_something(self) -> "Selection":
@@ -30,21 +30,21 @@ class Selection(Model):
 
 
 class View(Model):
-    """A part of what is offered, at `/mcp/<name>`, `/sse/<name>` and `--stdio --view <name>`."""
+    """A subset of the catalog at `/mcp/<name>`, `/sse/<name>` and `--stdio --view <name>`."""
 
     include: Selection | None = None
-    """What belongs to it; kinds that are not named are empty. Without it everything does."""
+    """Definitions in the view. Kinds that are not listed are empty. Default: everything."""
     exclude: Selection | None = None
-    """What does not, although it is included."""
+    """Definitions to remove from the view even if they are included."""
     instructions: Annotated[str | None, Use.DESCRIPTION] = None
-    """What a model should know before it uses the view. Default: `server.instructions`."""
+    """Instructions that a model should know before it uses the view. Default: `server.instructions`."""
     access: Access | None = None
-    """Who may use the view; without it everybody. What it holds needs its own scopes nevertheless."""
+    """Who can use the view. Default: everyone. Its definitions still require their own scopes."""
     search: Flag = False
-    """List two tools in place of all: `search_tools` finds others, and `call_tool` calls them. Calls are checked,
-    counted and recorded under the real name, which can be called as in any view."""
+    """List only two tools: `search_tools` finds tools, and `call_tool` calls them. Calls are checked, counted and
+    recorded under the real name. Tools can also be called directly, as in any view."""
     always: Annotated[list[NotEmpty], DISTINCT] = []
-    """Globs over the names of tools that are listed beside the two of `search`."""
+    """Globs that match names of tools to list in addition to the two of `search`."""
 
     @model_validator(mode="after")
     def _lists_beside_a_search(self) -> "View":

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from gateway.catalog.compile_steps import NO_STEPS, StepRecord
 from gateway.catalog.fingerprints import definition_digest, fingerprint
 from gateway.catalog.lockfile.digests import DefinitionDigests
 from gateway.catalog.lockfile.lock import Difference
@@ -108,8 +107,6 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     lock_differences: tuple[Difference, ...] = ()
     """The differences between the files and the lock."""
     limits: CallLimits = NO_LIMITS
-    steps: StepRecord = NO_STEPS
-    """The steps by which it was compiled, where the next catalog may take them over."""
     fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)
     """For "tools", "resources", "prompts": a digest of what a client would see in the list."""
 

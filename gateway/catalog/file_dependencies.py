@@ -33,20 +33,6 @@ class FileDependencies(msgspec.Struct, frozen=True):
     served_roots: Mapping[str, RootPlace] = msgspec.field(default_factory=empty)
     """The roots of the live configuration."""
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.files or self.trees or self.globs or self.roots)
-
-    def like(self) -> "FileDependencies":
-        """An empty one beside the same live configuration."""
-        return FileDependencies(served_roots=self.served_roots)
-
-    def add(self, other: "FileDependencies") -> None:
-        self.files.update(other.files)
-        self.trees.update(other.trees)
-        self.globs.update(other.globs)
-        self.roots.update(other.roots)
-
     def add_root(self, root: str, *, place: str, problems: Problems) -> None:
         """Add a root. A directory that has become a link is an error: the file did not ask for what it leads to.
 

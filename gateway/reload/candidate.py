@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.compile_steps import StepRecord
 from gateway.catalog.file_dependencies import RootPlace
 from gateway.catalog.lockfile.lock import Lock
 from gateway.config.models.document import Document
@@ -41,8 +40,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the lock keeps a definition of an earlier catalog in service."""
     record: LoadRecord
     """What the next load may take over."""
-    steps: StepRecord
-    """The steps by which the catalog was compiled; the next one takes over those of unchanged definitions."""
     exposures: Mapping[str, Problem]
     """The keys that name addresses which it must not be served on, and why."""
     places: DefinitionPlaces = NO_PLACES

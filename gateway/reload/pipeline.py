@@ -25,7 +25,6 @@ from gateway.audit.audit_log import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.compile_steps import NO_STEPS
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.lock import LOCK_NAME, read_lock
@@ -41,6 +40,7 @@ from gateway.config.reading.merger import DEFINITIONS
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
+from gateway.executors.shell.sandbox_probe import forget_sandboxes
 from gateway.reload.candidate import Candidate
 from gateway.reload.definition_places import NO_PLACES, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
@@ -207,6 +207,7 @@ class ReloadPipeline:
         Raises:
             ConfigError: nothing could be read.
         """
+        forget_sandboxes()  # the machine may allow them now, or no longer
         loaded = load_definitions(self._path, self._sources, earlier=self._earlier)
         self.redactor = self.served.catalog.redactor | loaded.redactor
         return loaded
@@ -235,7 +236,6 @@ class ReloadPipeline:
                 generation=generation,
                 dependencies=dependencies,
                 lock=lock,
-                earlier=NO_STEPS if served is None else served.steps,
                 checks=(*CHECKS, check_still_closed) if self._must_stay_closed(served) else CHECKS,
             )
         finally:
@@ -249,8 +249,7 @@ class ReloadPipeline:
             root=config.root,
             files={**config.files, **code},
             digest=hashlib.sha256("".join([config.digest, *code.values()]).encode()).hexdigest(),
-            catalog=replace(catalog, steps=NO_STEPS),  # which calls in flight keep longer than this is good for
-            steps=catalog.steps,
+            catalog=catalog,
             identity=identity,
             watch=self._attempted,
             roots=dependencies.roots,

@@ -14,11 +14,10 @@ from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.access import compile_access
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.databases import compile_databases
-from gateway.catalog.compile.definitions import CompiledDefinitions, DefinitionCompiler, common_of
+from gateway.catalog.compile.definitions import CompiledDefinitions, DefinitionCompiler
 from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.references import check_aliases, warn_of_dangling_references
 from gateway.catalog.compile.views import compile_searches, compile_views
-from gateway.catalog.compile_steps import NO_STEPS, StepRecord, Steps
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints.linter import lint
 from gateway.catalog.lockfile.digests import INSTRUCTIONS, Name, digests_of, instructions_of, instructions_of_view
@@ -29,7 +28,6 @@ from gateway.catalog.skills.discovery import find_skills
 from gateway.config.definition_source import not_offered, with_reviewed
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
-from gateway.config.models.backends import Connection
 from gateway.config.models.base import defaults_of
 from gateway.config.models.document import LISTS, Document
 from gateway.config.models.server import Limits, QueueLengths, Quota, SamplingLimits
@@ -56,13 +54,11 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     dependencies: FileDependencies | None = None,
     lock: Lock | None = None,
     checks: Iterable[Check] = (),
-    earlier: StepRecord = NO_STEPS,
 ) -> Catalog:
     """Compile every definition; blocking. Warnings are in the catalog.
 
     `dependencies` are filled in, even if there are errors. With a lock that is enforced, a definition that differs from
     it is left out without compiling it: not even its plugin is imported. Problems of `checks` join the same report.
-    What `earlier`, the record of the catalog that is served, has of unchanged definitions is taken over.
 
     Raises:
         ConfigError: there are errors; it has every problem, the loader's too, in the order of the files.
@@ -74,13 +70,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     skills = find_skills(loaded, problems=problems, dependencies=dependencies)
     dependencies.trees.update(plugins.open(loaded.document.plugins, problems.at("plugins")))
     has_all_plugins = problems.at("plugins").has_no_errors and not loaded.is_hidden("plugins")
-    steps = Steps(
-        common=common_of(loaded, services=services, has_all_plugins=has_all_plugins),
-        problems=problems,
-        dependencies=dependencies,
-        earlier=earlier,
-    )
-    profiles = compile_databases(loaded.document.databases, steps=steps, problems=problems.at("databases"))
+    profiles = compile_databases(loaded.document.databases, problems=problems.at("databases"))
     context = CompileContext(
         server=loaded.document.server.name,
         max_body=loaded.document.listen.max_body,
@@ -89,9 +79,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         has_all_plugins=has_all_plugins,
         redactor=loaded.redactor,
         connections=loaded.document.connections,
-        authorizations=_compile_connections(
-            loaded, services=services, steps=steps, problems=problems.at("connections")
-        ),
+        authorizations=_compile_connections(loaded, services=services, problems=problems.at("connections")),
         databases=loaded.document.databases,
         profiles=profiles,
         defaults=loaded.document.defaults,
@@ -122,7 +110,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         document = loaded.document
         pins |= {name: as_locked[name] for name in kept}
         excluded = {name: why for name, why in excluded.items() if name not in kept}
-    compiling = DefinitionCompiler(context, loaded, steps=steps, pins=pins, problems=problems)
+    compiling = DefinitionCompiler(context, loaded, problems=problems)
     for check in checks:
         check(loaded, problems)
     for name, connection in document.connections.items():
@@ -141,10 +129,6 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     }
     searches = compile_searches(loaded, context=context, problems=problems.at("views"))
     if problems.has_errors:
-        refused = [*compiled.primitives(), *steps.forget()]
-        del compiled
-        while refused:  # one by one: other threads have turns between two of them, which the error's traceback has not
-            refused.pop()
         raise ConfigError(_in_file_order(problems, loaded))
     compiled = compiled.without(compiling.unsound())
     # What a reference means may be among those left out.
@@ -156,7 +140,6 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         prompts=compiled.prompts,
         instructions=loaded.instructions,
         plugins=context.plugins.directories,
-        steps=steps,
         problems=problems,
     )
     catalog = Catalog(
@@ -177,7 +160,6 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         pins={name: pin for name, pin in pins.items() if name not in excluded},
         limits=_call_limits(document.limits),
         views=views,
-        steps=steps.record(),
         searches=searches,
         databases=frozenset(profiles.values()),
     )
@@ -205,25 +187,17 @@ def _call_limits(limits: Limits) -> CallLimits:
 
 
 def _compile_connections(
-    loaded: LoadedConfig, *, services: Services, steps: Steps, problems: Problems
+    loaded: LoadedConfig, *, services: Services, problems: Problems
 ) -> Mapping[str, Authorization]:
     """Check every connection, also one that no definition uses yet; return how those sign in that do."""
     auth = loaded.document.auth
     issuers = None if loaded.is_hidden("auth") else [] if auth is None else auth.issuers
-
-    def compiled(name: str, connection: Connection) -> Authorization | None:
-        def work(_: FileDependencies) -> Authorization | None:
-            return compile_connection(
-                connection,
-                services=services,
-                redactor=loaded.redactor,
-                issuers=issuers,
-                problems=problems.at(name),
-            )
-
-        return steps.take(("connections", name), work, objects=(connection,), values=(issuers,))
-
-    found = {name: compiled(name, connection) for name, connection in loaded.document.connections.items()}
+    found = {
+        name: compile_connection(
+            connection, services=services, redactor=loaded.redactor, issuers=issuers, problems=problems.at(name)
+        )
+        for name, connection in loaded.document.connections.items()
+    }
     return {name: authorization for name, authorization in found.items() if authorization is not None}
 
 

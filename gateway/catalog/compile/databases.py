@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.catalog.compile_steps import Steps
-from gateway.catalog.file_dependencies import FileDependencies
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_file
 from gateway.config.models.databases import Database
@@ -13,19 +11,9 @@ from gateway.executors.sql.pools import INSTALL, DatabaseProfile, is_installed
 _POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
 
 
-def compile_databases(
-    databases: Mapping[str, Database], *, steps: Steps, problems: Problems
-) -> Mapping[str, DatabaseProfile]:
+def compile_databases(databases: Mapping[str, Database], *, problems: Problems) -> Mapping[str, DatabaseProfile]:
     """Check every database, also one that no definition uses yet; return those that can be connected to."""
-
-    def compiled(name: str, config: Database) -> DatabaseProfile | None:
-        def work(_: FileDependencies) -> DatabaseProfile | None:
-            return compile_database(name, config, problems.at(name))
-
-        directory = problems.at(name).directory
-        return steps.take(("databases", name), work, objects=(config,), values=(directory,))
-
-    found = {name: compiled(name, config) for name, config in databases.items()}
+    found = {name: compile_database(name, config, problems.at(name)) for name, config in databases.items()}
     return {name: profile for name, profile in found.items() if profile is not None}
 
 

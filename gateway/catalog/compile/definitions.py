@@ -1,6 +1,5 @@
-"""Compiles each definition by itself, or takes over what an earlier compilation made of it."""
+"""Compiles each definition by itself."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, TypeVar
@@ -17,18 +16,14 @@ from gateway.catalog.compile.requirements import unmet
 from gateway.catalog.compile.resources import compile_resource
 from gateway.catalog.compile.skills import compile_skill
 from gateway.catalog.compile.tools import compile_tool
-from gateway.catalog.compile_steps import Steps
-from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.fingerprints import definition_digest
-from gateway.catalog.lockfile.digests import DefinitionDigests, Name, functions_of
+from gateway.catalog.lockfile.digests import Name
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.catalog.skills.discovery import FoundSkill
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.entry_references import entries_named_by
-from gateway.config.reading.entries import content_key
-from gateway.executors.shared_services import Services
 from gateway.plugin import ListKind
 
 P = TypeVar("P", bound=Primitive)
@@ -86,26 +81,11 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DefinitionCompiler:
-    """Compiles all definitions but those that the lock excludes, or whose `requires` is unmet.
+    """Compiles all definitions except those that the lock excludes or whose `requires` is unmet."""
 
-    Why a definition can be taken over: its steps read its model and the entries that it names (the same objects if they
-    are made of the same), its digests (the text, the directory, the code of its plugins), its access, facts about the
-    machine, and what `common_of` names. Whatever else a step comes to read has to be added there or here.
-    """
-
-    def __init__(
-        self,
-        context: CompileContext,
-        loaded: LoadedConfig,
-        *,
-        steps: Steps,
-        pins: DefinitionDigests,
-        problems: Problems,
-    ) -> None:
+    def __init__(self, context: CompileContext, loaded: LoadedConfig, *, problems: Problems) -> None:
         self._context = context
         self._loaded = loaded
-        self._steps = steps
-        self._pins = pins
         self._problems = problems
         self.left_out: list[Unavailable] = [
             Unavailable(kind=each.section, name=each.name, reason=each.reason) for each in loaded.left_out
@@ -155,52 +135,23 @@ class DefinitionCompiler:
 
     def _compiled(self, kind: ListKind, name: str, config: Definition) -> Sequence[Primitive]:
         place = self._problems.at(kind, name)
-
-        def work(dependencies: FileDependencies) -> Sequence[Primitive]:
-            context = replace(self._context, dependencies=dependencies)
-            compiled = _COMPILE_ONE[kind](name, config, problems=place, context=context)
-            return self._finished([compiled] if isinstance(compiled, Primitive) else compiled or (), place)
-
-        def again() -> None:  # plugins' code that the new catalog has not asked for is unloaded
-            for function in functions_of(config):
-                self._context.plugins.function(function, place)
-
-        return self._steps.take(
-            (kind, name),
-            work,
-            objects=self._read_by(config),
-            values=(self._pins[kind, name], self._context.access_to(kind, name)),
-            again=again,
-        )
+        compiled = _COMPILE_ONE[kind](name, config, problems=place, context=self._context)
+        return self._finished([compiled] if isinstance(compiled, Primitive) else compiled or (), place)
 
     def _app(self, tool: str) -> Sequence[Resource]:
         """Compile the page of a tool that has one."""
         config, place = self._loaded.document.tools[tool], self._problems.at("tools", tool, "app")
         if (app := config.app) is None:
             return ()
-
-        def work(dependencies: FileDependencies) -> Sequence[Resource]:
-            context = replace(self._context, dependencies=dependencies)
-            return self._finished(compile_app(tool, config, app, problems=place, context=context), place)
-
-        values = (self._pins["tools", tool], self._context.access_to("tools", tool))
-        return self._steps.take(("apps", tool), work, objects=(config,), values=values)
+        return self._finished(compile_app(tool, config, app, problems=place, context=self._context), place)
 
     def _skills(self, skills: Iterable[FoundSkill]) -> Iterator[tuple[int, Resource]]:
-        """Compile the files of skills; always anew, since all files are read anyway."""
+        """Compile the files of skills."""
         is_pinned = self._loaded.document.server.lock == "enforce"
         for found in skills:
             files = compile_skill(found, is_pinned=is_pinned, context=self._context)
             for resource in self._finished(files, self._problems.at("skills", found.index)):
                 yield found.index, resource
-
-    def _read_by(self, config: Definition) -> tuple[object, ...]:
-        """The objects that the steps of a definition read."""
-        context = self._context
-        authorizations = [
-            context.authorizations.get(name) for section, name in entries_named_by(config) if section == "connections"
-        ]
-        return config, *context.entries_of(config), *authorizations
 
     def _finished(self, primitives: Sequence[P], problems: Problems) -> Sequence[P]:
         """Mask what clients see, and digest it, so that views of the catalog have their fingerprints soon."""
@@ -208,19 +159,6 @@ class DefinitionCompiler:
         return tuple(
             each if each.digest else replace(each, digest=definition_digest(each.definition)) for each in masked
         )
-
-
-def common_of(loaded: LoadedConfig, *, services: Services, has_all_plugins: bool) -> tuple[object, ...]:
-    """The values that the steps of every definition may read."""
-    return (
-        services,
-        loaded.redactor,
-        has_all_plugins,
-        loaded.document.server.name,
-        loaded.document.listen.max_body,
-        content_key(loaded.document.defaults),
-        dict(os.environ),  # what of it programs inherit, and the PATH
-    )
 
 
 def _names_broken_entry(config: Definition, loaded: LoadedConfig) -> bool:

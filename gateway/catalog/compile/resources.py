@@ -26,7 +26,6 @@ from gateway.catalog.compile.version import file_version, resource_version
 from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import new_each_time
 from gateway.config.models import definitions as models
 from gateway.control_characters import visible_path
 from gateway.executors.content import ABSOLUTE
@@ -208,7 +207,6 @@ def _compile_files(
         context.dependencies.add_root(globs.root, place=globs.place, problems=place)
     if prefix is None or globs is None:
         return ()
-    new_each_time()  # the files of a directory, and facts about each, are not worth noting
     listing = globs.listing(at_most=config.max_files)
     _warn_of_listing(listing, config, problems=problems)
     reader = FileReader(threads=context.services.worker_threads, max_size=config.max_size or MAX_SIZE)

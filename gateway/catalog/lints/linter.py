@@ -3,12 +3,10 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from gateway.catalog.compile_steps import Steps
-from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints.client_visible_text import ClientVisibleText, texts_of_definition, texts_of_server
 from gateway.catalog.lints.confusables import confusable_names, mixed_scripts
 from gateway.catalog.lints.invisible_characters import invisible_characters_in
@@ -43,7 +41,6 @@ def lint(  # noqa: PLR0913 - all that is served
     prompts: Mapping[str, Prompt],
     instructions: Mapping[str, str],
     plugins: tuple[Path, ...],
-    steps: Steps,
     problems: Problems,
 ) -> None:
     """Report all warnings about a document without errors.
@@ -62,9 +59,7 @@ def lint(  # noqa: PLR0913 - all that is served
     for kind, configs in sections.items():
         served = compiled.get(kind, {})
         for name, config in configs.items():
-            primitive = served.get(name)
-            work = partial(_lint_definition, name, config, primitive, problems=problems.at(kind, name))
-            steps.take(("lint", kind, name), work, objects=(config, primitive))
+            _lint_definition(name, config, served.get(name), problems=problems.at(kind, name))
         for name, earlier in confusable_names(configs):
             problems.at(kind, name).warning(f"`{name}` looks like `{earlier}`: a model may call the one for the other")
     for index, directory in enumerate(plugins):
@@ -72,9 +67,7 @@ def lint(  # noqa: PLR0913 - all that is served
             _warn_of_permissions(path, problems=problems.at("plugins", index))
 
 
-def _lint_definition(
-    name: str, config: Definition, primitive: Primitive | None, _dependencies: FileDependencies, *, problems: Problems
-) -> None:
+def _lint_definition(name: str, config: Definition, primitive: Primitive | None, *, problems: Problems) -> None:
     """Report warnings about one definition; `primitive` is what was compiled from a tool or a prompt."""
     definition = None if primitive is None else primitive.definition
     _warn_of_texts(texts_of_definition(config, definition, name=name), problems=problems)

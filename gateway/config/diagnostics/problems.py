@@ -1,16 +1,12 @@
 """Collects the problems of a document, each with its place. Knows no rule of the language itself."""
 
 from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Location, Problem, Severity
 from gateway.json_types import DocumentPath
-
-Report = tuple[DocumentPath, str, Severity]
-"""A problem as it was reported: its path in the document, its message, and how bad it is."""
 
 
 class TextOffset(int):
@@ -90,21 +86,6 @@ class Problems:
         """Add a problem of another file than the configuration's own, which knows its place."""
         self._list.add(problem)
 
-    @contextmanager
-    def noting(self) -> Iterator[list[Report]]:
-        """Note what is reported meanwhile, through any view."""
-        noted, self._list.noted = self._list.noted, []
-        try:
-            yield self._list.noted
-        finally:
-            self._list.noted = noted
-
-    def repeat(self, reports: Iterable[Report]) -> None:
-        """Report what was noted, at the places where it is written now."""
-        for path, message, severity in reports:
-            view = self._view(path)
-            (view.error if severity is Severity.ERROR else view.warning)(message)
-
     def __iter__(self) -> Iterator[Problem]:
         return iter(self._list.problems)
 
@@ -131,9 +112,6 @@ class Problems:
         return view
 
     def _add(self, message: str, severity: Severity) -> None:
-        # Before an error becomes a warning: `repeat` decides that anew.
-        if self._list.noted is not None:
-            self._list.noted.append((self._prefix, message, severity))
         sources = self._list.sources
         location, source_line = (None, "") if sources is None else sources.locate(self._prefix)
         if severity is Severity.ERROR and self.is_lenient:
@@ -162,7 +140,6 @@ class _ProblemList:
         self.unsound: set[str] = set()
         """Paths of the errors, and all paths above them."""
         self._known: set[Problem] = set()
-        self.noted: list[Report] | None = None
 
     def add(self, problem: Problem) -> None:
         if problem in self._known:

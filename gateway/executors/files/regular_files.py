@@ -21,8 +21,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.config.machine_facts import machine_fact
-
 if sys.platform == "darwin":
     import fcntl
 
@@ -92,7 +90,6 @@ def read_beneath(root: str, relative: str, *, place: str, max_size: int) -> byte
         return _read(held, max_size=max_size)
 
 
-@machine_fact
 def facts_of(path: str) -> FileFacts | None:
     """Say what a list says about it; None if it is not a regular file, or gone."""
     try:
@@ -149,7 +146,6 @@ def _held(path: str, *, directory: int | None = None) -> Iterator[int]:
         os.close(held)
 
 
-@machine_fact
 def real_place(directory: str) -> str:
     """Return the path of a directory with its links resolved; of one that cannot be opened, as it is written."""
     try:

@@ -6,7 +6,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.config.machine_facts import machine_fact
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
@@ -19,9 +18,8 @@ _MAX_ENTRY_LENGTH: Final = 128 * 1024 - 1
 """Bytes of `NAME=value`: MAX_ARG_STRLEN of Linux, which counts the NUL at the end (execve(2))."""
 
 
-@machine_fact
 def inherited_environment(names: tuple[str, ...]) -> Mapping[str, str]:
-    """Return what of the daemon's environment a child gets; one mapping for all commands of a catalog."""
+    """Return what of the daemon's environment a child gets."""
     wanted = INHERITED.union(names)
     return {name: os.environ[name] for name in os.environ if name in wanted or name.startswith("LC_")}
 

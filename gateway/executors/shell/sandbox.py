@@ -31,7 +31,7 @@ from typing import Final
 import msgspec
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import exists, is_directory, is_file, machine_fact, program_path
+from gateway.config.machine_facts import exists, is_directory, is_file, program_path
 from gateway.config.models.backends import Sandbox as SandboxConfig
 from gateway.executors.shell.sandbox_probe import sandbox_problem
 
@@ -143,7 +143,6 @@ def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -
             problems.warning(f"what may write to `{place}` {why}; mount it nosuid, or run the daemon as another user")
 
 
-@machine_fact
 def _honours_set_user_id(place: str) -> bool:
     """Whether it does outside: inside, bubblewrap mounts each place nosuid."""
     try:
@@ -190,7 +189,6 @@ def _own(room: str) -> Iterator[_Mount]:
     yield _PRIVATE, ("--perms", "1777", "--size", room, "--tmpfs", _PRIVATE)
 
 
-@machine_fact
 def _system(*, network: bool) -> tuple[_Mount, ...]:
     return tuple(_system_mounts(network=network))
 

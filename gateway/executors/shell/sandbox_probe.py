@@ -5,10 +5,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
-
-from gateway.config.machine_facts import machine_fact
 
 _OLDEST: Final = (0, 8)
 """Bubblewrap that can forbid further user namespaces, and bound a tmpfs."""
@@ -16,7 +15,6 @@ _INSTALL: Final = "install the package bubblewrap (apt-get, dnf or apk)"
 _TIMEOUT_SECONDS: Final = 10.0
 
 
-@machine_fact
 def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
     """Say why this command, bubblewrap with what every such sandbox has, cannot run a program. Blocking."""
     if sys.platform != "linux":
@@ -24,13 +22,23 @@ def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
     program = shutil.which(bwrap[0])
     if program is None:
         return f"needs the program `{bwrap[0]}`, which is not installed: {_INSTALL}"
+    return _problem_of(program, Path(program).stat().st_mtime_ns, bwrap[1:])
+
+
+def forget_sandboxes() -> None:
+    """Make the next `sandbox_problem` try again, as settings of the kernel may have changed."""
+    _problem_of.cache_clear()
+
+
+@lru_cache(maxsize=16)  # a file may have hundreds of sandboxes of the same kind
+def _problem_of(program: str, _modified: int, options: tuple[str, ...]) -> str | None:
     said = _run([program, "--version"])[1]
     version = re.search(r"(\d+)\.(\d+)", said)
     # One that cannot be read is no reason to refuse: the attempt below tells.
     if version is not None and (int(version[1]), int(version[2])) < _OLDEST:
         return f"needs bubblewrap {'.'.join(map(str, _OLDEST))} or later, and this is {version[0]}"
     # As the first process, so that nothing is left that somebody would have to wait for.
-    code, said = _run([program, *bwrap[1:], "--as-pid-1", "--", "true"])
+    code, said = _run([program, *options, "--as-pid-1", "--", "true"])
     return None if code == 0 else f"bubblewrap cannot make a sandbox here ({said or f'exit code {code}'}); {_remedy()}"
 
 

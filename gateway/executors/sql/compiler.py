@@ -9,7 +9,6 @@ import msgspec
 
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems, TextOffset
-from gateway.config.machine_facts import machine_fact
 from gateway.config.models.backends import SqlCompletion
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
 from gateway.errors import Location, Problem
@@ -94,7 +93,6 @@ def query_path(config: SqlCompletion, problems: Problems) -> Path:
     return problems.at("query_file").directory / (config.query_file or "")
 
 
-@machine_fact
 def _read(path: Path) -> tuple[str, str]:
     """The text of a file, and why it cannot be read, one of them empty."""
     try:

@@ -30,7 +30,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """In lower case."""
     path: str
     node: Node
-    item: Node
+    items: tuple[Node, ...]
+    """The path item; one that is a reference is followed by its target."""
 
     @property
     def key(self) -> str:
@@ -53,7 +54,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     def extension(self, member: str, *around: Node) -> Json:
         """The value that `x-mcp` gives: of the operation, or else of its path, or else of what is `around`."""
-        for node in (self.node, self.item, *around):
+        for node in (self.node, *self.items, *around):
             said = node.at("x-mcp").value
             if isinstance(said, dict) and member in said:
                 return said[member]
@@ -78,27 +79,32 @@ def operations_of(root: Node, references: References) -> Iterator[Operation | tu
         if not path.startswith("/"):  # extensions
             continue
         try:
-            item = references.follow(paths.at(path))
+            target = references.follow(paths.at(path))
         except DocumentError as error:
             yield f"* {path}", error
             continue
-        for method in item.value if isinstance(item.value, dict) else ():
+        # OpenAPI 3.1 "Path Item Object": a reference may have operations and parameters beside it.
+        items = (target,) if target.place == paths.at(path).place else (paths.at(path), target)
+        found = {method: item for item in reversed(items) for method, _ in item.members()}
+        for method, item in found.items():
             if method in METHODS:
-                yield _operation(method, path, item, references)
+                yield _operation(method, path, item.at(method), items, references)
             elif method in _OTHER_METHODS:
-                others = [method] if method == "query" else item.value[method]
+                others = [method] if method == "query" else item.at(method).value
                 for other in others if isinstance(others, dict | list) else ():
                     yield f"{other.upper()} {path}", DocumentError("the method is not supported")
 
 
-def _operation(method: str, path: str, item: Node, references: References) -> Operation | tuple[str, DocumentError]:
+def _operation(
+    method: str, path: str, given: Node, items: tuple[Node, ...], references: References
+) -> Operation | tuple[str, DocumentError]:
     try:
-        node = references.follow(item.at(method))
+        node = references.follow(given)
     except DocumentError as error:
         return f"{method.upper()} {path}", error
     if not isinstance(node.value, dict):
         return f"{method.upper()} {path}", DocumentError("it is not an object")
-    return Operation(method=method, path=path, node=node, item=item)
+    return Operation(method=method, path=path, node=node, items=items)
 
 
 def is_chosen(operation: Operation, chosen: OperationFilter) -> bool:

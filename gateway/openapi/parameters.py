@@ -87,8 +87,8 @@ def parameters_of(
     """
     found: dict[tuple[Place, str], Parameter] = {}
     # OpenAPI 3.0.3 "Path Item Object": an operation's parameter takes the place of its path's of that name and `in`.
-    for listed in (operation.item.at("parameters"), operation.node.at("parameters")):
-        for node in _list(listed, references).items():
+    for around in (*reversed(operation.items), operation.node):
+        for node in _list(around.at("parameters"), references).items():
             parameter = _parameter(references.follow(node), references, schemas, note)
             if parameter is not None:
                 found[parameter.input.key] = parameter
@@ -146,6 +146,8 @@ def _parameter(node: Node, references: References, schemas: Schemas, note: Calla
 def _style(given: Mapping[str, Json], place: str, name: str) -> tuple[str, bool]:
     known = _STYLES[place]
     style = given.get("style", known[0])
+    if style == "cookie":  # OpenAPI 3.2: `form` without percent-encoding, which cookies do not have here either
+        style = "form"
     if style not in known:
         raise DocumentError(f"the parameter `{name}` has the style `{style}`, which is none of {', '.join(known)}")
     explode = given.get("explode")

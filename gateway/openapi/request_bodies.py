@@ -96,20 +96,32 @@ def request_body_of(operation: Operation, references: References, schemas: Schem
     Raises:
         DocumentError: nothing here can write it.
     """
-    if operation.node.value.get("requestBody") is None:
-        return None
+    given = operation.node.at("requestBody")
     can_be_ignored = operation.method in {"get", "head", "delete"}
-    node = references.follow(operation.node.at("requestBody"))
-    is_required = node.at("required").value is True
-    if can_be_ignored and not is_required:
+    try:
+        node = references.follow(given)
+    except DocumentError:
+        if not can_be_ignored:
+            raise
         return None
-    content = node.at("content")
+    is_required = node.at("required").value is True
+    if given.value is None or (can_be_ignored and not is_required):
+        return None
+    content = references.follow(node.at("content"))
     if not isinstance(content.value, dict) or (is_required and not content.value):
         raise DocumentError(f"the request body at {node.shown} has no usable `content` (got {str(content.value)[:60]})")
-    if not content.value:
-        return None
+    return (
+        _written(content, references, schemas, is_required=is_required, can_be_ignored=can_be_ignored)
+        if content.value
+        else None
+    )
+
+
+def _written(
+    content: Node, references: References, schemas: Schemas, *, is_required: bool, can_be_ignored: bool
+) -> RequestBody | None:
     media_type, kind = _chosen(content.value)
-    media = content.at(media_type)
+    media = references.follow(content.at(media_type))
     schema = media.at("schema")
     if (kind.needs_object or can_be_ignored) and _is_empty(references.follow(schema).value):
         return None
@@ -121,7 +133,7 @@ def request_body_of(operation: Operation, references: References, schemas: Schem
         made = tuple(
             _member(name, member, schemas=schemas, said=of.get(name), kind=kind) for name, member in members.items()
         )
-        is_open = kind.can_be_open and _is_open(schema, references)
+        is_open = kind.can_be_open and _is_open(schema, references, kind)
         return RequestBody(media_type=sent, kind=kind, is_required=is_required, members=made, is_open=is_open)
     if kind.needs_object:
         raise DocumentError(f"its {media_type} body is no plain object, so that it has no fields")
@@ -173,28 +185,29 @@ def _members(
     required: set[str] = set()
     waiting: list[tuple[Node, Node | None]] = [(schema, None)]
     seen = 0
+    admits_others = kind.needs_object and kind.can_be_open
     while waiting:
         given, whole = waiting.pop(0)
         # A form has to be an object, and takes the members that all subtypes share.
         if schemas.has_subtypes(given, whole) and not kind.needs_object:
             return None
         node = references.follow(given)
+        waiting += [(beside, node) for beside in schemas.beside(given)]
         seen += 1
         # The bound ends an `allOf` that leads back to itself. No form is null.
         if (
             seen > 100
-            or not _is_plain_object(node.value)
+            or not _is_plain_object(node.value, admits_others=admits_others)
             or (node.at("nullable").value is True and not kind.needs_object)
         ):
             return None
-        for name in (own := node.at("properties")).value or {}:
-            member = own.at(name)
+        for name, member in references.follow(node.at("properties")).members():
             if not schemas.is_read_only(member):
                 properties.setdefault(name, member)
         names = node.value.get("required")
         required.update(each for each in (names if isinstance(names, list) else ()) if isinstance(each, str))
         waiting += [(part, node) for part in node.at("allOf").items()]
-    if not properties:
+    if not properties and not (admits_others and _is_open(schema, references, kind)):
         return None
     return {name: (node, name in required) for name, node in properties.items()}
 
@@ -206,21 +219,23 @@ def _is_empty(value: Json) -> bool:
     )
 
 
-def _is_open(schema: Node, references: References) -> bool:
+def _is_open(schema: Node, references: References, kind: BodyFormat) -> bool:
     """Whether one of the objects that `_members` joins says that others are allowed."""
     node = references.follow(schema)
-    is_open = node.at("additionalProperties").value in (True, {})
-    return is_open or any(_is_open(part, references) for part in node.at("allOf").items())
+    others = node.at("additionalProperties").value
+    is_open = others in (True, {}) or (kind.needs_object and isinstance(others, dict))
+    return is_open or any(_is_open(part, references, kind) for part in node.at("allOf").items())
 
 
 _NOT_FLAT: Final = ("anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "propertyNames")
 
 
-def _is_plain_object(value: Json) -> bool:
+def _is_plain_object(value: Json, *, admits_others: bool = False) -> bool:
     if not isinstance(value, dict) or any(keyword in value for keyword in _NOT_FLAT):
         return False
     types = value.get("type", "object")
-    is_open = isinstance(value.get("additionalProperties"), dict) and bool(value["additionalProperties"])
+    others = value.get("additionalProperties")
+    is_open = isinstance(others, dict) and bool(others) and not admits_others
     lists = value.get("allOf", [])
     is_well_formed = isinstance(value.get("properties", {}), dict) and isinstance(lists, list)
     return types in ("object", ["object"]) and not is_open and is_well_formed
@@ -323,7 +338,11 @@ def _json_format(pattern: re.Pattern[str]) -> BodyFormat:
 _WRITERS: Final = (
     _json_format(_JSON),
     BodyFormat(
-        pattern=re.compile(r"(?i)application/x-www-form-urlencoded"), write=_form, is_flat=True, needs_object=True
+        pattern=re.compile(r"(?i)application/x-www-form-urlencoded"),
+        write=_form,
+        is_flat=True,
+        needs_object=True,
+        can_be_open=True,
     ),
     BodyFormat(pattern=_MULTIPART, write=_multipart, is_flat=True, needs_object=True),
     _json_format(_JSON_PATCH),

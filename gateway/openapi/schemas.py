@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from gateway.json_types import Json
+from gateway.language.schemas.validation_cost import is_costly
 from gateway.openapi.discriminators import Discriminators, tagged
 from gateway.openapi.operations import hash_of
 from gateway.openapi.patterns import ecma_pattern
@@ -126,6 +127,13 @@ class Schemas:
         subtypes = self.discriminators.subtypes(self.target(node))
         return bool(subtypes) and not any(whole is not None and each.node.place == whole.place for each in subtypes)
 
+    def beside(self, node: Node) -> list[Node]:
+        """The keywords beside a reference, as a schema: in OpenAPI 3.1 both apply; empty without any."""
+        if self._is_3_0 or not isinstance(node.value, dict) or "$ref" not in node.value:
+            return []
+        others = {keyword: value for keyword, value in node.value.items() if keyword != "$ref"}
+        return [Node(others, node.uri, node.pointer)] if others else []
+
     def resolve(self, node: Node) -> Node:
         """The schema that a reference leads to, which may be a reference, too."""
         return self._references.resolve(node.value["$ref"], base=node.uri)
@@ -204,9 +212,11 @@ class _Conversion:
     def _reference(self, node: Node, whole: Node | None = None) -> Json:
         with_subtypes = not self._is_answer and self._schemas.has_subtypes(node, whole)
         made = self._referring(self._schemas.resolve(node), with_subtypes=with_subtypes)
-        if self._is_3_0:
-            return made  # OpenAPI 3.0.3 "Reference Object": what stands beside it is ignored
-        return made | {key: value for key in ("description", "deprecated") if (value := node.value.get(key))}
+        for beside in self._schemas.beside(node):  # OpenAPI 3.0.3 "Reference Object": there it is ignored
+            # `whole`: members that the target has must not be forbidden.
+            schema = self.schema(beside, node)
+            made |= schema if isinstance(schema, dict) else {}
+        return made
 
     def _bounds(self, given: Mapping[str, Json], made: dict[str, Json]) -> None:
         """In 3.0 `exclusiveMinimum: true` says something about `minimum`."""
@@ -217,7 +227,7 @@ class _Conversion:
                 made[exclusive] = made.pop(plain)
 
     def _members(self, node: Node, made: dict[str, Json], whole: Node | None) -> None:
-        properties = node.at("properties")
+        properties = self._schemas.target(node.at("properties"))
         left_out: set[str] = set()
         if isinstance(properties.value, dict):
             found = {}
@@ -271,7 +281,8 @@ class _Conversion:
                 made["anyOf"] = alternatives
         patterns = node.at("patternProperties")
         if isinstance(patterns.value, dict) and not self._is_answer:
-            usable = {each: pattern for each in patterns.value if (pattern := ecma_pattern(each)) is not None}
+            found = {each: ecma_pattern(each) for each in patterns.value}
+            usable = {each: pattern for each, pattern in found.items() if pattern and not is_costly(pattern)}
             made["patternProperties"] = {new: self.schema(patterns.at(each)) for each, new in usable.items()}
             if len(usable) < len(patterns.value):
                 # What a pattern would have admitted must not be forbidden without it.
@@ -303,10 +314,22 @@ def _distinct(values: list[Json]) -> list[Json]:
     """The values of `enum`, each once, as validators of clients want it."""
     found: dict[bytes, Json] = {}
     for value in values:
-        # To JSON, 1 and 1.0 are the same, and 1 and true are not.
-        number = int(value) if isinstance(value, float) and value.is_integer() else value
-        found.setdefault(orjson.dumps(number, option=orjson.OPT_SORT_KEYS), value)
+        found.setdefault(orjson.dumps(_normalized(value), option=orjson.OPT_SORT_KEYS), value)
     return [*found.values()]
+
+
+def _normalized(value: Json) -> Json:
+    """The value with integers as floats: to JSON, 1 and 1.0 are the same, and 1 and true are not."""
+    match value:
+        case bool() | str() | None:
+            return value
+        case int() if abs(value) < 2**53:
+            return float(value)
+        case list():
+            return [_normalized(item) for item in value]
+        case dict():
+            return {name: _normalized(member) for name, member in value.items()}
+    return value if value != 0 else 0.0  # not -0.0
 
 
 def _types(given: Json) -> Json:

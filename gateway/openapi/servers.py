@@ -41,7 +41,8 @@ def base_url(operation: Operation, root: Node) -> str:
 
 def own_server(operation: Operation) -> str | None:
     """The server that the operation, or its path, has for itself."""
-    return _first(operation.node.at("servers")) or _first(operation.item.at("servers"))
+    found = (_first(around.at("servers")) for around in (operation.node, *operation.items))
+    return next(filter(None, found), None)
 
 
 def _first(servers: Node) -> str | None:

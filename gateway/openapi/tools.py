@@ -1,6 +1,7 @@
 """Makes the definition of a tool of one operation: data as it could stand in the file."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
@@ -28,6 +29,7 @@ from gateway.openapi.servers import base_url, sent_fields
 MAX_DESCRIPTION: Final = 2048
 """Bytes."""
 _MAX_WORD: Final = 64
+_JOINER: Final = "\u200d"
 _IN_PATH: Final = re.compile(r"\{([^{}]+)\}")
 _ANNOTATIONS: Final[Mapping[str, Mapping[str, bool]]] = {
     "get": {"read_only": True},
@@ -154,8 +156,13 @@ def description_of(operation: Operation) -> str | None:
     # A space and `…` take four bytes; what the cut leaves of a character is dropped.
     cut = text.encode()[: MAX_DESCRIPTION - 4].decode(errors="ignore")
     words = cut.rsplit(maxsplit=1)[0]
-    # Some languages have no spaces between words.
-    return f"{words if len(words) > len(cut) - _MAX_WORD else cut} …"
+    if len(cut) - _MAX_WORD < len(words) < len(cut):
+        return f"{words} …"
+    # Some languages have no spaces between words. Marks and joined emoji stay with the character before them.
+    end = len(cut)
+    while end and (unicodedata.category(text[end]).startswith("M") or _JOINER in text[end - 1 : end + 1]):
+        end -= 1
+    return f"{text[:end]} …"
 
 
 def _inputs(call: Call, reader: Reader) -> dict[str, Json]:

@@ -161,6 +161,52 @@ def test_operations_and_parameters_may_be_references(tmp_path: Path) -> None:
     assert [each.operation for each in offered.left_out] == ["GET /z"]
 
 
+def test_what_stands_beside_the_reference_of_a_path_is_part_of_it(tmp_path: Path) -> None:
+    shared = {"get": operation(operationId="there"), "parameters": [{"name": "a", "in": "query", "schema": TEXT}]}
+    own = {"post": operation(operationId="here"), "parameters": [{"name": "b", "in": "query", "schema": TEXT}]}
+    offered = offer({**document({"/x": {"$ref": "#/x-shared", **own}}), "x-shared": shared}, tmp_path)
+    assert {each.name: [*inputs_of(each.data)] for each in offered.made} == {
+        "shop_there": ["a", "b"],
+        "shop_here": ["a", "b"],
+    }
+
+
+A_AND_B: Final = {"$ref": "#/x-shared/a", "properties": {"b": TEXT}, "required": ["b"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("content", "inputs"),
+    [
+        ({"$ref": "#/x-shared/content"}, ["a"]),
+        ({"application/json": {"$ref": "#/x-shared/content/application~1json"}}, ["a"]),
+        (
+            {"application/json": {"schema": {"type": "object", "properties": {"$ref": "#/x-shared/a/properties"}}}},
+            ["a"],
+        ),
+        ({"application/json": {"schema": A_AND_B}}, ["b", "a"]),
+        ({"application/json": of_object(c=A_AND_B)}, ["c"]),
+    ],
+)
+async def test_references_are_followed_anywhere_in_a_body(
+    tmp_path: Path, services: Services, content: Json, inputs: list[str]
+) -> None:
+    shared = {"a": {"type": "object", "properties": {"a": TEXT}}, "content": {"application/json": of_object(a=TEXT)}}
+    given = {**with_body(content, required=True), "x-shared": shared}
+    catalog = compiled(config_of(given, tmp_path), services)
+    assert [*catalog.tools["shop_x"].definition["inputSchema"]["properties"]] == inputs
+    if inputs == ["c"]:
+        request_of(catalog, "shop_x", {"c": {"a": "1", "b": "2"}})
+        with pytest.raises(ExecutionError, match="b is required"):
+            request_of(catalog, "shop_x", {"c": {"a": "1"}})
+
+
+def test_a_get_whose_body_cannot_be_read_is_a_tool_without_it(tmp_path: Path) -> None:
+    given = document({"/x": {method: operation(requestBody={"$ref": "#/missing"}) for method in ("get", "post")}})
+    offered = offer(given, tmp_path)
+    assert [each.operation for each in offered.made] == ["GET /x"]
+    assert [each.operation for each in offered.left_out] == ["POST /x"]
+
+
 def test_an_optional_parameter_without_a_name_is_ignored_and_named(tmp_path: Path) -> None:
     parameters: list[dict[str, Json]] = [{"name": "", "in": "query"}, {"name": "a", "in": "querystring"}]
     offered = offer(document({"/x": {"get": operation(parameters=parameters)}}, openapi="3.1.0"), tmp_path)
@@ -181,6 +227,16 @@ async def test_undeclared_members_of_an_open_body_are_sent(tmp_path: Path, servi
     assert json.loads(body_of(request) or "") == {"id": "2", "other": {"a": 1}, "kind": "fixed"}
     hidden = offer(given, tmp_path, override={"x": {"hide": ["kind"]}}).made[0].data
     assert "open_body" not in hidden["http"]
+
+
+@pytest.mark.parametrize("others", [True, TEXT])
+async def test_undeclared_members_of_an_open_form_are_sent(tmp_path: Path, services: Services, others: Json) -> None:
+    schema = {"type": "object", "properties": {"id": TEXT}, "additionalProperties": others}
+    config = config_of(with_body({FORM: {"schema": schema}}), tmp_path, override={"x": {"set": {"id": "fixed"}}})
+    catalog = compiled(config, services)
+    assert body_of(request_of(catalog, "shop_x", {"a": "1", "id": "mine"})) == "a=1&id=fixed"
+    with pytest.raises(ExecutionError, match="bracket"):
+        request_of(catalog, "shop_x", {"id[x]": "mine"})
 
 
 @pytest.mark.parametrize("required", [True, False])
@@ -399,14 +455,15 @@ def test_a_pattern_is_one_of_ecma_262_or_stands_in_the_description(
 
 
 def test_a_pattern_of_names_that_is_lost_forbids_nothing(tmp_path: Path) -> None:
-    schema = {"type": "object", "patternProperties": {"^(?i)x": TEXT, "^y": TEXT}, "additionalProperties": False}
+    patterns = {"^(?i)x": TEXT, "^y": TEXT, "^(?=z)": TEXT}  # the engine takes no look-around in patterns of names
+    schema = {"type": "object", "patternProperties": patterns, "additionalProperties": False}
     found = schema_of(tmp_path, schema)
     assert (found["patternProperties"], "additionalProperties" in found) == ({"^y": TEXT}, False)
 
 
 def test_an_enum_has_each_value_once(tmp_path: Path) -> None:
-    values = ["a", "b", "a", 1, 1.0, True, {"x": 1, "y": 2}, {"y": 2, "x": 1}]
-    assert schema_of(tmp_path, {"enum": values})["enum"] == ["a", "b", 1, True, {"x": 1, "y": 2}]
+    values = ["a", "b", "a", 1, 1.0, True, 0, -0.0, 1e30, {"x": 1, "y": [2]}, {"y": [2.0], "x": 1}]
+    assert schema_of(tmp_path, {"enum": values})["enum"] == ["a", "b", 1, True, 0, 1e30, {"x": 1, "y": [2]}]
 
 
 async def test_arrays_have_items_wherever_they_stand(tmp_path: Path, services: Services) -> None:
@@ -421,6 +478,12 @@ async def test_arrays_have_items_wherever_they_stand(tmp_path: Path, services: S
     for tool in compiled(config, services).tools.values():
         written = json.dumps(tool.definition["inputSchema"])
         assert written.count("array") == written.count('"items": {}')
+    for mismatch in ("error", "accept"):
+        output = {"schema": nested, "mismatch": mismatch}
+        http = {"description": "D", "http": {"url": "https://shop.example.com"}, "output": output}
+        config.write_text(json.dumps({"tools": {"out": http}}))
+        written = json.dumps(compiled(config, services).tools["out"].definition["outputSchema"])
+        assert written.count("array") == written.count('"items": {}') == 3
     fixed = {"type": "array", "prefixItems": [TEXT], "unevaluatedItems": False}
     tools = {
         "fixed": {"description": "D", "input_schema": {"type": "object", "properties": {"a": fixed}}, "content": "x"}
@@ -501,3 +564,11 @@ def test_an_entry_that_offers_nothing_is_a_warning(tmp_path: Path) -> None:
 def test_a_long_description_without_spaces_is_cut_at_its_end(tmp_path: Path, text: str) -> None:
     [made] = offer(document({"/x": {"get": operation(description=text)}}), tmp_path).made
     assert 2040 <= len(made.data["description"].encode()) <= 2048
+
+
+@pytest.mark.parametrize("character", ["\U0001f469\u200d\U0001f467", "e\u0301\u0323", "\u2764\ufe0f"])
+def test_a_long_description_is_cut_between_characters(tmp_path: Path, character: str) -> None:
+    for start in range(len(character.encode())):
+        text = "a" * start + character * 1000
+        [made] = offer(document({"/x": {"get": operation(description=text)}}), tmp_path).made
+        assert made.data["description"].removesuffix(" …").endswith(character)

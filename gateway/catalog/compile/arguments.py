@@ -22,7 +22,7 @@ from gateway.language.schemas.errors import SchemaError
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.language.schemas.integer_places import IntegerPlaces, integers_of
 from gateway.language.schemas.json_schema import SchemaShape, Validator, compile_foreign_schema, compile_schema
-from gateway.language.schemas.keywords import rewritten, subschemas
+from gateway.language.schemas.keywords import subschemas, with_items
 from gateway.language.scope import Inputs
 from gateway.wire.headers import HeaderParameter
 
@@ -58,7 +58,7 @@ def compile_arguments(
     for schema_problem in (*parts.problems, *parts.unfit_defaults):
         problems.at(*place(schema_problem.path)).error(schema_problem.message)
     return CompiledArguments(
-        schema=rewritten(validator.schema, _give_items),
+        schema=with_items(validator.schema),
         # The validator's copy is kept anyway; what is broken has none, and a file's schema says more than it.
         inputs=_inputs_of(validator.schema or schema if files is None else schema, has_files=files is not None),
         header_parameters=parts.header_parameters,
@@ -69,14 +69,6 @@ def compile_arguments(
         coerce=coerce if config.coerce is None else config.coerce,
         files=files,
     )
-
-
-def _give_items(schema: dict[str, Json]) -> None:
-    """Add `items` to an array that may hold anything: some clients refuse a tool with an array without."""
-    kinds = schema.get("type")
-    is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
-    if is_array and schema.keys().isdisjoint({"items", "prefixItems", "unevaluatedItems"}):
-        schema["items"] = {}
 
 
 def _of_other_server(schema: JsonObject, relayed: Relayed, problems: Problems, *, coerce: bool) -> CompiledArguments:

@@ -26,6 +26,7 @@ from gateway.executors.output.output_store import MAX_OUTPUT_BYTES
 from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE
 from gateway.executors.python.signature import Signature
 from gateway.json_types import JsonObject
+from gateway.language.schemas.keywords import with_items
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
 
@@ -78,7 +79,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
             config,
             description=description,
             input_schema=arguments.schema,
-            output_schema=_announced(output),
+            output_schema=_announced(output, is_relayed=relayed_of(config) is not None),
             meta=_app_meta(name, config, context=context),
         ),
         version=definition_version(config, signature, problems=problems, context=context),
@@ -132,9 +133,12 @@ def _output(config: models.Tool, signature: Signature | None, *, defaults: Outpu
     return merged.model_copy(update={"schema_": signature.output_schema})
 
 
-def _announced(output: Output) -> JsonObject | None:
-    """The `outputSchema` that clients see."""
-    return announced(output.schema_) if output.schema_ is not None and output.mismatch == "accept" else output.schema_
+def _announced(output: Output, *, is_relayed: bool) -> JsonObject | None:
+    """The `outputSchema` that clients see; that of another server as it came."""
+    if output.schema_ is None or is_relayed:
+        return output.schema_
+    schema: JsonObject = with_items(output.schema_)
+    return announced(schema) if output.mismatch == "accept" else schema
 
 
 def _most_bytes(config: models.Tool, output: Output) -> int:

@@ -143,7 +143,7 @@ def _sections(
     sections: dict[str, Json] = {}
     if connection is None:
         # Neither it nor its path names a server, so that the base URL is the document's own.
-        operation = Operation(method="get", path="/", node=Node({}, uri), item=Node({}, uri))
+        operation = Operation(method="get", path="/", node=Node({}, uri), items=(Node({}, uri),))
         sections["connections"] = {name: {"base_url": base_url(operation, Node(root, uri))}}
     for kind in ("tools", "resources"):
         if made := {each.name: each.data for each in found.made if each.kind == kind}:

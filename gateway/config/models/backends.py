@@ -302,7 +302,8 @@ class Http(Model):
     optional_body: Flag = False
     """Omit the body and `Content-Type` if the caller provides no input that the body uses."""
     open_body: Flag = False
-    """Send arguments that are not declared as inputs as members of `json`. Requires `additionalProperties: true`."""
+    """Send arguments that are not declared as inputs as members of `json` or fields of `form`. Requires
+    `additionalProperties`."""
     success: Annotated[Items[StatusPattern], SOME_DISTINCT] = ("2xx",)
     """Statuses that count as success."""
     timeout: PositiveDuration | None = None
@@ -338,7 +339,7 @@ class Http(Model):
             raise PydanticCustomError("two_bodies", "has {given}; only one can be the body", context)
         if self.optional_body and not given:
             raise misplaced("optional_body", goes_with="json")
-        if self.open_body and not isinstance(self.json_, dict):
+        if self.open_body and not isinstance(self.json_, dict) and self.form is None:
             raise misplaced("open_body", goes_with="json")
         if self.form_styles and self.form is None:
             raise misplaced("form_styles", goes_with="form")

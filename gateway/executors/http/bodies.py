@@ -41,8 +41,7 @@ class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
 
     def render(self, arguments: JsonObject) -> Body | None:
         value = self.template.render(arguments)
-        if self.declared is not None:
-            value = {name: each for name, each in arguments.items() if name not in self.declared} | value
+        value = value if self.declared is None else {**_undeclared(arguments, self.declared), **value}
         if value is ABSENT or (self.is_optional and value == {}):
             return None
         return json_of(json_with_files(value) if self.has_files else value).encode(), JSON
@@ -52,10 +51,21 @@ class _FormBody(msgspec.Struct, frozen=True, kw_only=True):
     template: JsonTemplate
     is_optional: bool
     styles: Mapping[str, Style]
+    declared: Collection[str] | None
+    """As in `_JsonBody`."""
 
     def render(self, arguments: JsonObject) -> Body | None:
-        data = _encoded_form(self.template.render(arguments), self.styles)
+        fields = self.template.render(arguments)
+        if self.declared is not None:
+            # With a bracket, a name could be that of a member within a field that the file fixes.
+            others = {_plain(name): value for name, value in _undeclared(arguments, self.declared).items()}
+            fields = {**others, **fields}
+        data = _encoded_form(fields, self.styles)
         return None if self.is_optional and not data else (data, _FORM)
+
+
+def _undeclared(arguments: JsonObject, declared: Collection[str]) -> JsonObject:
+    return {name: value for name, value in arguments.items() if name not in declared}
 
 
 def _encoded_form(fields: JsonObject, styles: Mapping[str, Style]) -> bytes:
@@ -168,19 +178,21 @@ def _whole(data: bytes | Source) -> StreamedBody:
 def compile_body(config: Http, scope: Scope, *, threads: DaemonThreadPool) -> BodyTemplate | None:
     """Compile the body of an `http:` block, at which `scope` stands; mistakes are reported."""
     is_optional = config.optional_body
+    declared = scope.inputs.schemas.keys() if config.open_body else None
     match config.body_kind:
         case "json_":
             return _JsonBody(
                 template=compile_json(config.json_, scope.at("json").taking_files()),
                 has_files=scope.inputs.has_files,
                 is_optional=is_optional and isinstance(config.json_, Mapping),
-                declared=scope.inputs.schemas.keys() if config.open_body else None,
+                declared=declared,
             )
         case "form":
             return _FormBody(
                 template=compile_json(config.form, scope.at("form").taking_files(), null=UNDEFINED),
                 is_optional=is_optional,
                 styles={name: style_of(each) for name, each in config.form_styles.items()},
+                declared=declared,
             )
         case "multipart":
             return _MultipartBody(

@@ -72,6 +72,18 @@ def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:
     return copy
 
 
+def with_items(schema: Json) -> Json:
+    """A copy of a schema whose arrays all have `items`: some clients refuse a tool that has an array without."""
+    return rewritten(schema, _give_items)
+
+
+def _give_items(schema: dict[str, Json]) -> None:
+    kinds = schema.get("type")
+    is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
+    if is_array and schema.keys().isdisjoint({"items", "prefixItems", "unevaluatedItems"}):
+        schema["items"] = {}
+
+
 def referenced(schema: Json, reference: Json) -> Json:
     """Return what a `$ref` that is a JSON Pointer (RFC 6901) leads to in the whole schema; None for any other."""
     if not isinstance(reference, str) or not f"{reference}/".startswith("#/"):

@@ -73,6 +73,8 @@ def test_other_text_is_refused_at_its_place(tmp_path: Path, text: str, place: st
         '{"servers": {"a": {%s, "enabled": true, "isActive": true}, "b": {%s, "isActive": false}}}',
         '{"mcp": {"excluded": ["b"]}, "mcpServers": {"a": {%s}, "b": {%s}}}',
         '{"mcp": {"allowed": ["a"]}, "mcpServers": {"a": {%s}, "b": {%s}}}',
+        '{"mcpServers": {"a": {%s, "disabled": "no"}, "b": {%s, "disabled": 1}}}',
+        '{"mcpServers": {"a": {%s, "Enabled": "yes"}, "b": {%s, "Enabled": 0}}}',
         '{"disabledMcpServers": ["b"], "mcpServers": {"a": {%s}, "b": {%s}}}',
         '{"mcp": {"a": {"type": "local", "command": ["x"]}, "b": {%s, "enabled": false}, "c": {%s, "disabled": true}}}',
     ],
@@ -156,6 +158,8 @@ def test_the_variables_of_an_env_file_are_given_and_followed(tmp_path: Path) -> 
         ('{"url": "${UNSET}"}', "1:32: upstreams.bad.url: the variable UNSET is not set"),
         ('{"command": "x", "envFile": "none.env"}', "1:52: upstreams.bad.env: none.env: no such file"),
         ('{"command": "x", "url": "https://x"}', "1:41: upstreams.bad: has "),
+        ('{"url": "not a URL"}', "1:25: upstreams.bad: `url` must be a URL such as https://example.com/mcp"),
+        ('{"url": "https://x/{TENANT}/mcp"}', "1:25: upstreams.bad: `url` must be a URL such as"),
         ('{"url": "wss://x", "type": "websocket"}', "1:51: upstreams.bad.type: "),
         (
             '{"command": "x", "command": "y"}',

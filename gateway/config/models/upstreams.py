@@ -107,6 +107,7 @@ _SANDBOX_KEYS: Final = {"read": "readable", "write": "writable"}
 Transport = Literal["stdio", "http", "streamable-http", "streamable_http", "streamableHttp", "sse"]
 """Names of the transports, including those in client configurations."""
 
+_WEB_URL: Final = re.compile(r"https?://[^\s/?#{}]+(?:[/?#][^\s{}]*)?", re.IGNORECASE)
 _OF_STDIO: Final = ("args", "env", "cwd", "sandbox")
 _OF_HTTP: Final = ("headers", "auth", "allow_private", "tls", "forward_headers")
 
@@ -239,6 +240,8 @@ class Upstream(Model):
             exactly_one(self, of=("command", "url"), what="a server")
         if self.connection is not None and self.command is not None:
             raise misplaced("connection", goes_with="url")
+        if self.url and self.connection is None and not _WEB_URL.fullmatch(self.url):
+            raise PydanticCustomError("url", "`url` must be a URL such as https://example.com/mcp", {"culprit": "url"})
         is_stdio = self.command is not None
         for key in _OF_HTTP if is_stdio else _OF_STDIO:
             if getattr(self, key):  # an empty one stands in many a client's file, and means nothing

@@ -23,8 +23,10 @@ _SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp.servers", "
 _EXCLUDED: Final = ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers")
 _ALLOWED: Final = ("allowMCPServers", "enabledMcpjsonServers")
 """Lists beside the servers, with the names of those that are off, or of all that are on. Gemini CLI, Claude Code."""
-_SWITCHES: Final = {"disabled": False, "enabled": True, "isActive": True, "active": True}
-"""Keys that turn a server on or off, and the value that means on."""
+_SWITCHES: Final = {"disabled": False, "enabled": True, "isactive": True, "active": True}
+"""Keys (in lower case) that turn a server on or off, and the value that means on."""
+_WORDS: Final = {True: ("true", "1", "yes", "on"), False: ("false", "0", "no", "off")}
+"""How people write the values of these keys."""
 _EXCLUDED_TOOLS: Final = frozenset({"disabledTools", "excludeTools", "disabled_tools", "deniedTools"})
 _INCLUDED_TOOLS: Final = frozenset({"includeTools", "enabledTools", "enabled_tools", "allowedTools", "tools"})
 _OURS: Final = {
@@ -119,11 +121,10 @@ def _is_comment(key: str) -> bool:
 
 def _is_off(entry: MapItem) -> bool:
     """Whether a server is turned off. One that is turned on and off by different keys is off."""
-    for key, on in _SWITCHES.items():
-        node = _member(entry.node, key)
-        if isinstance(node, Scalar) and str(node.value).lower() == str(not on).lower():
-            return True
-    return False
+    return any(
+        (on := _SWITCHES.get(key.lower())) is not None and str(plain(item.node)).lower() in _WORDS[not on]
+        for key, item in _flat(entry.node)
+    )
 
 
 def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientServer:
@@ -131,7 +132,8 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientSer
     written: dict[str, MapItem] = {}
     for key, item in _flat(entry.node):
         renamed = _OURS.get(key, key)
-        if key in _SWITCHES or _is_comment(key) or (renamed not in _MAY_BE_EMPTY and plain(item.node) in (None, "")):
+        is_empty = renamed not in _MAY_BE_EMPTY and plain(item.node) in (None, "")
+        if is_empty or key.lower() in _SWITCHES or _is_comment(key):
             continue
         if renamed == "type":
             written_type = str(plain(item.node))

@@ -67,11 +67,11 @@ def diagnostics_of(error: ValidationError, *, model: object, data: Json, written
             continue
         loc = details["loc"][:-1] if details["type"] == "missing" else details["loc"]
         steps = _written(loc, data)
-        # Reported where it was read.
-        if isinstance(_at(data, steps), Invalid):
-            continue
         culprit = details.get("ctx", {}).get("culprit")
         pointed = steps if culprit is None else (*steps, culprit)
+        # Reported where it was read.
+        if isinstance(_at(data, pointed), Invalid):
+            continue
         at_key = culprit is not None or details["type"] in _ABOUT_THE_KEY | _ABOUT_WHAT_IS_NOT_THERE
         found_entry, found, _ = find(written.node, pointed, entry=written.entry)
         place = found_entry.place if at_key and found_entry is not None else place_of(found_entry, found)

@@ -72,12 +72,14 @@ class CircuitBreaker:
             raise self.unreachable(self.reason)
 
     def connect_failed(self, reason: str) -> None:
-        """Wait longer before the next attempt."""
+        """Wait longer before the next attempt, but once for all that failed while the last wait went on."""
         if not self.reason:
             self.since = time.time()
         self._remember(reason)
-        self._failed_connects += 1
         self.reason = reason
+        if monotonic() < self.next_try:
+            return
+        self._failed_connects += 1
         # The exponent is bounded: 2.0 ** 1024 is an OverflowError, and attempts go on for ever.
         delay = min(MAX_BACKOFF, 2.0 ** min(self._failed_connects - 1, 10))
         # Replicas that lost a server at the same time must not all come back at the same time.
@@ -97,8 +99,7 @@ class CircuitBreaker:
         self._remember(reason)
         self._failed_calls += 1
         if self.is_open:
-            if monotonic() >= self.next_try:
-                self.connect_failed(reason)
+            self.connect_failed(reason)
             log.warning("upstream does not answer", upstream=self._name, failed_calls=self._failed_calls)
 
     def answered(self, *, is_connected: bool) -> None:

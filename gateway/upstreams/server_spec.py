@@ -1,6 +1,7 @@
 """Compiles an entry of `upstreams:` into what is needed to connect to it."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -80,7 +81,8 @@ def _over_http(
     written = config.url or ""
     if shared is not None and "://" not in written:
         written = f"{shared.base_url.rstrip('/')}/{written.lstrip('/')}" if written else shared.base_url
-    if problem := base_url_problem(written):
+    # Services take keys and choices in the query of an MCP endpoint. Fragments are not sent.
+    if problem := base_url_problem(re.split("[?#]", written, maxsplit=1)[0]):
         problems.at("url").error(problem)
         return None
     private = config.allow_private

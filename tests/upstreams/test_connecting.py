@@ -17,6 +17,7 @@ from aiohttp import web
 from gateway.app.gateway import Gateway
 from gateway.config.models.upstreams import Upstream
 from gateway.json_types import Json
+from gateway.upstreams.circuit_breaker import CircuitBreaker
 from gateway.upstreams.client.http_link import HttpLink
 from gateway.upstreams.connecting import Way, connect
 from gateway.upstreams.failures import UpstreamError
@@ -40,6 +41,9 @@ class Sloppy:
     """A legacy server over HTTP with sessions. Methods in `refused` are answered by hand."""
 
     tool: str = "old"
+    unknown: tuple[int, str] = (404, "no such session")
+    """What it answers in a session that it does not know."""
+    queries: set[str] = field(default_factory=set)
     refused: dict[str, Callable[[], web.Response]] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     sessions: dict[str, int] = field(default_factory=dict)
@@ -52,13 +56,14 @@ class Sloppy:
         message = await request.json()
         method, session = message.get("method", ""), request.headers.get("Mcp-Session-Id", "")
         self.asked[method] += 1
+        self.queries.add(request.rel_url.raw_query_string)
         if (refuse := self.refused.get(method)) is not None:
             return refuse()
         if method == "initialize":
             session = f"s{len(self.sessions)}-{self.tool}"
             self.sessions[session] = 0
         elif method != "server/discover" and session not in self.sessions:
-            return web.Response(status=404, text="no such session")
+            return web.Response(status=self.unknown[0], text=self.unknown[1])
         if "id" not in message:
             return web.Response(status=202)
         if method == "tools/call":
@@ -205,6 +210,42 @@ async def test_a_lost_session_is_opened_again_at_once_though_others_wait_for_the
         server.restart("old")
 
         assert await said(held, "old") == "1"
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (400, '{"jsonrpc": "2.0", "error": {"code": -32000, "message": "Bad Request: Server not initialized"}}'),
+        (410, ""),
+        (422, "unknown session"),
+    ],
+)
+async def test_servers_say_in_many_ways_that_a_session_is_unknown(status: int, text: str, tmp_path: Path) -> None:
+    server = Sloppy(unknown=(status, text))
+    async with behind(server.application, tmp_path) as running:
+        await until_listed(running, "old")
+        client = running.memory_client()
+        assert await said(client, "old") == "1"
+
+        server.restart("old")
+
+        assert await said(client, "old") == "1"
+
+
+async def test_the_url_of_an_upstream_may_have_a_query(tmp_path: Path) -> None:
+    server = Sloppy()
+    async with local_server.listening(server.application) as port:
+        keyed = entry(port).replace("/mcp", "/mcp?key=k1&only=a,b")
+        async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=keyed)) as running:
+            await until_listed(running, "old")
+    assert server.queries == {"key=k1&only=a,b"}
+
+
+def test_failures_of_one_moment_lengthen_the_wait_once() -> None:
+    circuit = CircuitBreaker("up")
+    for _ in range(8):
+        circuit.connect_failed("connection refused")
+    assert circuit.seconds_to_next_try == 1
 
 
 def unsupported(*supported: str, code: int = -32022) -> web.Response:

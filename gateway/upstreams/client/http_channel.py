@@ -5,6 +5,7 @@ another origin (only redirects within the origin are followed), and answers with
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
@@ -175,7 +176,7 @@ def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
     if answer.status in {401, 403}:
         return RefusedCredentialsError(full if text and answer.status != 401 else f"{said}: it wants other credentials")
     # 2025-06-18 basic/transports, "Session Management": 404 says that it has ended; some servers say it otherwise.
-    if has_session and (answer.status == 404 or speaks_of_a_lost_session(answer.status, text)):
+    if has_session and (answer.status in {404, 410} or speaks_of_a_lost_session(answer.status, text)):
         return SessionLostError(f"the session has ended ({full})")
     if answer.status >= 500:
         return BadAnswerError(full)
@@ -184,8 +185,8 @@ def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
 
 
 def speaks_of_a_lost_session(status: int, text: str) -> bool:
-    """Whether an error says that a session is unknown: 400, 404 and 503 that speak of one."""
-    return status in {400, 404, 503} and "session" in text.lower()
+    """Whether an error says that a session is unknown. The TypeScript SDK says "Server not initialized"."""
+    return status in {400, 404, 410, 422, 503} and re.search("session|not initialized", text, re.IGNORECASE) is not None
 
 
 def _reason(error: ExecutionError) -> str:

@@ -59,6 +59,8 @@ class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
     total: int | None
     """The number of all that there are; None if it is unknown."""
     has_more: bool = False
+    meta: JsonObject = msgspec.field(default_factory=empty)
+    """Members of the result's `_meta`."""
 
 
 class Completer(Protocol):

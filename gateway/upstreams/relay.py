@@ -180,7 +180,7 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
             if error.code == ErrorCode.RESOURCE_NOT_FOUND or _names(error.data, uri):
                 raise ResourceNotFoundError(uri) from error
             raise
-        return Relayed(content=tuple(well_typed_contents(result.get("contents"))))
+        return Relayed(content=tuple(well_typed_contents(result.get("contents"))), meta=_forwarded_meta(result))
 
 
 class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +226,7 @@ class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
             else [],
             total=total if type(total) is int else None,
             has_more=completion.get("hasMore") is True,
+            meta=_forwarded_meta(result),
         )
 
 

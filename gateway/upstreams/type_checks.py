@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gateway.executors.invocation import sole_text
+from gateway.executors.output.size_limit import text_block
 from gateway.json_types import Json, JsonObject
 
 _Types = Mapping[str, type | tuple[type, ...]]
@@ -53,8 +54,9 @@ def well_typed(entry: JsonObject) -> dict[str, Json]:
 
 
 def well_typed_blocks(value: Json, *, sender: str) -> list[JsonObject]:
-    """Return content blocks; in the place of one that is none stands a word on that."""
-    blocks = mappings(value)
+    """Return content blocks. Text becomes a block; a note replaces what is none."""
+    listed = value if isinstance(value, list) else [value]
+    blocks = mappings([text_block(each) if isinstance(each, str) else each for each in listed])
     if sole_text(blocks) is not None:
         return blocks  # as most results are, and there is nothing in it to leave out
     return [_block(each, sender) for each in blocks]

@@ -125,3 +125,16 @@ async def test_embedded_resources_come_as_they_are(tmp_path: Path, resource: Jso
         expected = [{"type": "text", "text": "text"}, content[1]]
         assert (await client.call("t"))["content"] == expected
         assert [each["content"] for each in await client.prompt("p")] == expected
+
+
+async def test_meta_of_reads_and_completions_is_passed_on(tmp_path: Path) -> None:
+    ours: JsonObject = {"_meta": {"example.com/k": 1}}
+    answers = with_templates("x://{a}")
+    answers["resources/read"] = lambda params: {**contents(params), **ours}
+    answers["completion/complete"] = {"completion": {"values": []}, **ours}
+    async with relayed(tmp_path, answers) as (_, client, _):
+        template: JsonObject = {"type": "ref/resource", "uri": "x://{a}"}
+        argument: JsonObject = {"name": "a", "value": ""}
+        asked = await client.request("completion/complete", {"ref": template, "argument": argument})
+        for result in (asked, await client.request("resources/read", {"uri": "x://1"})):
+            assert result["_meta"]["example.com/k"] == 1

@@ -25,6 +25,7 @@ UNCHECKABLE: list[JsonObject] = [
     text(pattern="^(?<n>x)\\k<n>$"),
     text(pattern="^.{1,2000}$"),
     text(pattern="((("),
+    text(pattern="^[[:alpha:]]+$"),
     {
         **OBJECT,
         "$defs": {"X": {"pattern": "[^]("}},
@@ -103,3 +104,11 @@ async def test_a_tool_that_runs_only_as_a_task_is_called_as_one_and_waited_for(t
 
     assert server.params_of("tools/call")[0]["task"] == {"ttl": 60_000}
     assert server.params_of("tasks/result")[0]["taskId"] == "t1"
+
+
+@pytest.mark.parametrize(
+    "content", ["some text", ["some text"], {"type": "text", "text": "some text"}], ids=["text", "list", "block"]
+)
+async def test_content_that_is_not_a_list_of_blocks_is_made_one(tmp_path: Path, content: Json) -> None:
+    async with relayed(tmp_path, {**with_tools(OBJECT), "tools/call": {"content": content}}) as (_, client, _):
+        assert await client.text("t0") == "some text"

@@ -5,6 +5,7 @@ in the schema itself, because nothing is ever fetched; each pattern is one that 
 would ever reach, such as an unused `$defs`, is checked as well: clients read it.
 """
 
+import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -201,10 +202,14 @@ def _pattern_problems(path: DocumentPath, schema: JsonObject) -> Iterator[Schema
         )
 
 
+_POSIX_CLASS: Final = re.compile(r"\[[^\]]*\[:\^?[a-z]+:\]")
+"""`[[:alpha:]]`: to ECMA-262 a class of the characters `[:alph`, and no one means that."""
+
+
 @lru_cache(maxsize=4096)
 def is_pattern_usable(pattern: str) -> bool:
     """Whether the engine takes this ECMA-262 pattern, and promises bounds for it."""
-    if repetitions(pattern) > MAX_REPETITIONS:
+    if repetitions(pattern) > MAX_REPETITIONS or _POSIX_CLASS.search(pattern):
         return False
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=PATTERN_OPTIONS)

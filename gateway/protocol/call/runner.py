@@ -26,7 +26,7 @@ from gateway.errors import (
     ResourceNotFoundError,
     ResourceUnreadableError,
 )
-from gateway.executors.invocation import AwaitingInput, Invocation
+from gateway.executors.invocation import AwaitingInput, Invocation, Relayed
 from gateway.json_types import JsonObject, empty
 from gateway.limits.concurrency import Permit
 from gateway.limits.fair_semaphore import Limit
@@ -236,7 +236,8 @@ class Run(CallContext, eq=False):
 
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:
         """Read a resource for this run, as its caller may."""
-        return await read_resource(uri, self.call, self)
+        contents, _ = await read_resource(uri, self.call, self)
+        return contents
 
     @property
     def _rate_limit(self) -> RateLimit | None:
@@ -255,8 +256,10 @@ class Run(CallContext, eq=False):
             await self.call.server.rate_limiter.refund(self._rate_name, limit, caller=caller)
 
 
-async def read_resource(uri: str, call: Call, outer: Run | None = None) -> Sequence[JsonObject]:
+async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple[Sequence[JsonObject], JsonObject]:
     """Read a resource as the sender of `call` may, and return its contents in the form of 2026-07-28.
+
+    The second value is the `_meta` of another server's result, if there is any.
 
     A read for another run, of a tool or a prompt of this call, is narrowed by no view.
 
@@ -266,7 +269,7 @@ async def read_resource(uri: str, call: Call, outer: Run | None = None) -> Seque
     """
     stored = await call.server.services.output_store.read(uri, caller=call.caller.owner_key)
     if stored is not None:
-        return [stored]
+        return [stored], {}
     catalog = call.catalog if outer is None else call.catalog.beyond or call.catalog
     found = catalog.resource(uri)
     if found is None:
@@ -278,12 +281,13 @@ async def read_resource(uri: str, call: Call, outer: Run | None = None) -> Seque
         async with Run(call, resource, outer=outer) as run:
             invocation = await run.start(variables)
             outcome = await resource.executor.execute(invocation)
-            return await shaped(
+            contents = await shaped(
                 partial(resource.contents.contents, outcome, uri=uri),
                 size=outcome.size,
                 call=invocation,
                 threads=call.server.services.worker_threads,
             )
+            return contents, call.catalog.sanitizer.json(outcome.meta) if isinstance(outcome, Relayed) else {}
     except ResourceNotFoundError as error:
         raise unknown_resource(uri, call) from error  # under the URI that was asked for, not the backend's
     # It is an `ExecutionError`, too; what limits refuse has an answer of its own (`Method.refused`).

@@ -10,6 +10,7 @@ from gateway.protocol.call.call import Call
 from gateway.protocol.call.not_found import unknown_prompt
 from gateway.protocol.call.runner import Run, check_access
 from gateway.protocol.methods import params
+from gateway.wire import meta
 
 MAX_VALUES: Final = 100
 """The schema's limit for `completion.values`."""
@@ -35,7 +36,8 @@ async def complete(call: Call) -> JsonObject:
             found = await completer.complete(value, others, await run.start(others))
             shown = [call.catalog.sanitizer.text(candidate) for candidate in found.values[:MAX_VALUES]]
             has_more = found.has_more or len(found.values) > len(shown)
-            return _completion(Suggestions(values=shown, total=found.total, has_more=has_more))
+            others_meta = call.catalog.sanitizer.json(found.meta)
+            return _completion(Suggestions(values=shown, total=found.total, has_more=has_more, meta=others_meta))
     except OverLimitError:
         raise
     except ExecutionError as error:
@@ -56,4 +58,4 @@ def _completion(suggestions: Suggestions) -> JsonObject:
     completion: dict[str, Json] = {"values": suggestions.values, "hasMore": suggestions.has_more}
     if suggestions.total is not None:
         completion["total"] = suggestions.total
-    return {"completion": completion}
+    return {"completion": completion, **({meta.META: suggestions.meta} if suggestions.meta else {})}

@@ -9,13 +9,15 @@ from gateway.protocol.call import runner
 from gateway.protocol.call.call import Call
 from gateway.protocol.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.methods import params
-from gateway.wire import downgrade
+from gateway.wire import downgrade, meta
 
 
 async def read_resource(call: Call) -> JsonObject:
     uri = params.string(call.params, "uri")
-    contents = await runner.read_resource(uri, call)
+    contents, others_meta = await runner.read_resource(uri, call)
     wire: dict[str, Json] = {"contents": downgrade.resource_contents(contents, call.revision)}
+    if others_meta:
+        wire[meta.META] = others_meta
     return {**wire, **_cache_hints(call)}
 
 

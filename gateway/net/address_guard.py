@@ -90,12 +90,13 @@ class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
 _HOST: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?")
 _UNGUARDED: Final = AddressGuard(allows_all=True)
 PUBLIC_ONLY: Final = AddressPolicy()
+ANYWHERE: Final = AddressPolicy(guard=_UNGUARDED)
 
 
 def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPolicy:
     """Compile `allow_private`; an entry with a slash, or an address, is a network, all others are host names."""
     if isinstance(allow_private, bool):
-        return AddressPolicy(guard=_UNGUARDED) if allow_private else PUBLIC_ONLY
+        return ANYWHERE if allow_private else PUBLIC_ONLY
     networks: set[Network] = set()
     hosts: set[str] = set()
     for index, entry in enumerate(allow_private):

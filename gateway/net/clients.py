@@ -32,6 +32,8 @@ from gateway.net.tls import ClientTrust
 from gateway.threads import DaemonThreadPool
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
+NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
+"""Of whoever has a deadline."""
 
 
 class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +43,7 @@ class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
     proxy: str | None = None
     """Its sockets all lead to the proxy, so that the guard has to let them."""
     trust: ClientTrust | None = None
+    timeout: aiohttp.ClientTimeout = NO_TIMEOUT
 
 
 class Pool:
@@ -172,7 +175,7 @@ def _open(
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": USER_AGENT},
         proxy=profile.proxy,
-        timeout=aiohttp.ClientTimeout(total=None),
+        timeout=profile.timeout,
         trace_configs=list(observed_by),
         response_class=_BoundedResponse,
     )

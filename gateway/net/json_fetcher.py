@@ -11,7 +11,7 @@ import orjson
 from gateway.access.issuer import FetchError, NotFoundError
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
-from gateway.net.address_guard import AddressGuard, AddressPolicy
+from gateway.net.address_guard import ANYWHERE
 from gateway.net.clients import HttpClients
 from gateway.net.request import Header, Request, parse_url
 from gateway.net.sender import Sender
@@ -25,7 +25,7 @@ ACCEPT_JSON: Final = Header(name="Accept", value="application/json", is_bound=Fa
 
 def issuer_sender(clients: HttpClients) -> Sender:
     """Return a way to the issuers of the file; private addresses are allowed, because the operator names them."""
-    return Sender(clients=clients, policy=AddressPolicy(guard=AddressGuard(allows_all=True)), max_bytes=MAX_BYTES)
+    return Sender(clients=clients, policy=ANYWHERE, max_bytes=MAX_BYTES)
 
 
 async def fetch_json(sender: Sender, url: str) -> Json:

@@ -27,7 +27,7 @@ from gateway.language.files.decoding import size_in_words
 from gateway.language.uris.urls import base_url_problem
 from gateway.net.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError, compile_policy
 from gateway.net.answer import Answer, BodyTooLargeError, UnknownEncodingError
-from gateway.net.clients import ClientProfile, HttpClients, Pool
+from gateway.net.clients import NO_TIMEOUT, ClientProfile, HttpClients, Pool
 from gateway.net.request import Request, origin_of, parse_url
 from gateway.net.tls import ClientIdentity, compile_tls
 
@@ -101,6 +101,8 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     redirect: Callable[[Request, int, str], Request | None] = redirected
     """Returns the request that follows a status and a location; None if there is to be none."""
     max_bytes: int = MAX_RESPONSE_BYTES
+    timeout: aiohttp.ClientTimeout = NO_TIMEOUT
+    """Bounds single steps, such as connecting, of whoever has no deadline."""
 
     def facts(self, host: str) -> dict[str, Json]:
         """Describe the connection to a host, before anything is sent."""
@@ -169,7 +171,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
             if not is_home and not guard.allows_all:
                 await self._check_resolved(host, guard)
             guard = _TO_THE_PROXY
-        return self.clients.pool(ClientProfile(guard=guard, proxy=self.proxy, trust=trust))
+        return self.clients.pool(ClientProfile(guard=guard, proxy=self.proxy, trust=trust, timeout=self.timeout))
 
     async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
         """Look up the host of a redirect before a proxy does: the operator named the first host, but not this one.
@@ -300,6 +302,7 @@ _EXPLANATIONS: Final[tuple[tuple[type[Exception], Callable[..., ExecutionError]]
     (aiohttp.ClientProxyConnectionError, _proxy),
     (aiohttp.ClientHttpProxyError, _proxy_answer),
     (aiohttp.ClientConnectorError, _connect),
+    (aiohttp.ServerTimeoutError, _saying("{} did not answer in time")),
     (aiohttp.InvalidURL, _url),
     (BodyTooLargeError, _too_large),
     (UnknownEncodingError, _encoding),

@@ -178,8 +178,8 @@ async def test_a_mix_up_of_http_and_https_is_told_apart_from_a_server_that_is_no
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     plain, private = await start(handle), await start(handle, context)
     assert await get_json(plain) == {}
-    assert "no TLS is spoken there; is it http://?" in await refusal_of(plain.replace("http:", "https:"))
-    assert "its certificate is not trusted here: unable to get local issuer" in await refusal_of(private)
+    assert "wrong version number; is it http://?" in await refusal_of(plain.replace("http:", "https:"))
+    assert "is not trusted: unable to get local issuer" in await refusal_of(private)
     assert "is it https://?" in await refusal_of(private.replace("https:", "http:"))
 
 
@@ -193,7 +193,7 @@ async def test_a_connection_that_ends_within_the_answer_is_said_so(start: Start)
         return response
 
     async with remote_client(await start(handle)) as peer:
-        with pytest.raises(RemoteError, match="the connection ended before the answer did"):
+        with pytest.raises(RemoteError, match="broke off"):
             await peer.request("tools/list")
 
 
@@ -247,3 +247,24 @@ async def test_a_task_that_nobody_can_answer_ends_with_that_though_it_cannot_be_
     url = await start(handle)
     finished = await asyncio.to_thread(run, "call", "--url", url, "x")
     assert (finished.code, finished.hints) == (1, "error: The task asks, and there is nobody to answer\n")
+
+
+@pytest.mark.parametrize(("key", "expected"), [(None, "Basic dTpw"), ("k", "Bearer k")])
+async def test_credentials_go_to_the_origin_of_the_url_and_no_redirect_carries_them_on(
+    start: Start, monkeypatch: pytest.MonkeyPatch, key: str | None, expected: str
+) -> None:
+    received: list[str | None] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        received.append(request.headers.get("Authorization"))
+        return web.json_response({})
+
+    async def handle(request: web.Request) -> web.Response:
+        received.append(request.headers.get("Authorization"))
+        return web.Response(status=307, headers={"Location": target})
+
+    if key is not None:
+        monkeypatch.setenv("MCP_GATEWAY_TOKEN", key)
+    target = await start(elsewhere)
+    assert await get_json((await start(handle)).replace("//", "//u:p@")) == {}
+    assert received == [expected, None]

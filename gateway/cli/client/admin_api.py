@@ -1,15 +1,14 @@
 """A client of a daemon's admin API, and the address at which the daemon of a file serves it."""
 
+import asyncio
 import re
 from argparse import Namespace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
-import aiohttp
-
 from gateway.cli.client.client import RemoteError
-from gateway.cli.client.remote import credentials, decoded, endpoint, unreachable
+from gateway.cli.client.remote import decoded, endpoint, open_sender, request_to, unreachable
 from gateway.cli.console import Console
 from gateway.cli.options import settings_of
 from gateway.config.definition_source import load_definitions
@@ -17,11 +16,11 @@ from gateway.config.machine_facts import exists
 from gateway.config.models.address import Address
 from gateway.config.models.server import Listen
 from gateway.config.settings import TOKEN_VARIABLE
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, ExecutionError
 from gateway.json_types import Json, JsonObject
 
-_TIMEOUTS: Final = aiohttp.ClientTimeout(total=20, sock_connect=10)
-"""Seconds for the admin API: a daemon that does not answer soon is not well."""
+_SECONDS: Final = 20.0
+"""For the admin API: a daemon that does not answer soon is not well."""
 _ENDPOINT: Final = re.compile(r"/mcp(/[^/]+)?$")
 """The path of the MCP endpoint, or of a view's."""
 _OWN_PATH: Final = re.compile(r"/-(/.*)?$")
@@ -51,13 +50,14 @@ async def get_json(url: str, *, method: str = "GET") -> JsonObject:
         NotThereError: there is nothing.
         RemoteError: no answer, or none of the admin API.
     """
-    async with aiohttp.ClientSession(timeout=_TIMEOUTS, headers=credentials()) as session:
-        try:
-            async with session.request(method, url) as response:
-                body = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise unreachable(url, error) from error
-    answer = decoded(body)
+    deadline = asyncio.get_running_loop().time() + _SECONDS
+    try:
+        request = request_to(url, method, {})
+        async with open_sender() as sender:
+            response = await sender.send(request, deadline=deadline)
+    except (ExecutionError, ValueError) as error:
+        raise unreachable(url, error) from error
+    answer = decoded(response.body)
     if response.status != 200 or not isinstance(answer, dict):
         # Told apart for `ask_daemon`: an older daemon has no API at this path.
         problem = NotThereError if response.status == 404 else RemoteError

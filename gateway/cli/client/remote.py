@@ -2,7 +2,6 @@
 
 import math
 import os
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum, auto
@@ -15,15 +14,22 @@ import orjson
 from gateway import __version__, exact_json
 from gateway.cli.client.client import Listener, RemoteError, every_page
 from gateway.config.settings import TOKEN_VARIABLE
-from gateway.errors import RpcError
+from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
+from gateway.net.address_guard import ANYWHERE
+from gateway.net.answer import Answer
+from gateway.net.clients import HttpClients
+from gateway.net.request import Request, bound, parse_url
+from gateway.net.sender import Sender
 from gateway.wire import headers, meta
 from gateway.wire.accept import EVENT_STREAM
 from gateway.wire.accept import JSON as JSON_TYPE
 from gateway.wire.event_parser import EventParser
 from gateway.wire.revisions import LATEST_MODERN
 
+_MAX_BYTES: Final = 2**30
+"""Of an answer: whoever typed the URL wants what is there."""
 _TIMEOUTS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
 """A server that works sends comments meanwhile, so that a minute of silence means that it is gone."""
 
@@ -59,8 +65,15 @@ def view_url(url: str, view: str | None) -> str:
 @asynccontextmanager
 async def remote_client(url: str, *, view: str | None = None) -> AsyncIterator["RemoteClient"]:
     target = view_url(url, view)
-    async with aiohttp.ClientSession(timeout=_TIMEOUTS, headers=credentials(), raise_for_status=False) as session:
-        yield RemoteClient(session, target)
+    async with open_sender() as sender:
+        yield RemoteClient(sender, target)
+
+
+@asynccontextmanager
+async def open_sender() -> AsyncIterator[Sender]:
+    """Open a way to the servers that are named on the command line, wherever they are."""
+    async with HttpClients() as clients:
+        yield Sender(clients=clients, policy=ANYWHERE, max_redirects=3, max_bytes=_MAX_BYTES, timeout=_TIMEOUTS)
 
 
 class AuthRequirement(Enum):
@@ -78,13 +91,13 @@ class AuthRequirement(Enum):
 
 async def probe_auth(url: str) -> AuthRequirement:
     """Send a request without a credential to an MCP endpoint, and see what it asks for."""
-    async with aiohttp.ClientSession(timeout=_TIMEOUTS) as session:
-        try:
-            async with session.get(url, headers={"Accept": EVENT_STREAM}) as response:
-                challenge = response.headers.get("WWW-Authenticate", "")
-        except (aiohttp.ClientError, TimeoutError):
-            return AuthRequirement.UNKNOWN
-    match response.status:
+    try:
+        request = Request(method="GET", url=parse_url(url), headers=bound({"Accept": EVENT_STREAM}))
+        async with open_sender() as sender, sender.exchange(request) as answer:
+            challenge = answer.headers.get("WWW-Authenticate", "")
+    except (ExecutionError, ValueError):
+        return AuthRequirement.UNKNOWN
+    match answer.status:
         case 401:
             # RFC 9728 §5.1: `resource_metadata` leads to the authorization servers.
             return AuthRequirement.LOGIN if "resource_metadata" in challenge else AuthRequirement.KEY
@@ -95,17 +108,25 @@ async def probe_auth(url: str) -> AuthRequirement:
             return AuthRequirement.SOMETHING_ELSE
 
 
-def credentials() -> dict[str, str]:
-    """The header field with the key or token of the environment, if there is one."""
-    key = os.environ.get(TOKEN_VARIABLE)
-    return {"Authorization": f"Bearer {key}"} if key else {}
+def request_to(url: str, method: str, fields: Mapping[str, str], body: bytes | None = None) -> Request:
+    """A request with the key or token of the environment, or else with the user and password of the URL.
+
+    Raises:
+        ValueError: it is not a URL.
+    """
+    target, key = parse_url(url), os.environ.get(TOKEN_VARIABLE)
+    if key:
+        fields = {"Authorization": f"Bearer {key}", **fields}
+    elif target.user is not None:
+        fields = {"Authorization": aiohttp.encode_basic_auth(target.user, target.password or ""), **fields}
+    return Request(method=method, url=target, headers=bound(fields), body=body)
 
 
 class RemoteClient:
     """A `Client` of the server at a URL."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session = session
+    def __init__(self, sender: Sender, url: str) -> None:
+        self._sender = sender
         self._url = url
         self._next_id = 0
         self._tools: Mapping[str, JsonObject] | None = None
@@ -126,9 +147,10 @@ class RemoteClient:
         message = {"jsonrpc": "2.0", "id": self._next_id, "method": method, "params": {**params, meta.META: metadata}}
         fields = await self._headers(method, params)
         try:
-            async with self._session.post(self._url, data=orjson.dumps(message), headers=fields) as response:
-                return await self._result(response, on_notification)
-        except (aiohttp.ClientError, TimeoutError) as error:
+            request = request_to(self._url, "POST", fields, orjson.dumps(message))
+            async with self._sender.exchange(request) as answer:
+                return await self._result(answer, on_notification)
+        except (ExecutionError, ValueError) as error:
             raise unreachable(self._url, error) from error
 
     async def _headers(self, method: str, params: JsonObject) -> dict[str, str]:
@@ -149,31 +171,31 @@ class RemoteClient:
             self._tools = {tool["name"]: tool for tool in await every_page(self, "tools/list", "tools")}
         return self._tools.get(name, {})
 
-    async def _result(self, response: aiohttp.ClientResponse, on_notification: Listener | None) -> JsonObject:
-        async for message in _messages(response):
+    async def _result(self, answer: Answer, on_notification: Listener | None) -> JsonObject:
+        async for message in _messages(answer):
             match message:
                 case {"result": dict() as result}:
                     return result
-                case {"error": {"message": str() as text}} if response.status == 401:
+                case {"error": {"message": str() as text}} if answer.status == 401:
                     hint = f"${TOKEN_VARIABLE} is to hold a key or an access token"
-                    raise RemoteError(f"{self._url}: answered 401 {response.reason}: {text}; {hint}")
+                    raise RemoteError(f"{self._url}: answered 401 {answer.reason}: {text}; {hint}")
                 case {"error": {"code": int() as code, "message": str() as text, **rest}}:
                     raise RpcError(code, text, rest.get("data"))
                 case {"method": str()} if on_notification is not None:
                     await on_notification(message)
         raise RemoteError(
-            f"{self._url}: answered HTTP {response.status}, and not in the protocol's revision {LATEST_MODERN}, "
+            f"{self._url}: answered HTTP {answer.status}, and not in the protocol's revision {LATEST_MODERN}, "
             "the only one that this command speaks to a URL"
         )
 
 
-async def _messages(response: aiohttp.ClientResponse) -> AsyncIterator[Json]:
-    if response.content_type != EVENT_STREAM:
-        yield decoded(await response.read())
+async def _messages(answer: Answer) -> AsyncIterator[Json]:
+    if answer.media_type != EVENT_STREAM:
+        yield decoded(await answer.read(max_bytes=_MAX_BYTES))
         return
-    # Without a bound: whoever typed the URL wants what is there, as with an answer that is no stream.
+    # Without a bound, as whoever typed the URL wants what is there.
     parser = EventParser(max_event=math.inf)
-    async for chunk in response.content.iter_any():
+    async for chunk in answer.content.iter_any():
         for event in parser.feed(chunk):
             yield decoded(event.data)
 
@@ -188,33 +210,19 @@ def decoded(body: bytes) -> Json:
 
 def unreachable(url: str, error: Exception) -> RemoteError:
     """The error for a request that got no answer, with what to do about it."""
-    reason = _failure_of_reached(error) or f"{_failure_to_reach(error)}; is the server running there?"
-    return RemoteError(f"{url}: {reason}")
+    hint = next(hint for kind, hint in _HINTS if isinstance(error.__cause__ or error, kind))
+    return RemoteError(f"{url}: {error}{hint}")
 
 
-def _failure_of_reached(error: Exception) -> str | None:
-    """The failure of a server that was reached; None if it is not known that one was."""
-    match error:
-        case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as refusal):
-            advice = "use a name that it is for; $SSL_CERT_FILE names the certificate of an authority of your own"
-            return f"its certificate is not trusted here: {refusal.verify_message.rstrip('.')}; {advice}"
-        case aiohttp.ClientConnectorSSLError():
-            return "no TLS is spoken there; is it http://?"
-        case aiohttp.ClientPayloadError():
-            return "the connection ended before the answer did"
-        case aiohttp.ServerDisconnectedError():
-            return "the connection ended without an answer; is it https://?"
-        case _:
-            return None
-
-
-def _failure_to_reach(error: Exception) -> str:
-    match error:
-        case TimeoutError():
-            return "no answer in time"
-        case aiohttp.ClientConnectorDNSError():
-            return "no such host"
-        case aiohttp.ClientConnectorError() if error.errno:
-            return os.strerror(error.errno).lower()
-        case _:
-            return str(error) or type(error).__name__
+_HINTS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (
+        aiohttp.ClientConnectorCertificateError,
+        "; use a name that it is for; $SSL_CERT_FILE names the certificate of an authority of your own",
+    ),
+    (aiohttp.ClientConnectorSSLError, "; is it http://?"),
+    (aiohttp.ServerDisconnectedError, "; is it https://?"),
+    (aiohttp.ClientConnectorError, "; is the server running there?"),
+    (aiohttp.ServerTimeoutError, "; is the server running there?"),
+    (TimeoutError, "; is the server running there?"),
+    (Exception, ""),
+)

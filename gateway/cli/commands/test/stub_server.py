@@ -18,12 +18,10 @@ from gateway.executors.invocation import Executor
 from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import JsonObject
 from gateway.language.files.media_types import media_type_of
-from gateway.net.address_guard import AddressGuard, AddressPolicy
+from gateway.net.address_guard import ANYWHERE
 from gateway.net.request import Header, Request
 from gateway.net.sender import Response, Sender
 from gateway.net.tls import ClientIdentity
-
-_LOOPBACK_TOO: Final = AddressPolicy(guard=AddressGuard(allows_all=True))
 
 
 class StubServer:
@@ -93,7 +91,7 @@ class _Diverted(msgspec.Struct, frozen=True):
 
     async def send(self, request: Request, *, deadline: float) -> Response:
         # The guard of the connection may refuse loopback, where the stub listens.
-        here = replace(self.sender, policy=_LOOPBACK_TOO, proxy=None, identity=ClientIdentity(), max_redirects=0)
+        here = replace(self.sender, policy=ANYWHERE, proxy=None, identity=ClientIdentity(), max_redirects=0)
         # The host that the backend means, as the real server would see it.
         host = Header(name="Host", value=request.url.raw_authority, is_bound=True)
         url = URL(f"{self.origin}{request.url.raw_path_qs}", encoded=True)

@@ -188,7 +188,7 @@ def test_rooms_form_no_cycle() -> None:
         depth(room)
 
 
-SHARED: Final = {"gateway.executors.shared_services", "gateway.protocol.call.call"}
+SHARED: Final = {"gateway.executors.shared_services"}
 """Made of what the files beside them bring, and handed to those files."""
 
 

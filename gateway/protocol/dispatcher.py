@@ -21,11 +21,11 @@ from gateway.limits.concurrency import ConcurrencyLimiter
 from gateway.limits.rate_limiter import RateLimiter
 from gateway.protocol import message_log, results
 from gateway.protocol.call.call import Call, ServerState, open_call
+from gateway.protocol.call.input_requests.request_state import RequestStateSigner
 from gateway.protocol.call.progress import REPEAT_AFTER
 from gateway.protocol.envelope import is_modern, open_envelope
 from gateway.protocol.exchange import Binding, Exchange, Reply
 from gateway.protocol.in_flight import InFlight
-from gateway.protocol.input_requests.request_state import RequestStateSigner
 from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.method_runner import run_method
 from gateway.protocol.methods import lifecycle

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gateway.errors import ExecutionError, MalformedAnswerError, MissingCapabilityError
 from gateway.json_types import Json
 from gateway.plugin import ToolError
-from gateway.protocol.input_requests.capabilities import check_capabilities, for_revision, limit_tokens
-from gateway.protocol.input_requests.requests import (
+from gateway.protocol.call.input_requests.capabilities import check_capabilities, for_revision, limit_tokens
+from gateway.protocol.call.input_requests.requests import (
     InputRequest,
     checked,
     elicitation,
@@ -20,7 +20,7 @@ from gateway.protocol.input_requests.requests import (
     sampling,
     url_elicitation,
 )
-from gateway.protocol.input_requests.responses import check_answer, read_answer, read_roots, read_sample
+from gateway.protocol.call.input_requests.responses import check_answer, read_answer, read_roots, read_sample
 from gateway.wire.revisions import LEGACY, MODERN
 
 REVISIONS: Final = (*LEGACY, *MODERN)

@@ -12,7 +12,13 @@ from msgspec.structs import replace
 
 from gateway.errors import ExecutionError, RpcError
 from gateway.json_types import Json
-from gateway.protocol.input_requests.request_state import LIFETIME, MAX_BYTES, RequestStateSigner, State, StateScope
+from gateway.protocol.call.input_requests.request_state import (
+    LIFETIME,
+    MAX_BYTES,
+    RequestStateSigner,
+    State,
+    StateScope,
+)
 from gateway.state import used_request_states
 from gateway.state.keys import SigningKeys
 

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.errors import RpcError
-from gateway.protocol.input_requests.request_state import RequestStateSigner, State, StateScope
+from gateway.protocol.call.input_requests.request_state import RequestStateSigner, State, StateScope
 from gateway.protocol.list_pages import Cursors
 from gateway.state import keys as keys_module
 from gateway.state.keys import KEYS, SigningKeys, kept_keys, own_keys

@@ -23,11 +23,11 @@ from gateway.json_types import Json, JsonObject, empty
 from gateway.limits.concurrency import ConcurrencyLimiter
 from gateway.limits.rate_limiter import RateLimiter
 from gateway.plugin import Task as TaskFacts
+from gateway.protocol.call.input_requests.request_state import RequestStateSigner
+from gateway.protocol.call.input_requests.requester import InputRequester
 from gateway.protocol.call.progress import Progress, ProgressReporter
 from gateway.protocol.call.send_queue import SendQueue
 from gateway.protocol.exchange import Binding, Caller, Exchange
-from gateway.protocol.input_requests.request_state import RequestStateSigner
-from gateway.protocol.input_requests.requester import InputRequester
 from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.message_log import described_params
 from gateway.protocol.notifier import ChangeNotifier

@@ -33,8 +33,8 @@ from gateway.limits.fair_semaphore import Limit
 from gateway.plugin import Context
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.call_context import CallContext
+from gateway.protocol.call.input_requests.mrtr_requester import brings_answers, claim_answers
 from gateway.protocol.call.not_found import unknown_resource
-from gateway.protocol.input_requests.mrtr_requester import brings_answers, claim_answers
 from gateway.telemetry.trace import Step, Trace
 from gateway.threads import shaped
 

@@ -10,8 +10,8 @@ from gateway.errors import ExecutionError
 from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
+from gateway.protocol.call.input_requests.confirmation import confirm
 from gateway.protocol.call.runner import Run
-from gateway.protocol.input_requests.confirmation import confirm
 from gateway.threads import MAX_ON_LOOP, NoThreadFreeError, shaped
 from gateway.wire import jsonrpc
 

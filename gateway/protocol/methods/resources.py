@@ -7,7 +7,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.call import runner
 from gateway.protocol.call.call import Call
-from gateway.protocol.input_requests.mrtr_requester import brings_answers
+from gateway.protocol.call.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.methods import params
 from gateway.wire import downgrade, meta
 

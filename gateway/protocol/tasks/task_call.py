@@ -23,11 +23,11 @@ from gateway.json_types import Json, JsonObject
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
+from gateway.protocol.call.input_requests.mrtr_requester import brings_answers
+from gateway.protocol.call.input_requests.requester import Where
 from gateway.protocol.call.send_queue import Send
 from gateway.protocol.call.tool_run import run_tool
 from gateway.protocol.exchange import Caller
-from gateway.protocol.input_requests.mrtr_requester import brings_answers
-from gateway.protocol.input_requests.requester import Where
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_requester import TaskRequester
 from gateway.tasks.runner import TaskRunner

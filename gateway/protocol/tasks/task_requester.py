@@ -13,10 +13,10 @@ from gateway.errors import ExecutionError
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.input_requests.budget import CallBudget
-from gateway.protocol.input_requests.mrtr_requester import MrtrRequester
-from gateway.protocol.input_requests.requester import Suspension, Where
-from gateway.protocol.input_requests.requests import InputRequest
+from gateway.protocol.call.input_requests.budget import CallBudget
+from gateway.protocol.call.input_requests.mrtr_requester import MrtrRequester
+from gateway.protocol.call.input_requests.requester import Suspension, Where
+from gateway.protocol.call.input_requests.requests import InputRequest
 from gateway.tasks.task import TaskMemory, encode_memory
 from gateway.wire import jsonrpc
 

@@ -29,7 +29,7 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.decoding import FileRule
 from gateway.language.files.file_places import FilePlaces
 from gateway.language.files.media_types import media_type_of
-from gateway.protocol.input_requests.requests import CONFIRMATION_KEY
+from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY
 from gateway.transports.memory import MemoryClient
 
 _CAPABILITIES: Final[JsonObject] = {"elicitation": {"form": {}}}

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol, TypeVar
 
 from gateway.json_types import JsonObject
-from gateway.protocol.input_requests.requests import InputRequest
+from gateway.protocol.call.input_requests.requests import InputRequest
 
 T = TypeVar("T")
 

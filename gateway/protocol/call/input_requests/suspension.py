@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from gateway.deadline import Deadline
 from gateway.limits.concurrency import Permit
-from gateway.protocol.input_requests.requester import Suspension
+from gateway.protocol.call.input_requests.requester import Suspension
 
 
 class RunSuspension:

@@ -12,8 +12,8 @@ from gateway.errors import ExecutionError
 from gateway.json_types import Json
 from gateway.plugin import ToolError
 from gateway.protocol.call.call import Call
-from gateway.protocol.input_requests.capabilities import check_capabilities, limit_tokens
-from gateway.protocol.input_requests.requests import SAMPLE, InputRequest
+from gateway.protocol.call.input_requests.capabilities import check_capabilities, limit_tokens
+from gateway.protocol.call.input_requests.requests import SAMPLE, InputRequest
 
 T = TypeVar("T")
 

@@ -9,11 +9,11 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError, MalformedAnswerError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.input_requests.budget import CallBudget
-from gateway.protocol.input_requests.capabilities import check_capabilities, for_revision
-from gateway.protocol.input_requests.requester import Suspension, Where
-from gateway.protocol.input_requests.requests import InputRequest
-from gateway.protocol.input_requests.responses import check_answer
+from gateway.protocol.call.input_requests.budget import CallBudget
+from gateway.protocol.call.input_requests.capabilities import check_capabilities, for_revision
+from gateway.protocol.call.input_requests.requester import Suspension, Where
+from gateway.protocol.call.input_requests.requests import InputRequest
+from gateway.protocol.call.input_requests.responses import check_answer
 from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
 

@@ -9,9 +9,9 @@ from gateway.control_characters import visible
 from gateway.errors import ExecutionError, MissingCapabilityError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.input_requests.requester import InputRequester
-from gateway.protocol.input_requests.requests import CONFIRMATION_KEY, elicitation
-from gateway.protocol.input_requests.responses import read_answer
+from gateway.protocol.call.input_requests.requester import InputRequester
+from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY, elicitation
+from gateway.protocol.call.input_requests.responses import read_answer
 
 _NO_FIELDS: Final[JsonObject] = {"type": "object", "properties": {}}
 

@@ -10,7 +10,7 @@ from gateway.errors import MalformedAnswerError
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.json_schema import validation_errors
 from gateway.plugin import Answer, Sample
-from gateway.protocol.input_requests.requests import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
+from gateway.protocol.call.input_requests.requests import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
 
 _ACTIONS: Final = ("accept", "decline", "cancel")
 

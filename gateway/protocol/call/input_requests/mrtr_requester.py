@@ -13,11 +13,11 @@ from gateway.errors import InvalidRetryError
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.input_requests.budget import CallBudget
-from gateway.protocol.input_requests.request_state import State, StateScope
-from gateway.protocol.input_requests.requester import Suspension, Where
-from gateway.protocol.input_requests.requests import InputRequest
-from gateway.protocol.input_requests.responses import check_answer
+from gateway.protocol.call.input_requests.budget import CallBudget
+from gateway.protocol.call.input_requests.request_state import State, StateScope
+from gateway.protocol.call.input_requests.requester import Suspension, Where
+from gateway.protocol.call.input_requests.requests import InputRequest
+from gateway.protocol.call.input_requests.responses import check_answer
 
 
 def brings_answers(call: Call) -> bool:

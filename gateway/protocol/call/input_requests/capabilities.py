@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gateway.errors import ExecutionError, MissingCapabilityError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.input_requests.requests import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
+from gateway.protocol.call.input_requests.requests import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
 from gateway.wire.revisions import V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28
 
 _ID_BYTES: Final = 16

@@ -188,10 +188,6 @@ def test_rooms_form_no_cycle() -> None:
         depth(room)
 
 
-SHARED: Final = {"gateway.executors.shared_services"}
-"""Made of what the files beside them bring, and handed to those files."""
-
-
 def part_of(module: str) -> str:
     """Of a room: the room within it that a file lies in, or the file itself."""
     return ".".join(module.split(".")[1:3])
@@ -202,9 +198,8 @@ def test_the_parts_of_a_room_form_no_cycle() -> None:
     for path in FILES:
         name = ".".join(path.relative_to(GATEWAY.parent).with_suffix("").parts)
         own = part_of(name)
-        modules = {module for module, _ in imports_of(path) if module.startswith("gateway.")} - SHARED
-        if name not in SHARED:
-            below.setdefault(own, set()).update({part_of(module) for module in modules} - {own})
+        modules = {module for module, _ in imports_of(path) if module.startswith("gateway.")}
+        below.setdefault(own, set()).update({part_of(module) for module in modules} - {own})
     assert {"app.components"} <= below["app.monitoring"]
     for part, beneath in below.items():
         seen, waiting = set(beneath), list(beneath)

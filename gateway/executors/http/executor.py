@@ -21,11 +21,10 @@ from gateway.executors.http.request import RequestTemplate, compile_request
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.media_types import decoded
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.language.scope import Scope
 from gateway.net.address_guard import compile_policy
-from gateway.net.authorization import AUTHORIZATION, Authorization, check_no_authorization
+from gateway.net.authorization import AUTHORIZATION, Authorization, OutboundServices, check_no_authorization
 from gateway.net.request import Header, Request, bound
 from gateway.net.request_facts import facts_of, note_status, span_attributes
 from gateway.net.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
@@ -228,7 +227,7 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     *,
     connections: Mapping[str, Connection],
     scope: Scope,
-    services: Services,
+    services: OutboundServices,
     redactor: Redactor,
     authorizations: Mapping[str, Authorization] = MappingProxyType({}),
     idempotent: bool = False,
@@ -269,7 +268,7 @@ def _find_connection(
 
 
 def _compile_sender(
-    config: Http, connection: tuple[str, Connection] | None, *, scope: Scope, services: Services
+    config: Http, connection: tuple[str, Connection] | None, *, scope: Scope, services: OutboundServices
 ) -> Sender:
     sender = Sender(clients=services.http)
     if connection is not None:

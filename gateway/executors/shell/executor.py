@@ -4,7 +4,7 @@ import asyncio
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +16,6 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.shared_services import Services
 from gateway.executors.shell.argv import Argv, compile_argv
 from gateway.executors.shell.environment import Environment, compile_environment
 from gateway.executors.shell.file_paths import FilePaths
@@ -223,11 +222,22 @@ def _described(exit_code: int) -> str:
         return f"The command was ended by signal {-exit_code}."
 
 
+class ShellServices(Protocol):
+    """The services that commands need; they outlive every configuration."""
+
+    @property
+    def processes(self) -> Processes: ...
+    @property
+    def scratch(self) -> Scratch: ...
+    @property
+    def worker_threads(self) -> DaemonThreadPool: ...
+
+
 def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
     config: Shell,
     *,
     scope: Scope,
-    services: Services,
+    services: ShellServices,
     redactor: Redactor,
     max_output: int = MAX_OUTPUT,
     launcher: Launcher | None = None,

@@ -8,7 +8,8 @@ then those of each entry in order. What is wrong with one of an entry's definiti
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -17,16 +18,12 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import LISTS, Document
-from gateway.config.reading.entries import NO_LOAD, NO_OWNERS, LoadRecord
 from gateway.config.reading.source_map import LeftOutOperation, Origin
 from gateway.json_types import DocumentPath
 
 
 class SourceDefinition(Origin, frozen=True, kw_only=True):
-    """One definition of an entry: the model of its section, and the place in the file that stands for it.
-
-    While it is the same, `config` should be the same object: it is compiled again only if it is another one.
-    """
+    """One definition of an entry: the model of its section, and the place in the file that stands for it."""
 
     config: Definition
 
@@ -82,17 +79,18 @@ class DocumentStore(Protocol):
         """
 
 
+NO_OWNERS: Final[Mapping[DocumentPath, DocumentPath]] = MappingProxyType({})
+
+
 def load_definitions(
-    path: Path, sources: Iterable[DefinitionSource] = (), *, earlier: LoadRecord = NO_LOAD
+    path: Path, sources: Iterable[DefinitionSource] = (), *, owners: Mapping[DocumentPath, DocumentPath] = NO_OWNERS
 ) -> LoadedConfig:
     """Read the YAML files, and merge what the sources offer; blocking. Every command loads by this.
-
-    Definitions that an `earlier` load has and that are made of the same stay the same objects.
 
     Raises:
         ConfigError: no file could be read as a configuration at all; it has every problem.
     """
-    return merge(load(path, earlier=earlier), sources, owners=earlier.owners)
+    return merge(load(path), sources, owners=owners)
 
 
 def merge(
@@ -153,7 +151,7 @@ def merge(
             for name, each in entry.reviewed.items()
             if name in origins and origins[name].path[:2] == each.path[:2]
         },
-        record=replace(config.record, owners={name: origin.path[:2] for name, origin in origins.items()}),
+        owners={name: origin.path[:2] for name, origin in origins.items()},
         instructions={name: text for entry in entries for name, text in entry.instructions.items()},
     )
 

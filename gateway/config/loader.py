@@ -19,7 +19,6 @@ from gateway.config.machine_facts import open_to_all
 from gateway.config.models.auth import MIN_KEY_LENGTH
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import Document
-from gateway.config.reading.entries import NO_LOAD, EntryReader, LoadRecord, ValidatedModels
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.inclusion import Inclusion
 from gateway.config.reading.interpolation import Interpolator, Variable
@@ -59,8 +58,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every file could be read."""
     unstructured: tuple[SourceFile, ...] = ()
     """Files that could be read, but are not YAML."""
-    record: LoadRecord = NO_LOAD
-    """What the next load may take over."""
+    owners: Mapping[DocumentPath, DocumentPath] = msgspec.field(default_factory=dict)
+    """The entry, such as `("upstreams", "github")`, of each definition that is not written in the files."""
     origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
     """The definitions that are not written in the files, and where they come from (`definition_source.merge`)."""
     contested: frozenset[tuple[str, str]] = frozenset()
@@ -111,29 +110,24 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         self.start_problems().raise_errors()
 
 
-def load(path: Path, *, environ: Mapping[str, str] = os.environ, earlier: LoadRecord = NO_LOAD) -> LoadedConfig:
+def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig:
     """Read a file, or a directory as all its files, with everything that they include.
 
     With errors, a document without the broken definitions is returned, so that the compiler's problems can join the
     loader's: `LoadedConfig.start_problems` begins that report, and its `raise_errors` comes before anything is served.
-    What is made of the same as in an `earlier` load is taken over from its record.
 
     Raises:
         ConfigError: no file could be read as a configuration at all; it has every problem.
     """
     interpolation = Interpolator(environ)
-    inclusion = Inclusion(interpolation, earlier.entries)
+    inclusion = Inclusion(interpolation)
     inclusion.read(path)
-    validated = ValidatedModels(earlier.models)
-    # After all files were read: only then is it known whether anchors may have lost values.
-    entries = EntryReader(interpolation, validated, of_files=inclusion.diagnostics, earlier=earlier.entries)
-    merger = Merger(inclusion, interpolation, validated, entries)
+    merger = Merger(inclusion, interpolation)
     for part in inclusion.parts:
         merger.add(part)
     sources = WrittenSources(
         merger.tree(),
         directory=inclusion.directory,
-        digests=entries.digests,
         secrets=interpolation.literal_secrets,
         unstructured=inclusion.unstructured,
         files=[*(part.source for part in inclusion.parts), *inclusion.unstructured],
@@ -165,7 +159,6 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ, earlier: LoadRe
         broken=broken,
         is_whole=all(inclusion.digests.values()),
         unstructured=tuple(inclusion.unstructured),
-        record=LoadRecord(models=validated.models, entries=entries.entries),
     )
     if not inclusion.parts:
         loaded.raise_errors()

@@ -20,7 +20,7 @@ from gateway.config.models.document import Document
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.config.models.openapi import OpenApi
 from gateway.config.models.overrides import OperationOverride
-from gateway.config.reading.entries import content_key
+from gateway.config.reading.digests import content_key
 from gateway.config.reading.source_map import LeftOutOperation
 from gateway.errors import Location
 from gateway.json_types import DocumentPath, Json, JsonObject
@@ -104,7 +104,6 @@ class OpenApiSource:
         written = config.sources.written(("openapi", name))
         # With the text as it is written, before interpolation: that is what the lock pins.
         key = content_key(name, entry, connection, written)
-        # The same objects as before: what is not made anew is not compiled anew.
         if before is not None and before.is_of(key, documents):
             return before
         made = _Making(

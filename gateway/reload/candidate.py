@@ -9,8 +9,8 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.file_dependencies import RootPlace
 from gateway.catalog.lockfile.lock import Lock
 from gateway.config.models.document import Document
-from gateway.config.reading.entries import LoadRecord
 from gateway.errors import Location, Problem
+from gateway.json_types import DocumentPath
 from gateway.reload.definition_places import NO_PLACES, DefinitionPlaces
 from gateway.reload.watch_plan import WatchPlan
 from gateway.transports.listener.server_tls import ServerIdentity
@@ -38,8 +38,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     lock: Lock
     keeps_earlier: bool
     """Whether the lock keeps a definition of an earlier catalog in service."""
-    record: LoadRecord
-    """What the next load may take over."""
+    owners: Mapping[DocumentPath, DocumentPath]
+    """`LoadedConfig.owners`, by which the next load gives contested names to the same owners."""
     exposures: Mapping[str, Problem]
     """The keys that name addresses which it must not be served on, and why."""
     places: DefinitionPlaces = NO_PLACES

@@ -8,7 +8,7 @@ clients. Reloads run one after the other: `Reloader` sees to that, and says when
 import asyncio
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Final, Protocol, TypeVar
 
 import structlog
-from msgspec.structs import replace
 
 from gateway.access.authenticator import Authenticator, check_auth
 from gateway.access.identity import Identity
@@ -30,17 +29,17 @@ from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.lock import LOCK_NAME, read_lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.store import CatalogStore, Succession
-from gateway.config.definition_source import DefinitionSource, load_definitions, merge
+from gateway.config.definition_source import NO_OWNERS, DefinitionSource, load_definitions, merge
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document
 from gateway.config.models.server import Limits, Listen
-from gateway.config.reading.entries import NO_OWNERS, LoadRecord
 from gateway.config.reading.merger import DEFINITIONS
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.sandbox_probe import forget_sandboxes
+from gateway.json_types import DocumentPath
 from gateway.reload.candidate import Candidate
 from gateway.reload.definition_places import NO_PLACES, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
@@ -197,7 +196,7 @@ class ReloadPipeline:
         """
 
         def read() -> T:
-            return look(load_definitions(self._path, self._sources, earlier=self._earlier))
+            return look(load_definitions(self._path, self._sources, owners=self._owners))
 
         return await self._thread.run(_with_gc_paused, read, deadline=math.inf)
 
@@ -208,16 +207,15 @@ class ReloadPipeline:
             ConfigError: nothing could be read.
         """
         forget_sandboxes()  # the machine may allow them now, or no longer
-        loaded = load_definitions(self._path, self._sources, earlier=self._earlier)
+        loaded = load_definitions(self._path, self._sources, owners=self._owners)
         self.redactor = self.served.catalog.redactor | loaded.redactor
         return loaded
 
     @property
-    def _earlier(self) -> LoadRecord:
-        """The record of the load that is served; without owners if the lock has changed since, and may name others."""
+    def _owners(self) -> Mapping[DocumentPath, DocumentPath]:
+        """The owners that are served; none if the lock has changed since, because it may name others."""
         served = self.served
-        is_same = read_lock(served.root) == served.lock
-        return served.record if is_same else replace(served.record, owners=NO_OWNERS)
+        return served.owners if read_lock(served.root) == served.lock else NO_OWNERS
 
     def compile(self, loaded: LoadedConfig, *, generation: int, served: Candidate | None) -> Candidate:
         """Make ready to serve what was loaded; blocking. Whatever comes of it, what to watch is known afterwards.
@@ -255,7 +253,7 @@ class ReloadPipeline:
             roots=dependencies.roots,
             lock=lock,
             keeps_earlier=catalog is not compiled,
-            record=config.record,
+            owners=config.owners,
             exposures=exposures(config),
             places=definition_places(config) if self._keeps_places else NO_PLACES,
             audit_place=config.sources.locate(("audit", "file")),

@@ -38,7 +38,7 @@ class Offers:
 def loaded(folder: Path, text: str, *entries: str, earlier: LoadedConfig | None = None) -> LoadedConfig:
     (folder / "config.yaml").write_text(text)
     config = load(folder / "config.yaml", environ={"TOKEN": "x"})
-    return merge(config, [Offers(*entries)], owners={} if earlier is None else earlier.record.owners)
+    return merge(config, [Offers(*entries)], owners={} if earlier is None else earlier.owners)
 
 
 def pins(config: LoadedConfig, services: Services) -> Mapping[Name, DefinitionDigest]:

@@ -494,22 +494,6 @@ async def test_a_template_of_the_file_goes_before_an_equal_one_of_an_upstream(tm
     assert "overlaps" not in warnings
 
 
-async def test_a_reload_compiles_nothing_again_of_an_upstream_that_is_as_it_was(tmp_path: Path) -> None:
-    path = config(tmp_path, odd=odd("good"), other=odd("good"))
-    async with gateway(path) as running:
-        await until_listed(running, "odd_work", "other_work")
-        before = running._components.pipeline.store.current
-        written = path.read_text(encoding="utf-8")
-        path.write_text(written.replace("  other: {", "  other: {timeout: 9s, ") + "tools: {own: {content: x}}\n")
-
-        await running._reload()
-
-        after = running._components.pipeline.store.current
-        assert (after.tool("own") is None, before is after) == (False, False)
-        assert after.tool("odd_work") is before.tool("odd_work")
-        assert after.tool("other_work") is not before.tool("other_work")
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_no_child_outlives_the_daemon(tmp_path: Path, how: signal.Signals) -> None:
     pids = tmp_path / "pids"

@@ -18,7 +18,7 @@ from gateway.config.models.base import Model
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import LISTS
 from gateway.config.models.entry_references import entries_named_by, models_in
-from gateway.config.reading.entries import digest_of_json
+from gateway.config.reading.digests import digest_of_json
 
 Name = tuple[str, str]
 """A section of the file, and a key in it."""

@@ -22,9 +22,7 @@ Refused here, and the damage that each would do:
 
 import re
 from collections.abc import Callable
-from collections.abc import Mapping as Map
 from itertools import islice
-from types import MappingProxyType
 from typing import Final, NoReturn
 
 import msgspec
@@ -69,10 +67,6 @@ class Composition(msgspec.Struct, frozen=True):
     root: Node | None
     """None if the file is empty, or cannot be read as YAML at all."""
     diagnostics: tuple[Diagnostic, ...]
-    referring_lines: tuple[int, ...] = ()
-    """Lines with an anchor or an alias: what stands there is no text of its own."""
-    keys: Map[tuple[str, str], bytes] = MappingProxyType({})
-    """The section and name of each entry that a later load may know again, and its `Excerpt.key`."""
 
 
 def compose(  # noqa: PLR0913 - what differs between the kinds of files
@@ -96,7 +90,7 @@ def compose(  # noqa: PLR0913 - what differs between the kinds of files
         root = composer.document()
     except _GivenUpError:
         root = None
-    return Composition(root, tuple(composer.diagnostics), tuple(composer.referring_lines))
+    return Composition(root, tuple(composer.diagnostics))
 
 
 class _GivenUpError(Exception):
@@ -108,7 +102,6 @@ class _Composer:
 
     def __init__(self, source: SourceFile, text: str, first_line: int, *, has_merge_keys: bool) -> None:
         self.diagnostics: list[Diagnostic] = []
-        self.referring_lines: list[int] = []
         self.has_scalar_keys = False
         self.max_nodes = MAX_NODES
         self._source = source
@@ -173,7 +166,6 @@ class _Composer:
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
             self._anchors[anchor] = None  # until it is whole
-            self.referring_lines.append(self._mark(event.start_mark).line)
         if isinstance(event, yaml.ScalarEvent):
             node: Node = self._scalar(event)
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -188,7 +180,6 @@ class _Composer:
 
     def _alias(self, event: yaml.AliasEvent) -> Node:
         name = event.anchor or ""
-        self.referring_lines.append(self._mark(event.start_mark).line)
         node = self._anchors.get(name)
         if node is not None:
             return node

@@ -6,7 +6,6 @@ is reported where it is asked for; the others are read all the same.
 
 import os
 import re
-from collections.abc import Mapping as Map
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -15,8 +14,7 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.config.models.interpolated_text import shown
-from gateway.config.reading.entries import KnownEntry
-from gateway.config.reading.file_composer import compose_file
+from gateway.config.reading.composer import compose
 from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
 from gateway.config.reading.interpolation import Interpolator
 from gateway.config.reading.nodes import Diagnostic, Invalid, MapItem, Mapping, NodeRef, Place, Scalar, place_at
@@ -39,8 +37,6 @@ class Part(msgspec.Struct, frozen=True):
     root: Mapping
     is_main: bool
     """Whether the sections that stand in the main file alone may stand here."""
-    keys: Map[tuple[str, str], bytes]
-    """`Composition.keys`."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -56,7 +52,7 @@ class Request(msgspec.Struct, frozen=True):
 class Inclusion:
     """Reads files, and remembers what was asked for: a reload watches it."""
 
-    def __init__(self, interpolation: Interpolator, earlier: Map[bytes, KnownEntry]) -> None:
+    def __init__(self, interpolation: Interpolator) -> None:
         self.parts: list[Part] = []
         self.diagnostics: list[Diagnostic] = []
         self.digests: dict[Path, str] = {}
@@ -68,7 +64,6 @@ class Inclusion:
         self.directory = Path()
         """The directory of the main file, or the one that was asked for."""
         self._interpolation = interpolation
-        self._earlier = earlier
         self._seen: set[str] = set()
         self._roots: frozenset[str] = frozenset()
 
@@ -172,7 +167,7 @@ class Inclusion:
         source = self.source(path, blame)
         if source is None:
             return
-        composed = compose_file(source, self._earlier)
+        composed = compose(source)
         self.diagnostics.extend(composed.diagnostics)
         is_main = identity in self._roots
         if composed.root is None:
@@ -189,7 +184,7 @@ class Inclusion:
             message = "is an OpenAPI document: name it as a `document` under `openapi:`, and include other files alone"
             self._report(message, place_at(source, version.start))
         else:
-            self.parts.append(Part(source, composed.root, is_main, composed.keys))
+            self.parts.append(Part(source, composed.root, is_main))
             self._includes(composed.root, chain=(*chain, identity))
 
     def _includes(self, root: Mapping, *, chain: tuple[str, ...]) -> None:

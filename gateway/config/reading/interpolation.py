@@ -55,21 +55,6 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     is_secret: bool
 
 
-class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """One `${…}` that was filled in, and what it stood for: equal as long as it would be filled in alike."""
-
-    variable: str = ""
-    file: Path | None = None
-    found: str | None
-    """The value of the variable, or the digest of the file; None where the variable is not set."""
-    is_needed: bool = False
-    text: str
-    is_secret: bool
-
-    def __repr__(self) -> str:
-        return f"Reference({self.variable or self.file})"  # never what it stood for, which may be a secret
-
-
 class Interpolator:
     """Fills in values, and collects the secrets, files and variables that they name."""
 
@@ -83,10 +68,6 @@ class Interpolator:
         """Secrets written into the file itself: masked when its lines are shown."""
         self.variables: dict[str, Variable] = {}
         """Every variable that is asked for, set or not."""
-        self.references: list[Reference] = []
-        """Each `${…}` that was filled in, in this order."""
-        self.changes = 0
-        """The number of values so far that are others than were written."""
         self._environ = environ
         self._texts: dict[Path, str | UnreadableError] = {}
         self._path: list[str | int] = []
@@ -100,29 +81,6 @@ class Interpolator:
             uses = step(uses, key)
         self._path = list(path)
         return self._value(node, uses, key=str(path[-1]))
-
-    def repeat(self, references: tuple[Reference, ...]) -> bool:
-        """Fill in what was filled in before; False, and nothing is, if any of it stands for something else now."""
-        # All are compared before one is filled in: the entry is read anew otherwise, and would note some twice.
-        if not all(each.found == self._found(each) for each in references):
-            return False
-        for each in references:
-            if each.variable:
-                self._note(each.variable, is_needed=each.is_needed, is_secret=each.is_secret)
-            self._insert(each)
-        return True
-
-    def _found(self, reference: Reference) -> str | None:
-        if reference.file is None:
-            return self._environ.get(reference.variable)
-        # Read for its digest, which goes to `files`.
-        self._text_of(reference.file)
-        return self.files[reference.file]
-
-    @property
-    def remarks(self) -> int:
-        """The number of problems and literal secrets found so far, all of which have places."""
-        return len(self.diagnostics) + len(self.warnings) + len(self.literal_secrets)
 
     def _value(self, node: Node, uses: Uses, *, key: str) -> Json:
         if isinstance(node, Scalar):
@@ -168,7 +126,6 @@ class Interpolator:
         return self._text(value, node.source, use)
 
     def _text(self, text: str, source: SourceFile, use: Use) -> str:
-        self.changes += 1
         parts: list[Part] = []
         literal = ""
         end = 0
@@ -218,7 +175,7 @@ class Interpolator:
             self._fail(f"the default of `${{env:{name}}}` is plain text; it cannot hold another `${{…}}`")
             return None
         self._note(name, is_needed=default is None, is_secret=use is Use.SECRET)
-        found = value = self._environ.get(name)
+        value = self._environ.get(name)
         # As in a shell, `:-` is for a variable that is empty as well.
         if not value and default is not None:
             value = default
@@ -228,8 +185,7 @@ class Interpolator:
         if has_surrogate(value):  # which `os.environ` has in place of such a byte (PEP 383)
             self._fail(f"the value of the variable {name} is not UTF-8")
             return None
-        is_secret, is_needed = use is Use.SECRET, default is None
-        return self._insert(Reference(variable=name, found=found, is_needed=is_needed, text=value, is_secret=is_secret))
+        return self._insert(value, is_secret=use is Use.SECRET)
 
     def _from_question(self, name: str, use: Use) -> Interpolation | None:
         """The answer to a question that a client would ask its user. Nobody can be asked here."""
@@ -263,7 +219,7 @@ class Interpolator:
         if isinstance(value, UnreadableError):
             self._fail(f"{name}: {value}")
             return None
-        return self._insert(Reference(file=path, found=self.files[path], text=value, is_secret=True))
+        return self._insert(value, is_secret=True)
 
     def _text_of(self, path: Path) -> str | UnreadableError:
         if path not in self._texts:
@@ -281,11 +237,10 @@ class Interpolator:
         # One line break at the end is the editor's; more of them belong to the secret, such as a key in PEM.
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
-    def _insert(self, reference: Reference) -> Interpolation:
-        self.references.append(reference)
-        if reference.is_secret and reference.text:
-            self.secrets.add(reference.text)
-        return Interpolation(reference.text, reference.is_secret)
+    def _insert(self, text: str, *, is_secret: bool) -> Interpolation:
+        if is_secret and text:
+            self.secrets.add(text)
+        return Interpolation(text, is_secret)
 
     def check_key(self, key: str, path: DocumentPath, place: Place) -> bool:
         """Whether a key holds no `${…}`; one that does is reported."""

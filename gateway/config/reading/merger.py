@@ -4,7 +4,6 @@ Each definition is validated by itself, so that an error in one hides no error i
 reported and left out of the document: it is not compiled.
 """
 
-import os
 from collections.abc import Collection, Mapping
 from functools import cache
 from io import StringIO
@@ -25,7 +24,6 @@ from gateway.config.models.document import MAIN_FILE_ONLY, Document
 from gateway.config.models.openapi import OpenApi
 from gateway.config.models.upstreams import Upstream
 from gateway.config.models.views import View
-from gateway.config.reading.entries import EntryReader, ValidatedModels
 from gateway.config.reading.inclusion import Inclusion, Part, Request
 from gateway.config.reading.interpolation import Interpolator
 from gateway.config.reading.mcp_servers_file import ClientServer, read_mcp_servers_file
@@ -88,14 +86,11 @@ def _document_of(section: str) -> type[Model]:
 class Merger:
     """Merges one file after the other; `document` is the result."""
 
-    def __init__(
-        self, inclusion: Inclusion, interpolation: Interpolator, validated: ValidatedModels, entries: EntryReader
-    ) -> None:
-        self.diagnostics = entries.diagnostics
+    def __init__(self, inclusion: Inclusion, interpolation: Interpolator) -> None:
+        """Merge nothing yet; all files have been read: only then is it known whether anchors may have lost values."""
+        self.diagnostics: list[Diagnostic] = []
         self._inclusion = inclusion
         self._interpolation = interpolation
-        self._validated = validated
-        self._entries = entries
         self._sections: dict[str, _Section] = {}
         self._single: dict[str, tuple[MapItem, Json]] = {}
 
@@ -115,7 +110,7 @@ class Merger:
                 if key in _NEVER_EMPTY:
                     self._report(_NEVER_EMPTY[key], (key,), entry.place)
             elif key in DEFINITIONS:
-                self._definitions(part, key, entry)
+                self._definitions(key, entry)
             elif key in LISTS:
                 self._list(key, entry)
             elif key in ITEMS:
@@ -125,7 +120,7 @@ class Merger:
 
     # Sections that map names to definitions.
 
-    def _definitions(self, part: Part, section: str, entry: MapItem) -> None:
+    def _definitions(self, section: str, entry: MapItem) -> None:
         self._sections.setdefault(section, _Section(entry))
         if not isinstance(entry.node, MappingNode):
             if not (isinstance(entry.node, Scalar) and isinstance(entry.node.value, Invalid)):
@@ -133,13 +128,22 @@ class Merger:
                 message = expected("a mapping (`name: …`)", given)
                 self._report(message, (section,), place_of(entry, entry.node))
             return
-        directory = os.path.relpath(part.source.directory, self._inclusion.directory)
         for name, definition in entry.node.entries.items():
             path = (section, name)
             if "${" not in name or self._interpolation.check_key(name, path, definition.place):
-                key = part.keys.get(path)
-                value = self._entries.read(DEFINITIONS[section], definition, path, key=key, directory=directory)
-                self._add(section, name, definition, value)
+                self._add(section, name, definition, self._read(DEFINITIONS[section], definition, path))
+
+    def _read(self, model: type[M], item: MapItem, path: DocumentPath) -> M | None:
+        """Validate an entry; None, reported, if it does not fit its model."""
+        data = self._interpolation.fill(item.node, path)
+        try:
+            value = model.model_validate(data)
+        except ValidationError as error:
+            written = NodeRef(node=item.node, path=path, entry=item)
+            self.diagnostics.extend(diagnostics_of(error, model=model, data=data, written=written))
+            return None
+        # In an anchor, outside of the entry that uses it.
+        return None if self._inclusion.diagnostics and _has_invalid(data) else value
 
     def _add(self, section: str, name: str, entry: MapItem, value: Model | None) -> None:
         merged = self._sections.setdefault(section, _Section(entry))
@@ -188,11 +192,11 @@ class Merger:
         value: Prompt | None = None
         if prompt.head is not None:
             head_entry = MapItem(source, prompt.head.start, prompt.head)
-            head = self._entries.read(PromptHead, head_entry, path)
+            head = self._read(PromptHead, head_entry, path)
             if head is not None and not prompt.diagnostics:
                 # Without the defaults, which would otherwise count as written.
                 given = {key: getattr(head, key) for key in head.model_fields_set}
-                _, value = self._validated.validate(Prompt, {**given, "messages": [{"user": prompt.body.value}]})
+                value = Prompt.model_validate({**given, "messages": [{"user": prompt.body.value}]})
         self._add("prompts", name, MapItem(source, prompt.node.start, prompt.node), value)
 
     def _client_files(self, request: Request, entry: MapItem) -> None:
@@ -214,7 +218,7 @@ class Merger:
         if self._interpolation.check_key(name, path, item.place):
             if server.env_file is not None:
                 item = self._with_variables(item, server.env_file, path)
-            value = self._entries.read(Upstream, item, path)
+            value = self._read(Upstream, item, path)
         found = [(each, each[start:]) for each, start in zip(collected, before, strict=True)]
         for diagnostics, new in found:
             del diagnostics[len(diagnostics) - len(new) :]
@@ -269,7 +273,7 @@ class Merger:
         """A document with one section as one file has it; None, reported, if it does not fit its model."""
         data = {section: self._interpolation.fill(entry.node, (section,))}
         try:
-            return self._validated.validate(_document_of(section), data)[1]
+            return _document_of(section).model_validate(data)
         except ValidationError as error:
             node = MappingNode({section: entry}, entry.source, entry.key_start, is_flow=True, size=1)
             self.diagnostics.extend(
@@ -316,6 +320,16 @@ class Merger:
 
     def _report(self, message: str, path: DocumentPath, place: Place) -> None:
         self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
+
+
+def _has_invalid(data: Json) -> bool:
+    match data:
+        case dict():
+            return any(map(_has_invalid, data.values()))
+        case list():
+            return any(map(_has_invalid, data))
+        case _:
+            return isinstance(data, Invalid)
 
 
 def _shown(place: Place) -> str:

@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from collections.abc import Mapping as Map
+from collections.abc import Iterable
 from copy import copy
 from functools import cache, partial
 from pathlib import Path
@@ -13,8 +12,8 @@ import msgspec
 
 from gateway.config.diagnostics.problems import TextOffset
 from gateway.config.models.interpolated_text import MASK
-from gateway.config.reading.entries import digest_of_written
-from gateway.config.reading.nodes import Diagnostic, MapItem, Mapping, Place, Scalar, find, place_at, place_of, plain
+from gateway.config.reading.digests import digest_of_written
+from gateway.config.reading.nodes import Diagnostic, Mapping, Place, Scalar, find, place_at, place_of, plain
 from gateway.config.reading.source_file import SourceFile
 from gateway.config.secrets.literal_secrets import SECRET_KEY, TOKENS
 from gateway.config.secrets.redactor import Redactor
@@ -60,12 +59,11 @@ class LeftOutOperation(msgspec.Struct, frozen=True, kw_only=True):
 class WrittenSources:
     """The source map of one load."""
 
-    def __init__(  # noqa: PLR0913 - what was found while the files were read
+    def __init__(
         self,
         root: Mapping,
         *,
         directory: Path,
-        digests: Map[DocumentPath, str],
         secrets: Iterable[Scalar],
         unstructured: Iterable[SourceFile],
         files: Iterable[SourceFile],
@@ -74,8 +72,6 @@ class WrittenSources:
         self._files = tuple(files)
         self._directory = directory
         self._relative = cache(partial(os.path.relpath, start=directory))
-        self._digests = digests
-        """Those of definitions, as far as they are known."""
         self._origins: dict[DocumentPath, Origin] = {}
         self._unstructured = {source.path for source in unstructured}
         self._lines: dict[tuple[Path, int], str] = {}
@@ -113,12 +109,6 @@ class WrittenSources:
         points_at_key = taken < len(path) and entry is not None and not is_inside_short_form
         return entry.place if points_at_key and entry is not None else place_of(entry, node)
 
-    def definitions(self) -> Iterator[MapItem]:
-        """The members of all sections, as they were written."""
-        for section in self._root.entries.values():
-            if isinstance(section.node, Mapping):
-                yield from section.node.entries.values()
-
     def written(self, path: DocumentPath) -> Json:
         """The value at a path, nothing interpolated; None where nothing was written."""
         if path in self._origins:
@@ -128,8 +118,6 @@ class WrittenSources:
 
     def digest(self, path: DocumentPath) -> str:
         """A digest of the definition at a path, nothing interpolated."""
-        if path in self._digests and path not in self._origins:
-            return self._digests[path]
         return digest_of_written(self.written(path), self._relative(self.directory(path)))
 
     def texts(self) -> dict[Path, str]:

@@ -29,7 +29,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.state.keys import SigningKeys, warn_of_short, warn_of_unshared
-from gateway.state.state import State, directory_of
+from gateway.state.state import DaemonState, directory_of
 from gateway.tasks.leases import Leases
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.runner import TaskCancelled, TaskChanged
@@ -187,12 +187,14 @@ def given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None:
     return SigningKeys(keys, file=settings.secret_key_file) if keys else None
 
 
-def _state(settings: Settings, keys: SigningKeys | None, worker: Worker | None) -> State:
+def _state(settings: Settings, keys: SigningKeys | None, worker: Worker | None) -> DaemonState:
     directory = directory_of(settings.state_dir, config=settings.config, environ=os.environ)
     store = settings.store_url()
     if store is not None and keys is None:  # what one replica signs must be good at the others
         warn_of_unshared(variable=variable_of("secret_key"))
-    return State(directory if worker is None else worker.state_dir(directory), keys=keys, schemas=[TASKS], store=store)
+    return DaemonState(
+        directory if worker is None else worker.state_dir(directory), keys=keys, schemas=[TASKS], store=store
+    )
 
 
 def _masked(pipeline: ReloadPipeline, text: str) -> str:

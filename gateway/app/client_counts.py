@@ -9,7 +9,7 @@ from typing import Final
 from gateway.json_types import Json
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
-from gateway.telemetry.observer import Call, CallResult
+from gateway.telemetry.observer import CallFacts, CallResult
 from gateway.wire.client_title import title_of
 from gateway.wire.revisions import Era
 
@@ -32,7 +32,7 @@ class RecentClients:
         self._calls: Final[dict[tuple[str, str, str], tuple[int, float]]] = {}
         """Calls and the time of the last one, by revision, transport and name; the client seen longest ago first."""
 
-    def began(self, call: Call) -> None:
+    def began(self, call: CallFacts) -> None:
         # A client with a session is counted by that, however little it calls.
         if call.session_id is not None:
             return
@@ -43,7 +43,7 @@ class RecentClients:
             # A name is what the client says it is: one that makes them up must not fill the memory.
             del self._calls[next(iter(self._calls))]
 
-    def ended(self, call: Call, ending: CallResult) -> None:
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
         """Do nothing: calls are counted when they begin."""
 
     def calls(self) -> dict[Kind, int]:

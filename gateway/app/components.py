@@ -17,7 +17,7 @@ from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
-from gateway.state.state import State
+from gateway.state.state import DaemonState
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.transports.http.quota import ResourceQuota
 from gateway.transports.http_server import HttpServer
@@ -35,7 +35,7 @@ class Components(msgspec.Struct, kw_only=True, eq=False):
     services: Services
     authenticator: Authenticator
     auditing: AuditRecorder
-    state: State
+    state: DaemonState
     upstreams: UpstreamSource
     documents: OpenApiSource
     call_metrics: CallMetrics

@@ -14,7 +14,7 @@ from gateway.console.api.config import ConfigApi, ConfigFileReader
 from gateway.console.api.explain import ExplainApi
 from gateway.console.api.mcp import McpApi
 from gateway.console.api.overview import OverviewApi, snippets
-from gateway.console.console import Console
+from gateway.console.console import WebConsole
 from gateway.console.console_access import ConsoleAccess, PrintedToken
 from gateway.console.daemon import Daemon
 from gateway.console.recording.call_rates import CallRates
@@ -48,7 +48,7 @@ class ConsoleSetup:
         self._shared_keys: Final = shared_keys
         self._calls: Final = RecordedCalls(SequenceNumbers(worker=worker), rates=CallRates())
         self._activity: ActivityApi | None = None
-        self._console: Console
+        self._console: WebConsole
         self.task_progress: Final = TaskProgress()
         self.observers: Final[Sequence[Observer]] = (self._calls,)
         """Called for each request, for what the console shows of them."""
@@ -60,7 +60,7 @@ class ConsoleSetup:
         health: Health,
         logs: Logs,
         workers: AllWorkers | None,
-    ) -> Console:
+    ) -> WebConsole:
         """Make the console.
 
         Args:
@@ -84,7 +84,7 @@ class ConsoleSetup:
             ConfigApi(daemon, files, reloads=activity.reloads),
             McpApi(daemon),
         )
-        self._console = console = Console(
+        self._console = console = WebConsole(
             access=ConsoleAccess(
                 authenticator=components.authenticator,
                 scopes=self._page.scopes,
@@ -98,7 +98,7 @@ class ConsoleSetup:
         return console
 
     def link(self, base_url: str) -> str:
-        """Return the URL of the page: see `Console.link`."""
+        """Return the URL of the page: see `WebConsole.link`."""
         return self._console.link(base_url)
 
     def drain(self) -> None:

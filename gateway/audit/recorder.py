@@ -25,7 +25,7 @@ from gateway.config.models.document import Audit, Document
 from gateway.errors import ConfigError, Location, Problem
 from gateway.json_types import Json
 from gateway.tasks.task import Task
-from gateway.telemetry.observer import Call, CallResult
+from gateway.telemetry.observer import CallFacts, CallResult
 
 MAX_BURST: Final = 20.0
 """Records of denied requests that may follow each other without a pause; then one each second."""
@@ -136,20 +136,20 @@ class AuditRecorder:
     def is_failing(self) -> bool:
         return self._log is not None and self._log.problem is not None
 
-    def began(self, call: Call) -> None:
+    def began(self, call: CallFacts) -> None:
         """Do nothing: a call is one record, made at its end."""
 
-    def ended(self, call: Call, ending: CallResult) -> None:
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
         if self._log is not None and self._section is not None:
             keeps_arguments = self._section.arguments == "full"
             self._log.append(call_record(call, ending, key=self._digest_key, keeps_arguments=keeps_arguments))
 
-    def input_requested(self, call: Call, methods: Mapping[str, str]) -> None:
+    def input_requested(self, call: CallFacts, methods: Mapping[str, str]) -> None:
         if self._log is not None:
             for record in input_request_records(call, methods):
                 self._log.append(record)
 
-    def confirmed(self, call: Call, answer: str) -> None:
+    def confirmed(self, call: CallFacts, answer: str) -> None:
         if self._log is not None:
             self._log.append(confirmation_record(call, answer))
 

@@ -16,7 +16,7 @@ from gateway.access.auth_error import AuthError
 from gateway.errors import ErrorCode, InsufficientScopeError
 from gateway.json_types import Json, JsonObject
 from gateway.tasks.task import Task
-from gateway.telemetry.observer import Call, CallResult, Outcome
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from gateway.wire import meta
 
 _MAX_ARGUMENT_BYTES: Final = 2**16
@@ -42,7 +42,7 @@ def digest_key(secret: bytes) -> bytes:
     return hmac.digest(secret, _LABEL, "sha256")
 
 
-def call_record(call: Call, ending: CallResult, *, key: bytes, keeps_arguments: bool) -> Json:
+def call_record(call: CallFacts, ending: CallResult, *, key: bytes, keeps_arguments: bool) -> Json:
     """The record of a call that has ended; there is none of its beginning."""
     record: dict[str, Json] = {
         "event": "call",
@@ -60,14 +60,14 @@ def call_record(call: Call, ending: CallResult, *, key: bytes, keeps_arguments: 
     return call.redactor.json(record)
 
 
-def input_request_records(call: Call, methods: Mapping[str, str]) -> Iterator[Json]:
+def input_request_records(call: CallFacts, methods: Mapping[str, str]) -> Iterator[Json]:
     """A record for each input request, whose methods are given by key."""
     for key, method in methods.items():
         facts = {"event": "asked", "id": call.id, "key": key[:_MAX_LENGTH], "method": method}
         yield call.redactor.json({**facts, **_caller(call)})
 
 
-def confirmation_record(call: Call, answer: str) -> Json:
+def confirmation_record(call: CallFacts, answer: str) -> Json:
     """The record of what a caller answered to a tool's `confirm`."""
     name = str(call.params.get("name"))[:_MAX_LENGTH]
     return call.redactor.json({"event": "confirmed", "id": call.id, "name": name, "answer": answer, **_caller(call)})
@@ -94,7 +94,7 @@ def denial_record(denied: AuthError, *, address: str, path: str, suppressed: int
     return {"event": "denied", **facts, "others": suppressed}
 
 
-def _target(call: Call) -> dict[str, Json]:
+def _target(call: CallFacts) -> dict[str, Json]:
     """The name or URI that the caller used, where it differs from the primitive's name."""
     params = call.params
     if call.method == "completion/complete":
@@ -108,7 +108,7 @@ def _target(call: Call) -> dict[str, Json]:
     return facts
 
 
-def _arguments(call: Call, *, key: bytes, keeps_arguments: bool) -> dict[str, Json]:
+def _arguments(call: CallFacts, *, key: bytes, keeps_arguments: bool) -> dict[str, Json]:
     """The arguments, or their digest; nothing where there are none."""
     given = {name: value for name, value in call.params.items() if name not in _OF_THE_PROTOCOL}
     # Where there is more than `arguments`, as in completion/complete, all of it belongs to the call.
@@ -126,7 +126,7 @@ def _arguments(call: Call, *, key: bytes, keeps_arguments: bool) -> dict[str, Js
     return {"arguments_digest": f"hmac-sha256:{hmac.digest(key, text, 'sha256').hex()}"}
 
 
-def _kept(call: Call, arguments: Json, *, size: int) -> Json:
+def _kept(call: CallFacts, arguments: Json, *, size: int) -> Json:
     """The arguments as they are kept in full: without the bytes of files; None where they are too long."""
     described = call.described_params.get("arguments")
     if described is not None and described != arguments:
@@ -146,7 +146,7 @@ def _outcome(ending: CallResult, *, is_hidden: bool) -> dict[str, Json]:
     return {"outcome": _DENIED if is_denied else ending.outcome.value, **code}
 
 
-def _caller(call: Call) -> dict[str, Json]:
+def _caller(call: CallFacts) -> dict[str, Json]:
     """The caller, as far as the transport and the client tell."""
     return {
         "principal": call.principal,

@@ -9,7 +9,7 @@ from gateway.json_types import JsonObject
 from gateway.language.files.file_places import FilePlaces
 from gateway.language.schemas.coercion import coerced, without_nulls
 from gateway.language.schemas.confinement import Confinement
-from gateway.language.schemas.defaults import Defaults
+from gateway.language.schemas.defaults import SchemaDefaults
 from gateway.language.schemas.errors import SchemaError
 from gateway.language.schemas.integer_places import IntegerPlaces
 from gateway.language.schemas.json_schema import Validator
@@ -25,7 +25,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Inputs
     header_parameters: tuple[HeaderParameter, ...]
     validator: Validator
-    defaults: Defaults
+    defaults: SchemaDefaults
     confinements: Mapping[str, Confinement]
     integers: IntegerPlaces | None
     coerce: bool

@@ -20,7 +20,7 @@ from gateway.plugin import ListKind
 from gateway.wire.headers import HeaderParameter
 
 
-class Access(msgspec.Struct, frozen=True, kw_only=True):
+class RequiredScopes(msgspec.Struct, frozen=True, kw_only=True):
     """The scopes that a caller needs for a primitive, or for a view."""
 
     scopes: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_visible or self.scopes <= held
 
 
-EVERYBODY: Final = Access()
+EVERYBODY: Final = RequiredScopes()
 
 
 class ResultShape(Protocol):
@@ -84,7 +84,7 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     rate_limit: RateLimit | None = None
     ask_timeout: timedelta = ASK_TIMEOUT
     """The deadline of an input request to the client."""
-    access: Access = EVERYBODY
+    access: RequiredScopes = EVERYBODY
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     upstream: str = ""
@@ -164,7 +164,7 @@ class Resource(Primitive, frozen=True, kw_only=True):
     """The skill whose SKILL.md this is."""
 
 
-class UriMatcher(Protocol):
+class TemplateMatcher(Protocol):
     """A compiled URI template (RFC 6570, the forms that can be matched)."""
 
     def match(self, uri: str) -> Mapping[str, str] | None:
@@ -174,7 +174,7 @@ class UriMatcher(Protocol):
 class ResourceTemplate(Primitive, frozen=True, kw_only=True):
     kind = "resources"
     uri_template: str
-    matcher: UriMatcher
+    matcher: TemplateMatcher
     rank: Callable[[str], tuple[bool, int]] | None = None
     """Tells how closely a template of another server fits a URI that it matches: of several, the greatest is read.
     None for a template of the files: the first that matches is read."""

@@ -14,7 +14,7 @@ import orjson
 
 from gateway import exact_json
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.primitives import Primitive, ResourceTemplate, UriMatcher
+from gateway.catalog.primitives import Primitive, ResourceTemplate, TemplateMatcher
 from gateway.config.models.document import LISTS
 from gateway.plugin import ListKind
 
@@ -29,7 +29,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     now_called: str | None
     """The name or URI that it has now, if it has only been given another one."""
-    matcher: UriMatcher | None = None
+    matcher: TemplateMatcher | None = None
     """The matcher of a resource template."""
     scopes: frozenset[str] = frozenset()
     """The scopes that were needed to see it."""

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gateway.catalog.primitives import EVERYBODY, Access, Primitive, Resource, ResourceTemplate
+from gateway.catalog.primitives import EVERYBODY, Primitive, RequiredScopes, Resource, ResourceTemplate
 from gateway.plugin import ListKind
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
+class ViewSelection(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled `include` or `exclude`."""
 
     tags: frozenset[str] = frozenset()
@@ -25,12 +25,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the catalog with an endpoint of its own."""
 
     name: str
-    include: Selection | None = None
+    include: ViewSelection | None = None
     """None: everything."""
-    exclude: Selection | None = None
+    exclude: ViewSelection | None = None
     instructions: str | None = None
     """None: those of the whole."""
-    access: Access = EVERYBODY
+    access: RequiredScopes = EVERYBODY
 
     def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
         """Whether a primitive belongs to it; a resource has several names: its key in the file, and its URI."""

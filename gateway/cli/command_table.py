@@ -14,7 +14,7 @@ from gateway.cli.parser import Parser
 from gateway.json_types import Json
 
 
-class Command(NamedTuple):
+class CommandEntry(NamedTuple):
     """A row of the overview, and the module that holds the command."""
 
     summary: str
@@ -33,27 +33,27 @@ class CommandModule(Protocol):
 
 
 COMMANDS: Final = {
-    "serve": Command("serve the file as an MCP server", "gateway.cli.commands.serve"),
-    "dev": Command("serve the file, and show in the terminal what happens", "gateway.cli.commands.dev.command"),
-    "validate": Command("check the file; every mistake at once", "gateway.cli.commands.validate.command"),
-    "lock": Command("pin every definition, or check that they are as pinned", "gateway.cli.commands.lock"),
-    "list": Command("list tools, resources, templates and prompts", "gateway.cli.commands.list"),
-    "call": Command("call a tool", "gateway.cli.commands.call"),
-    "read": Command("read a resource", "gateway.cli.commands.read"),
-    "prompt": Command("get a prompt", "gateway.cli.commands.prompt"),
-    "plan": Command("show what serving another file would change, and for whom", "gateway.cli.commands.plan"),
-    "test": Command("run the tests under `tests:` of the tools", "gateway.cli.commands.test.command"),
-    "client-config": Command("print what to paste into a client", "gateway.cli.commands.client_config"),
-    "bundle": Command("pack the file into a bundle that desktop clients install", "gateway.cli.commands.bundle"),
-    "publish-info": Command(
+    "serve": CommandEntry("serve the file as an MCP server", "gateway.cli.commands.serve"),
+    "dev": CommandEntry("serve the file, and show in the terminal what happens", "gateway.cli.commands.dev.command"),
+    "validate": CommandEntry("check the file; every mistake at once", "gateway.cli.commands.validate.command"),
+    "lock": CommandEntry("pin every definition, or check that they are as pinned", "gateway.cli.commands.lock"),
+    "list": CommandEntry("list tools, resources, templates and prompts", "gateway.cli.commands.list"),
+    "call": CommandEntry("call a tool", "gateway.cli.commands.call"),
+    "read": CommandEntry("read a resource", "gateway.cli.commands.read"),
+    "prompt": CommandEntry("get a prompt", "gateway.cli.commands.prompt"),
+    "plan": CommandEntry("show what serving another file would change, and for whom", "gateway.cli.commands.plan"),
+    "test": CommandEntry("run the tests under `tests:` of the tools", "gateway.cli.commands.test.command"),
+    "client-config": CommandEntry("print what to paste into a client", "gateway.cli.commands.client_config"),
+    "bundle": CommandEntry("pack the file into a bundle that desktop clients install", "gateway.cli.commands.bundle"),
+    "publish-info": CommandEntry(
         "write the server.json with which a registry lists the server", "gateway.cli.commands.publish_info"
     ),
-    "status": Command("show how a running server is doing", "gateway.cli.commands.status"),
-    "tasks": Command("list, show or cancel the tasks of a running server", "gateway.cli.commands.tasks"),
-    "import": Command("write an OpenAPI document's tools as YAML", "gateway.cli.commands.import_openapi"),
-    "init": Command("write a first file", "gateway.cli.commands.init.command"),
-    "schema": Command("print the file's JSON Schema, for editors", "gateway.cli.commands.schema"),
-    "completion": Command("print what a shell runs to complete these words", "gateway.cli.commands.completion"),
+    "status": CommandEntry("show how a running server is doing", "gateway.cli.commands.status"),
+    "tasks": CommandEntry("list, show or cancel the tasks of a running server", "gateway.cli.commands.tasks"),
+    "import": CommandEntry("write an OpenAPI document's tools as YAML", "gateway.cli.commands.import_openapi"),
+    "init": CommandEntry("write a first file", "gateway.cli.commands.init.command"),
+    "schema": CommandEntry("print the file's JSON Schema, for editors", "gateway.cli.commands.schema"),
+    "completion": CommandEntry("print what a shell runs to complete these words", "gateway.cli.commands.completion"),
 }
 EVENT_LOOP: Final = "gateway.cli.event_loop"
 """Imports asyncio and uvloop, which take as long as everything else that the overview needs."""
@@ -67,7 +67,7 @@ Report = Callable[[Exception, Console, Sequence[str]], int]
 """Prints an error for the person who typed the words, and returns the exit code."""
 
 
-def load(command: Command) -> tuple[CommandModule, Run]:
+def load(command: CommandEntry) -> tuple[CommandModule, Run]:
     """Import the module of a command, and what runs it."""
     return cast("CommandModule", import_module(command.module)), import_module(EVENT_LOOP).run
 

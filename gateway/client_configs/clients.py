@@ -26,7 +26,7 @@ class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
     """The variables that it reads."""
 
 
-class HttpServer(msgspec.Struct, frozen=True, kw_only=True):
+class HttpServerEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A running server that the client reaches by its URL."""
 
     name: str
@@ -102,7 +102,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
             **({self.variable_names: names} if names else {}),
         }
 
-    def http(self, server: HttpServer) -> Definition:
+    def http(self, server: HttpServerEntry) -> Definition:
         """The entry of a server behind a URL."""
         entry = {**self._common(server.name, self.http_type), self.url: server.url}
         name = server.key_variable
@@ -115,7 +115,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
             entry |= {member: value for member, value in members.items() if member and value}
         return entry
 
-    def questions(self, server: StdioServer | HttpServer) -> list[Definition]:
+    def questions(self, server: StdioServer | HttpServerEntry) -> list[Definition]:
         """The entries of `inputs`: what the client is to ask its user for."""
         if self.key != _INPUT:
             return []

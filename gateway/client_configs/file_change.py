@@ -14,7 +14,7 @@ _NEW_MODE: Final = 0o600
 """The mode of a file that is made: these files may hold keys."""
 
 
-class Change(NamedTuple):
+class FileChange(NamedTuple):
     """The change of one file."""
 
     path: Path
@@ -52,7 +52,7 @@ class Change(NamedTuple):
         return text.replace("\n", self.newline).encode()
 
 
-def change_of(client: Client, name: str, entry: Definition, questions: list[Definition]) -> Change:
+def change_of(client: Client, name: str, entry: Definition, questions: list[Definition]) -> FileChange:
     """The change that gives a client's file one more server, or another definition of the same.
 
     Raises:
@@ -77,7 +77,7 @@ def change_of(client: Client, name: str, entry: Definition, questions: list[Defi
         after = client.notation.put(after, ("inputs",), _inputs(client, after, questions))
     # The text was edited as text, to keep comments: whether it now says what it should is for its parser to tell.
     _check(client, before or "", after, nested((client.section, name), entry), has_questions=bool(questions))
-    return Change(path, before, after, newline)
+    return FileChange(path, before, after, newline)
 
 
 def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json]:

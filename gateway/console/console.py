@@ -32,7 +32,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     methods: tuple[str, ...] = READ
 
 
-class Console:
+class WebConsole:
     """The page, signing in, and the paths of the API."""
 
     def __init__(self, *, access: ConsoleAccess, files: Mapping[str, StaticFile], routes: Sequence[Route]) -> None:

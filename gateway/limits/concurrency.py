@@ -46,10 +46,10 @@ class ConcurrencyLimiter:
     def is_shared(self) -> bool:
         return self._shared is not None and not self._shared.is_away
 
-    def try_acquire(self, primitive: str, limit: Limit) -> "Permit | None":
+    def try_acquire(self, primitive: str, limit: Limit) -> "ConcurrencyPermit | None":
         """Return the permit of a call that needs no other limit, if it need not wait for it."""
         semaphore = self._primitives[primitive]
-        return Permit((semaphore,)) if semaphore.try_acquire(limit) else None
+        return ConcurrencyPermit((semaphore,)) if semaphore.try_acquire(limit) else None
 
     async def acquire(  # noqa: PLR0913 - three limits, and who waits until when
         self,
@@ -60,7 +60,7 @@ class ConcurrencyLimiter:
         deadline: float,
         of_caller: Limit | None = None,
         of_all: Limit | None = None,
-    ) -> "Permit":
+    ) -> "ConcurrencyPermit":
         """Wait for the permit of a call, until `deadline` (the event loop's clock).
 
         Raises:
@@ -80,11 +80,11 @@ class ConcurrencyLimiter:
                 await semaphore.acquire(each, caller=caller, deadline=deadline, name=name)
                 taken.append(semaphore)
         except BaseException as error:
-            # Not in a `Permit` yet: nobody else could give them back.
+            # Not in a `ConcurrencyPermit` yet: nobody else could give them back.
             _release(taken)
             self.refused += isinstance(error, OverLimitError)
             raise
-        return Permit(tuple(taken))
+        return ConcurrencyPermit(tuple(taken))
 
     @property
     def running(self) -> int:
@@ -110,7 +110,7 @@ class ConcurrencyLimiter:
         return sum(map(_waiting, (self._callers, self._primitives, self._all)))
 
 
-class Permit:
+class ConcurrencyPermit:
     """The right of a call to run: a place of each of its semaphores."""
 
     __slots__ = ("_holders", "_is_suspended", "_semaphores")

@@ -21,7 +21,7 @@ from gateway.config.models.interpolated_text import MASK
 from gateway.config.secrets.literal_secrets import SECRET_KEY
 from gateway.json_types import Json
 from gateway.net.request import Header, Request
-from gateway.telemetry.trace import CURRENT, TRACEPARENT, Step
+from gateway.telemetry.trace import CURRENT, TRACEPARENT, TracedStep
 
 _SCHEME: Final = re.compile(r"(?:(?:Basic|Bearer|Digest|Token) +)?", re.IGNORECASE)
 """The scheme before a credential, which is no secret (RFC 9110 §11.1)."""
@@ -61,7 +61,7 @@ def span_attributes(method: str, url: URL) -> Mapping[str, str | int]:
     return {"http.request.method": method, "server.address": url.raw_host or "", **port}
 
 
-def note_status(step: Step, status: int) -> None:
+def note_status(step: TracedStep, status: int) -> None:
     """Add the status of the response to the span."""
     step.note("http.response.status_code", status)
     if status >= HTTPStatus.BAD_REQUEST:

@@ -32,7 +32,7 @@ _TOGETHER: Final = 200
 _CLOSE_SECONDS: Final = 10.0
 
 
-class Database:
+class StateDatabase:
     """The rows of all stores.
 
     `await run(work)` does `work(connection)` as a transaction and returns what it returns; errors of its own roll it

@@ -38,7 +38,7 @@ class NotDurableError(Exception):
     """The file cannot be written now; its text is why."""
 
 
-class Statement(msgspec.Struct, frozen=True):
+class SqliteStatement(msgspec.Struct, frozen=True):
     """Work that is one statement, which SQLite does whole or not at all; its rows are returned."""
 
     query: str
@@ -134,7 +134,7 @@ class FallbackConnection:
         try:
             # SQLite makes one statement a transaction by itself. IMMEDIATE: the lock of another process shows before
             # work is done, and not in the middle of it (https://www.sqlite.org/lang_transaction.html).
-            if len(jobs) > 1 or not isinstance(jobs[0].work, Statement):
+            if len(jobs) > 1 or not isinstance(jobs[0].work, SqliteStatement):
                 connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 self._attempt(job, is_alone=len(jobs) == 1)
@@ -155,7 +155,7 @@ class FallbackConnection:
             sqlite3.Error: a fault of the file.
         """
         connection = self._connection
-        has_savepoint = not (is_alone or isinstance(job.work, Statement))
+        has_savepoint = not (is_alone or isinstance(job.work, SqliteStatement))
         if has_savepoint:
             connection.execute("SAVEPOINT job")
         try:

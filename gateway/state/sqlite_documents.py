@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gateway.state.database import Database
-from gateway.state.fallback_connection import Statement
+from gateway.state.database import StateDatabase
+from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.sqlite_file import Schema
 
 DOCUMENTS: Final = Schema(
@@ -23,13 +23,15 @@ MAX_BYTES: Final = 64 * 2**20
 class SqliteDocumentStore:
     """Implements `DocumentStore`. Names are their owners' to choose: `openapi:https://…`, `upstream:github`."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: StateDatabase, *, clock: Callable[[], float] = time.time) -> None:
         self._database: Final = database
         self._clock: Final = clock
 
     async def read(self, name: str) -> bytes | None:
         """Return a document; None for one that is not there, or is not what was saved."""
-        rows = await self._database.run(Statement("SELECT digest, content FROM documents WHERE name = ?", (name,)))
+        rows = await self._database.run(
+            SqliteStatement("SELECT digest, content FROM documents WHERE name = ?", (name,))
+        )
         # SQLite has no checksum of its rows: a disk's fault inside of one would pass unnoticed.
         return rows[0][1] if rows and _digest(rows[0][1]) == rows[0][0] else None
 
@@ -42,7 +44,7 @@ class SqliteDocumentStore:
         if len(content) > MAX_BYTES:
             raise ValueError(f"{len(content)} bytes are more than a remembered document may have: {MAX_BYTES}")
         row = (name, _digest(content), content, self._clock())
-        await self._database.run(Statement("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", row))
+        await self._database.run(SqliteStatement("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", row))
 
 
 def _digest(content: bytes) -> str:

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.state.database import Database
-from gateway.state.fallback_connection import Statement
+from gateway.state.database import StateDatabase
+from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
 from gateway.state.sqlite_file import Schema
 
@@ -27,7 +27,7 @@ class SqliteSessionStore:
 
     is_shared = False
 
-    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
+    def __init__(self, database: StateDatabase, *, clock: Callable[[], float]) -> None:
         self._database: Final = database
         self._clock: Final = clock
 
@@ -37,7 +37,7 @@ class SqliteSessionStore:
 
     async def load(self, nonce: str) -> SessionRecord | None:
         query = "SELECT record FROM sessions WHERE nonce = ? AND expires > ?"
-        rows = await self._database.run(Statement(query, (nonce, self._clock())))
+        rows = await self._database.run(SqliteStatement(query, (nonce, self._clock())))
         try:
             return _DECODER.decode(rows[0][0]) if rows else None
         except msgspec.DecodeError:  # of a version of the gateway that is to come
@@ -59,7 +59,7 @@ class SqliteSessionStore:
         """Nobody else serves it."""
 
     def forget_expired(self) -> None:
-        self._database.post(Statement("DELETE FROM sessions WHERE expires <= ?", (self._clock(),)))
+        self._database.post(SqliteStatement("DELETE FROM sessions WHERE expires <= ?", (self._clock(),)))
 
 
 _DECODER: Final = msgspec.json.Decoder(SessionRecord)

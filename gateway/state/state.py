@@ -14,7 +14,7 @@ import structlog
 from gateway.config.settings import NO_STATE
 from gateway.json_types import Json
 from gateway.state.clock import SteadyClock
-from gateway.state.database import Database
+from gateway.state.database import StateDatabase
 from gateway.state.key_comparison import compare_keys
 from gateway.state.keys import SigningKeys, own_keys
 from gateway.state.replica import Replica
@@ -97,7 +97,7 @@ class StateDirectory:
         self._lock, self.path = lock, wanted
 
 
-class State:
+class DaemonState:
     """The state directory and what is made of it. Always usable: without a directory, in memory."""
 
     def __init__(
@@ -126,7 +126,7 @@ class State:
         self._store: Final = store
         self.replica: Replica | None = None
         self.keys: SigningKeys
-        self.database: Database
+        self.database: StateDatabase
         self.documents: SqliteDocumentStore
         self.sessions: SessionStore
         self.used_states: UsedStates
@@ -139,7 +139,9 @@ class State:
                 log.warning("state is not written; it is kept in memory", problem=directory.problem)
             self.keys = self._given_keys or own_keys(directory.path)
             path = None if directory.path is None else directory.path / DATABASE
-            self.database = await stack.enter_async_context(Database(path, self._schemas, why_memory=directory.problem))
+            self.database = await stack.enter_async_context(
+                StateDatabase(path, self._schemas, why_memory=directory.problem)
+            )
             self.documents = SqliteDocumentStore(self.database, clock=self.clock)
             self.sessions = SqliteSessionStore(self.database, clock=self.clock)
             self.used_states = UsedStates(self.database, clock=self.clock)

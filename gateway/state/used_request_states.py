@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.bounded_map import BoundedMap
-from gateway.state.database import Database
-from gateway.state.fallback_connection import Statement
+from gateway.state.database import StateDatabase
+from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.redis_connection import RedisConnection
 from gateway.state.sqlite_file import Schema
 
@@ -29,7 +29,7 @@ _SWEEP_EVERY: Final = 1000
 class UsedStates:
     """The nonces of used states."""
 
-    def __init__(self, database: Database | None = None, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: StateDatabase | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self._database: Final = database
         self.clock: Final = clock
         self._used: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
@@ -48,7 +48,7 @@ class UsedStates:
             return
         now = self.clock()
         query = "SELECT nonce, expires FROM used_states WHERE expires > ? ORDER BY expires DESC LIMIT ?"
-        for nonce, expires in await self._database.run(Statement(query, (now, MAX_USED))):
+        for nonce, expires in await self._database.run(SqliteStatement(query, (now, MAX_USED))):
             self._used.put(nonce, nonce, expires=expires)
 
     async def claim(self, nonce: str, *, expires: float) -> None:
@@ -76,8 +76,8 @@ class UsedStates:
             return False
         self._used.put(nonce, nonce, expires=expires)
         if self._database is not None:
-            self._database.post(Statement("INSERT OR IGNORE INTO used_states VALUES (?, ?)", (nonce, expires)))
+            self._database.post(SqliteStatement("INSERT OR IGNORE INTO used_states VALUES (?, ?)", (nonce, expires)))
             self._uses += 1
             if self._uses % _SWEEP_EVERY == 0:
-                self._database.post(Statement("DELETE FROM used_states WHERE expires <= ?", (self.clock(),)))
+                self._database.post(SqliteStatement("DELETE FROM used_states WHERE expires <= ?", (self.clock(),)))
         return True

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from gateway.bounded_map import BoundedMap
-from gateway.state.database import Database
-from gateway.state.fallback_connection import NotDurableError, Statement
+from gateway.state.database import StateDatabase
+from gateway.state.fallback_connection import NotDurableError, SqliteStatement
 from gateway.state.sqlite_file import Schema
-from gateway.state.state import State
+from gateway.state.state import DaemonState
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.store import MemoryTaskStore, NotStoredError, TaskStore, readable
 from gateway.tasks.task import UNFINISHED, Task, encode_task, read_task
@@ -29,7 +29,7 @@ _RECENT_BYTES: Final = 16 * 2**20
 _UNFINISHED: Final = ", ".join(f"'{status}'" for status in sorted(UNFINISHED))
 
 
-def open_task_store(state: State) -> TaskStore:
+def open_task_store(state: DaemonState) -> TaskStore:
     """The store of a daemon: that of all replicas, in the database, or where it is to have no state, in memory."""
     if state.replica is not None:
         return RedisTaskStore(state.replica, clock=state.clock)
@@ -43,14 +43,14 @@ class SqliteTaskStore:
 
     process: Final = None
 
-    def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
+    def __init__(self, database: StateDatabase, *, clock: Callable[[], float]) -> None:
         self._database: Final = database
         self._clock: Final = clock
         self._recent: Final[BoundedMap[str, bytes]] = BoundedMap(_RECENT_BYTES)
         self._counts: Final[Counter[str]] = Counter()
 
     async def open(self) -> None:
-        rows = await self._database.run(Statement("SELECT status, count(*) FROM tasks GROUP BY status"))
+        rows = await self._database.run(SqliteStatement("SELECT status, count(*) FROM tasks GROUP BY status"))
         self._counts.update(dict(rows))
 
     async def add(self, task: Task) -> None:
@@ -58,7 +58,7 @@ class SqliteTaskStore:
         row = (task.id, task.version, task.status, task.created, task.expires, encoded)
         try:
             # ext-tasks, "Task Creation": no client is told of a task before it is durable.
-            await self._database.run(Statement("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True)
+            await self._database.run(SqliteStatement("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True)
         except NotDurableError as error:
             raise NotStoredError(str(error)) from error
         self._counts[task.status] += 1
@@ -67,7 +67,7 @@ class SqliteTaskStore:
     async def get(self, task_id: str) -> Task | None:
         encoded = self._recent.get(task_id)
         if encoded is None:
-            rows = await self._database.run(Statement("SELECT record FROM tasks WHERE id = ?", (task_id,)))
+            rows = await self._database.run(SqliteStatement("SELECT record FROM tasks WHERE id = ?", (task_id,)))
             if not rows:
                 return None
             encoded = rows[0][0]
@@ -90,7 +90,7 @@ class SqliteTaskStore:
     async def remove(self, task_id: str) -> None:
         self._recent.discard(task_id)
         query = "DELETE FROM tasks WHERE id = ? RETURNING id, status"
-        self._uncount(await self._database.run(Statement(query, (task_id,))))
+        self._uncount(await self._database.run(SqliteStatement(query, (task_id,))))
 
     async def watch(self, task_id: str) -> None:
         """No other process changes it."""
@@ -106,7 +106,7 @@ class SqliteTaskStore:
 
     async def expire(self, now: float) -> Sequence[str]:
         query = "DELETE FROM tasks WHERE expires <= ? RETURNING id, status"
-        rows = await self._database.run(Statement(query, (now,)))
+        rows = await self._database.run(SqliteStatement(query, (now,)))
         self._uncount(rows)
         for task_id, _ in rows:
             self._recent.discard(task_id)
@@ -114,7 +114,7 @@ class SqliteTaskStore:
 
     async def next_expiry(self) -> float | None:
         soonest: float | None
-        [(soonest,)] = await self._database.run(Statement("SELECT min(expires) FROM tasks"))
+        [(soonest,)] = await self._database.run(SqliteStatement("SELECT min(expires) FROM tasks"))
         return soonest
 
     @property

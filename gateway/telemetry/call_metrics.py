@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
-from gateway.telemetry.observer import Call, CallResult, Outcome
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 
 UNKNOWN: Final = "<unknown>"
 """The name of primitives that are not in the catalog."""
@@ -32,11 +32,11 @@ class CallMetrics:
         self._running: Final[dict[str, Series]] = {}
         """By call id, so that a call ends in the series in which it began, whatever a reload did meanwhile."""
 
-    def began(self, call: Call) -> None:
+    def began(self, call: CallFacts) -> None:
         fields = (call.method, call.kind, call.name, call.revision)
         self._running[call.id] = self._found.get(fields) or self._find(fields, call)
 
-    def ended(self, call: Call, ending: CallResult) -> None:
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
         series = self._running.pop(call.id)
         series.outcomes[ending.outcome] += 1
         series.seconds += ending.seconds
@@ -61,7 +61,7 @@ class CallMetrics:
         """The series of calls that have ended. Another thread may ask, and see a call in part."""
         return list(self._series.values())
 
-    def _find(self, fields: tuple[str, str, str | None, str], call: Call) -> "Series":
+    def _find(self, fields: tuple[str, str, str | None, str], call: CallFacts) -> "Series":
         kind = _COMPLETION if call.method == _COMPLETES else call.kind
         key = (kind, call.name or UNKNOWN, call.era.value)
         series = self._found[fields] = self._series.setdefault(key, Series(key))

@@ -49,7 +49,7 @@ class ProgressReport(msgspec.Struct, frozen=True, gc=False):
     """Masked."""
 
 
-class Call(Protocol):
+class CallFacts(Protocol):
     """One call, as observers see it. Fields are computed when they are read."""
 
     @property
@@ -151,15 +151,15 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 class Observer(Protocol):
     """Called on the event loop, in the task that serves the request. Must neither block nor raise."""
 
-    def began(self, call: Call) -> None: ...
-    def ended(self, call: Call, ending: CallResult) -> None: ...
+    def began(self, call: CallFacts) -> None: ...
+    def ended(self, call: CallFacts, ending: CallResult) -> None: ...
 
 
 class InteractionObserver(Protocol):
     """Told of the input requests of calls. Called on the event loop; must neither block nor raise."""
 
-    def input_requested(self, call: Call, methods: Mapping[str, str]) -> None:
+    def input_requested(self, call: CallFacts, methods: Mapping[str, str]) -> None:
         """Input requests were sent to the client: their methods, by key."""
 
-    def confirmed(self, call: Call, answer: str) -> None:
+    def confirmed(self, call: CallFacts, answer: str) -> None:
         """`confirm:` was answered: accept, decline or cancel; or `unasked`, where the file allows that."""

@@ -29,7 +29,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from gateway import __version__
 from gateway.telemetry.log_context import CALL, LOG_CONTEXT, TRACE_ID
-from gateway.telemetry.observer import Call, CallResult, Outcome
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from gateway.telemetry.trace import TraceContext, read_trace
 
 log: Final = structlog.get_logger(__name__)
@@ -67,7 +67,7 @@ class Spans:
         self._requests: Final[dict[str, tuple[Span, Token[Context]]]] = {}
         """By call id."""
 
-    def began(self, call: Call) -> None:
+    def began(self, call: CallFacts) -> None:
         parent = _context_of(call.trace)
         span = self._tracer.start_span(
             _title(call), context=parent, kind=SpanKind.SERVER, attributes=_facts(call), links=_links(call)
@@ -76,7 +76,7 @@ class Spans:
         self._requests[call.id] = span, contexts.attach(trace.set_span_in_context(span, parent))
         LOG_CONTEXT.set({CALL: call.id, TRACE_ID: format(span.get_span_context().trace_id, "032x")})
 
-    def ended(self, call: Call, ending: CallResult) -> None:
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
         span, token = self._requests.pop(call.id)
         contexts.detach(token)
         # Semantic conventions for MCP, `error.type`: `tool_error`, or the code of the JSON-RPC error.
@@ -168,7 +168,7 @@ def _trace_context(context: SpanContext) -> TraceContext:
     )
 
 
-def _links(call: Call) -> list[Link]:
+def _links(call: CallFacts) -> list[Link]:
     """A link to the span of the HTTP request, where the message has a trace context of its own."""
     # Semantic conventions for MCP, "Context propagation": the context in `params._meta` is the parent, and that of the
     # transport is linked.
@@ -178,12 +178,12 @@ def _links(call: Call) -> list[Link]:
     return [Link(trace.get_current_span(_context_of(carried)).get_span_context())]
 
 
-def _title(call: Call) -> str:
+def _title(call: CallFacts) -> str:
     """The name of the span: `tools/call NAME`. Only names of the file are used, of which there are few."""
     return f"{call.method} {call.name}" if call.name is not None and call.kind in _NAMES else call.method
 
 
-def _facts(call: Call) -> dict[str, str | int]:
+def _facts(call: CallFacts) -> dict[str, str | int]:
     facts: dict[str, str | int] = {
         "mcp.method.name": call.method,
         "mcp.protocol.version": call.revision,
@@ -209,7 +209,7 @@ def _transport_facts(binding: str) -> dict[str, str | int]:
     return {"network.transport": "pipe"} if binding == "stdio" else {}
 
 
-def _target_facts(call: Call) -> dict[str, str | int]:
+def _target_facts(call: CallFacts) -> dict[str, str | int]:
     if call.name is None:
         return {}
     facts: dict[str, str | int] = {}

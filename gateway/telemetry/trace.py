@@ -56,7 +56,7 @@ def read_trace(carrier: Mapping[str, Json]) -> TraceContext | None:
     return TraceContext(parent=match[0], state=state if isinstance(state, str) and _STATE.fullmatch(state) else None)
 
 
-class Step(Protocol):
+class TracedStep(Protocol):
     """A part of a call's work that is a span of its own."""
 
     @property
@@ -75,7 +75,7 @@ class Trace(Protocol):
 
     def step(
         self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]
-    ) -> AbstractContextManager[Step]:
+    ) -> AbstractContextManager[TracedStep]:
         """Begin a part of the work, which ends with the `with` block. `client`: another process does it."""
 
 

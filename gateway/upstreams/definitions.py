@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import uritemplate
 
-from gateway.catalog.compile.relayed import Relayed, RelayedPrompt, RelayedResource, RelayedTool
+from gateway.catalog.compile.relayed import RelayBackend, RelayedPrompt, RelayedResource, RelayedTool
 from gateway.catalog.primitives import Completer
 from gateway.config.definition_source import SourceDefinition
 from gateway.config.models.base import defaults_of
@@ -115,7 +115,7 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
             is_task=_is_task(wire),
         )
         validates = entry.config.validate_ if override.validate_ is None else override.validate_
-        relayed = Relayed(
+        relayed = RelayBackend(
             server=entry.name,
             definition=with_page_uris(own, entry.relay.uris),
             executor=executor,
@@ -156,7 +156,7 @@ def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple
         if is_template and lists.completes:
             reference = {"type": "ref/resource", "uri": remote}
             completers = _completers(entry.relay, reference, [*uritemplate.variables(remote)])
-        relayed = Relayed(
+        relayed = RelayBackend(
             server=entry.name,
             definition={**wire, member: uri},
             executor=ResourceRelay(relay=entry.relay, template=remote, is_template=is_template),
@@ -183,7 +183,7 @@ def _prompts(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[s
         arguments: list[JsonObject] = wire.get("arguments", [])
         names = [each["name"] for each in arguments]
         reference = {"type": "ref/prompt", "name": remote}
-        relayed = Relayed(
+        relayed = RelayBackend(
             server=entry.name,
             definition=wire,
             executor=PromptRelay(relay=entry.relay, name=remote, description=override.description),

@@ -21,7 +21,7 @@ from gateway.state.mailbox import Mailbox
 from gateway.upstreams.failures import CallGoneError, UpstreamError
 from gateway.upstreams.invocation_caller import InvocationCaller
 from gateway.upstreams.parked_call import Asked, ParkedCall
-from gateway.upstreams.remote_call import KIND, RemoteCall, Retry, decode_error, encode_error, replica_of
+from gateway.upstreams.remote_call import KIND, RemoteCall, RemoteRetry, decode_error, encode_error, replica_of
 
 MAX_PARKED: Final = 1000
 PARKED_SECONDS: Final = 120.0
@@ -106,11 +106,11 @@ class ParkedCalls:
     async def _tell_end(self, call_id: str) -> None:
         if self._mailbox is not None:
             with suppress(StoreAwayError):  # it expires there
-                await self._mailbox.tell(replica_of(call_id), KIND, Retry(call=call_id, has_ended=True).encoded)
+                await self._mailbox.tell(replica_of(call_id), KIND, RemoteRetry(call=call_id, has_ended=True).encoded)
 
     async def _go_on_for_another(self, body: bytes) -> bytes:
         """Serve a request at another replica; the reply is empty if the call is gone."""
-        retry = msgspec.convert(exact_json.loads(body), Retry)
+        retry = msgspec.convert(exact_json.loads(body), RemoteRetry)
         if retry.has_ended:
             if (ended := self._calls.get(retry.call)) is not None:
                 ended.end()

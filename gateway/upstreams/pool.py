@@ -19,7 +19,7 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.limits.concurrency import Permit
+from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.limits.fair_semaphore import FairSemaphore
 from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.upstreams.circuit_breaker import CircuitBreaker
@@ -431,7 +431,7 @@ class SessionPool:
         method: str,
         params: JsonObject,
         caller: Caller,
-        permit: Permit,
+        permit: ConcurrencyPermit,
         *,
         is_repeatable: bool,
         mirrored: tuple[HeaderParameter, ...],
@@ -460,7 +460,7 @@ class SessionPool:
         session = await self.session_for(caller)
         return await session.request(method, params, caller=caller, permit=permit, mirrored=mirrored)
 
-    async def _permit(self, caller: Caller) -> Permit:
+    async def _permit(self, caller: Caller) -> ConcurrencyPermit:
         """Wait for a place among the upstream's calls.
 
         Raises:
@@ -471,7 +471,7 @@ class SessionPool:
         if not self._semaphore.try_acquire(limit):
             name = f"upstreams.{self.name}.concurrency"
             await self._semaphore.acquire(limit, caller=caller.key, deadline=monotonic() + _FOR_EVER, name=name)
-        return Permit((self._semaphore,))
+        return ConcurrencyPermit((self._semaphore,))
 
     def _answered(self, outcome: str, began: float) -> None:
         self._count(outcome, began)

@@ -24,7 +24,7 @@ _REPLY_SECONDS: Final = 5.0
 """How much longer than the call itself its replica is waited for, whose error says more; it is looked for as often."""
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
+class RemoteRetry(msgspec.Struct, frozen=True, kw_only=True):
     """A message to the replica that began a call, from the one that a retry came to."""
 
     call: str
@@ -70,7 +70,7 @@ class RemoteCall:
             ExecutionError: the upstream could not do it.
         """
         seconds = max(0.0, self._deadline.at - self._deadline.now())
-        retry = Retry(
+        retry = RemoteRetry(
             call=self._id,
             answers={} if isinstance(answers, RpcError) else dict(answers),
             error=encode_error(answers) if isinstance(answers, RpcError) else None,

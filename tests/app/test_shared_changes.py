@@ -18,7 +18,7 @@ from gateway.events import Events
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
-from gateway.state.state import State
+from gateway.state.state import DaemonState
 from tests.catalog.test_store import catalog
 from tests.redis_server import RedisServer, redis_server
 
@@ -155,7 +155,9 @@ async def test_a_malformed_message_does_not_keep_a_replica_from_reading_on(
 
 
 async def opened(stack: AsyncExitStack, server: RedisServer, *keys: bytes, prefix: str = "") -> Replica:
-    state = await stack.enter_async_context(State(None, keys=SigningKeys(keys), store=f"{server.url}?prefix={prefix}"))
+    state = await stack.enter_async_context(
+        DaemonState(None, keys=SigningKeys(keys), store=f"{server.url}?prefix={prefix}")
+    )
     assert state.replica is not None
     state.replica.mailbox.on("echo", lambda body: asyncio.sleep(0, body))
     await state.replica.open()

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.catalog.caller_catalogs import MAX_PARTS, CallerCatalogs, scoped
-from gateway.catalog.primitives import Access
+from gateway.catalog.primitives import RequiredScopes
 from gateway.errors import ConfigError
 from tests.catalog.conftest import Compile
 
@@ -21,7 +21,7 @@ prompts:
 """
 
 
-def needs(access: Access) -> tuple[str, bool]:
+def needs(access: RequiredScopes) -> tuple[str, bool]:
     return " ".join(sorted(access.scopes)), access.is_visible
 
 

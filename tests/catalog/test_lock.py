@@ -7,7 +7,7 @@ import pytest
 
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.lockfile.digests import DefinitionDigests
-from gateway.catalog.lockfile.lock import Change, Lock, differences, parsed, read_lock, rendered
+from gateway.catalog.lockfile.lock import Lock, LockChange, differences, parsed, read_lock, rendered
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.loader import load
 from gateway.errors import ConfigError
@@ -119,7 +119,7 @@ def test_whatever_is_shown_or_run_matters(
     assert old in FILES[file]
     main = write(tmp_path, **{file: FILES[file].replace(old, new)})
     changes = differences(pins(services, main), before)
-    assert {each.change for each in changes} == {Change.CHANGED}
+    assert {each.change for each in changes} == {LockChange.CHANGED}
     assert ", ".join(f"{'.'.join(each.name)} ({', '.join(each.parts)})" for each in changes) == found
 
 

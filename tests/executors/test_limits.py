@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ExecutionError
-from gateway.executors.shell.limits import Limit
+from gateway.executors.shell.limits import ChildLimit
 from gateway.json_types import JsonObject
 from tests.executors.shell_tool import Tool, failure_of, text_of
 from tests.programs import need
@@ -88,7 +88,7 @@ async def test_a_call_that_failed_otherwise_blames_no_limit(tool: Tool) -> None:
     ],
 )
 def test_a_limit_is_known_by_its_signal_or_by_what_was_written(exit_code: int, stderr: str, *, is_met: bool) -> None:
-    limit = Limit(key="any", shown="5", signals=frozenset({signal.SIGXCPU}), hints=("cannot fork",))
+    limit = ChildLimit(key="any", shown="5", signals=frozenset({signal.SIGXCPU}), hints=("cannot fork",))
     assert (limit.met(exit_code, stderr) is not None) is is_met
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.executors.output import output_store as parking
 from gateway.executors.output.output_store import OutputStore
-from gateway.state.fallback_connection import Statement
-from gateway.state.state import State
+from gateway.state.fallback_connection import SqliteStatement
+from gateway.state.state import DaemonState
 
 
 class Clock:
@@ -105,14 +105,14 @@ async def test_bytes_are_bounded_for_each_output_each_caller_and_all_together() 
 
 async def test_what_outlives_its_call_outlives_the_process_and_its_bounds_hold_on(tmp_path: Path) -> None:
     clock = Clock()
-    async with State(tmp_path, clock=clock) as state:
+    async with DaemonState(tmp_path, clock=clock) as state:
         store = OutputStore(clock=clock)
         await store.use(state.outputs)
         texts = [store.save(f"ü{number}", media_type="text/plain", caller="me", seconds=60) for number in range(3)]
         data = store.save(b"\xff", media_type="image/png", caller="me", seconds=10)
         short = store.save("x", media_type="text/plain", caller="me")
     assert None not in (*texts, data, short)
-    async with State(tmp_path, clock=clock) as state:
+    async with DaemonState(tmp_path, clock=clock) as state:
         store = OutputStore(clock=clock)
         await store.use(state.outputs)
         assert store.count == 4
@@ -127,10 +127,10 @@ async def test_what_outlives_its_call_outlives_the_process_and_its_bounds_hold_o
         for _ in range(parking.MAX_OUTPUTS_PER_CALLER - 1):
             assert store.save("more", media_type="text/plain", caller="me") is not None
         assert await store.read(texts[1] or "", caller="me") is None
-        assert await state.database.run(Statement("SELECT count(*) FROM outputs")) == [(1,)]
+        assert await state.database.run(SqliteStatement("SELECT count(*) FROM outputs")) == [(1,)]
         clock.now += 60
         assert store.count == parking.MAX_OUTPUTS_PER_CALLER - 1
-    async with State(tmp_path, clock=clock) as state:
+    async with DaemonState(tmp_path, clock=clock) as state:
         store = OutputStore(clock=clock)
         await store.use(state.outputs)
         assert store.count == 0

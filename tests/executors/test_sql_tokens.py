@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.executors.sql.dialects import POSTGRESQL, SQLITE, dialect_of
 from gateway.executors.sql.query import Statement, pieces_of, statements_of
-from gateway.executors.sql.tokens import Kind, TokenError, tokens_of
+from gateway.executors.sql.tokens import Kind, UnclosedTokenError, tokens_of
 from tests.examples import examples
 
 DIALECTS = ("postgresql", "sqlite", "mysql", "mssql")
@@ -60,7 +60,7 @@ def test_each_database_quotes_in_its_own_way(dialect: str, text: str, found: lis
 
 @pytest.mark.parametrize("text", ["'a", '"a', "/* a", "$$ a", "$x$ a $$"])
 def test_a_quote_without_an_end_is_an_error(text: str) -> None:
-    with pytest.raises(TokenError):
+    with pytest.raises(UnclosedTokenError):
         list(tokens_of(text, dialect="postgresql"))
 
 
@@ -69,7 +69,7 @@ def test_a_quote_without_an_end_is_an_error(text: str) -> None:
 def test_tokens_together_are_the_text(text: str, dialect: str) -> None:
     try:
         tokens = list(tokens_of(text, dialect=dialect))
-    except TokenError:
+    except UnclosedTokenError:
         return
     assert "".join(text[token.start : token.end] for token in tokens) == text
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gateway.errors import ExecutionError, OverLimitError
 from gateway.limits import semaphores
-from gateway.limits.concurrency import ConcurrencyLimiter, Permit
+from gateway.limits.concurrency import ConcurrencyLimiter, ConcurrencyPermit
 from gateway.limits.fair_semaphore import FairSemaphore, Limit
 
 MANY = (99, 99)
@@ -32,12 +32,12 @@ async def take(
     of_caller: Limit | None = None,
     of_all: Limit | None = None,
     deadline: float | None = None,
-) -> Permit:
+) -> ConcurrencyPermit:
     deadline = later() if deadline is None else deadline
     return await limiter.acquire(primitive, limit, caller=caller, deadline=deadline, of_caller=of_caller, of_all=of_all)
 
 
-async def take_every(limiter: ConcurrencyLimiter) -> Permit:
+async def take_every(limiter: ConcurrencyLimiter) -> ConcurrencyPermit:
     """One place of each kind, of which there is one."""
     return await take(limiter, limit=(1, 9), of_caller=(1, 9), of_all=(1, 9))
 
@@ -303,8 +303,8 @@ class SuspensionMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.limiter = ConcurrencyLimiter()
-        self.held: list[Permit] = []
-        self.open_calls: list[Permit] = []
+        self.held: list[ConcurrencyPermit] = []
+        self.open_calls: list[ConcurrencyPermit] = []
         self.waiting: list[asyncio.Task[Any]] = []
 
     @rule()

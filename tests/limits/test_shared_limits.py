@@ -11,7 +11,7 @@ import pytest
 
 from gateway.config.models.quantities import RateLimit, parse_rate
 from gateway.errors import OverLimitError
-from gateway.limits.concurrency import ConcurrencyLimiter, Permit
+from gateway.limits.concurrency import ConcurrencyLimiter, ConcurrencyPermit
 from gateway.limits.fair_semaphore import Limit
 from gateway.limits.rate_limiter import RateLimiter
 from gateway.state.redis_session_count import SessionAdmission
@@ -38,7 +38,7 @@ class Limits:
 
     async def begin(
         self, caller: str = "ada", *, of_caller: Limit | None = None, of_all: Limit | None = None
-    ) -> Permit:
+    ) -> ConcurrencyPermit:
         return await self.concurrency.acquire(
             "t",
             (1000, 1000),

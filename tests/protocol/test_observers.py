@@ -10,7 +10,7 @@ import pytest
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys
-from gateway.telemetry.observer import Call, CallResult, Outcome
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from tests.protocol.peers import ModernPeer, house
 
 FILE = """
@@ -28,23 +28,23 @@ prompts:
 
 @dataclass
 class Recorder:
-    begun: list[Call] = field(default_factory=list)
-    ended_calls: list[tuple[Call, CallResult]] = field(default_factory=list)
+    begun: list[CallFacts] = field(default_factory=list)
+    ended_calls: list[tuple[CallFacts, CallResult]] = field(default_factory=list)
     one_began: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def began(self, call: Call) -> None:
+    def began(self, call: CallFacts) -> None:
         self.begun.append(call)
         self.one_began.set()
 
-    def ended(self, call: Call, ending: CallResult) -> None:
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
         self.ended_calls.append((call, ending))
 
 
 class Broken:
-    def began(self, call: Call) -> None:
+    def began(self, call: CallFacts) -> None:
         raise RuntimeError("an observer's bug")
 
-    def ended(self, call: Call, ending: CallResult) -> None:
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
         raise RuntimeError("an observer's bug")
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from gateway.state.database import Database
-from gateway.state.fallback_connection import NotDurableError, Statement
+from gateway.state.database import StateDatabase
+from gateway.state.fallback_connection import NotDurableError, SqliteStatement
 from gateway.state.sqlite_file import Schema
 
 NOTES: Final = Schema(
@@ -22,23 +22,23 @@ SECONDS: Final = 30
 
 
 @asynccontextmanager
-async def opened(path: Path | None, *schemas: Schema) -> AsyncIterator[Database]:
-    async with asyncio.timeout(SECONDS), Database(path, schemas or [NOTES], retry_seconds=0.05) as database:
+async def opened(path: Path | None, *schemas: Schema) -> AsyncIterator[StateDatabase]:
+    async with asyncio.timeout(SECONDS), StateDatabase(path, schemas or [NOTES], retry_seconds=0.05) as database:
         yield database
 
 
-async def note(database: Database, name: str, content: str = "", *, durable: bool = False) -> None:
+async def note(database: StateDatabase, name: str, content: str = "", *, durable: bool = False) -> None:
     await database.run(
         lambda connection: connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, content)),
         durable=durable,
     )
 
 
-async def names(database: Database) -> set[str]:
+async def names(database: StateDatabase) -> set[str]:
     return {name for (name,) in await database.run(lambda each: each.execute("SELECT name FROM notes").fetchall())}
 
 
-async def durable_again(database: Database) -> None:
+async def durable_again(database: StateDatabase) -> None:
     while not database.is_durable:
         await asyncio.sleep(0.01)
 
@@ -105,14 +105,16 @@ async def test_work_that_fails_is_undone_alone(where: str, file: Path) -> None:
 async def test_a_statement_that_fails_is_undone_alone(others: int, file: Path) -> None:
     insert = "INSERT INTO notes VALUES ('statement', ''), (?, '')"
     async with opened(file) as database:
-        jobs = [database.run(Statement(insert, ("statement",)))]
-        jobs += [database.run(Statement(insert.replace("statement", f"{number}"), ("-",))) for number in range(others)]
+        jobs = [database.run(SqliteStatement(insert, ("statement",)))]
+        jobs += [
+            database.run(SqliteStatement(insert.replace("statement", f"{number}"), ("-",))) for number in range(others)
+        ]
         done = await asyncio.gather(*jobs, return_exceptions=True)
         assert [type(each) for each in done] == [sqlite3.IntegrityError, list, *[sqlite3.IntegrityError] * 2][
             : len(done)
         ]
         assert await names(database) == ({"0", "-"} if others else set())
-        assert await database.run(Statement("SELECT count(*) FROM notes")) == [(2 if others else 0,)]
+        assert await database.run(SqliteStatement("SELECT count(*) FROM notes")) == [(2 if others else 0,)]
         assert database.is_durable
 
 

@@ -6,27 +6,27 @@ from pathlib import Path
 import pytest
 
 from gateway.state.sqlite_documents import MAX_BYTES
-from gateway.state.state import State
+from gateway.state.state import DaemonState
 
 
 async def test_a_document_outlives_the_process(tmp_path: Path) -> None:
     async with asyncio.timeout(30):
-        async with State(tmp_path) as state:
+        async with DaemonState(tmp_path) as state:
             await state.documents.save("openapi:a", b"old")
             await state.documents.save("openapi:a", b"\x00new")
-        async with State(tmp_path) as state:
+        async with DaemonState(tmp_path) as state:
             assert await state.documents.read("openapi:a") == b"\x00new"
             assert await state.documents.read("openapi:b") is None
 
 
 async def test_one_that_was_changed_behind_its_back_is_none() -> None:
-    async with asyncio.timeout(30), State(None) as state:
+    async with asyncio.timeout(30), DaemonState(None) as state:
         await state.documents.save("a", b"right")
         await state.database.run(lambda connection: connection.execute("UPDATE documents SET content = x'00'"))
         assert await state.documents.read("a") is None
 
 
 async def test_one_that_is_too_large_is_refused() -> None:
-    async with asyncio.timeout(30), State(None) as state:
+    async with asyncio.timeout(30), DaemonState(None) as state:
         with pytest.raises(ValueError, match="more than"):
             await state.documents.save("a", bytes(MAX_BYTES + 1))

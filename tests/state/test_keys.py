@@ -13,7 +13,7 @@ from gateway.protocol.call.input_requests.request_state import RequestStateSigne
 from gateway.protocol.list_pages import Cursors
 from gateway.state import keys as keys_module
 from gateway.state.keys import KEYS, SigningKeys, kept_keys, own_keys
-from gateway.state.state import State as DaemonState
+from gateway.state.state import DaemonState
 
 OLD: Final = b"the old key of sixteen"
 NEW: Final = b"the new key of sixteen"

@@ -11,7 +11,7 @@ import pytest
 from gateway.state.redis_sessions import RedisSessionStore
 from gateway.state.replica import Replica
 from gateway.state.session_store import NOTHING_BEFORE, MemorySessionStore, SessionRecord, SessionStore
-from gateway.state.state import State
+from gateway.state.state import DaemonState
 from tests.redis_server import redis_server
 
 SECONDS: Final = 20.0
@@ -42,7 +42,7 @@ async def opened(kind: str, now: Now, folder: Path) -> AsyncIterator[SessionStor
             await it.open()
             yield InTurn(it.sessions)
         return
-    async with asyncio.timeout(30), State(folder if kind == "file" else None, clock=now) as state:
+    async with asyncio.timeout(30), DaemonState(folder if kind == "file" else None, clock=now) as state:
         yield state.sessions
 
 

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.access.identity import ANONYMOUS
-from gateway.state.fallback_connection import Statement
+from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.replica import Replica
-from gateway.state.state import State
+from gateway.state.state import DaemonState
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.sqlite_store import TASKS, SqliteTaskStore, open_task_store
 from gateway.tasks.store import MemoryTaskStore, NotStoredError, TaskStore
@@ -58,7 +58,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Callable[
         async with redis_server(tmp_path / "redis") as server, Replica(server.url, clock=clock) as replica:
             yield RedisTaskStore(replica, clock=clock)
         return
-    async with State(tmp_path / "state", schemas=[TASKS]) as state:
+    async with DaemonState(tmp_path / "state", schemas=[TASKS]) as state:
         made = SqliteTaskStore(state.database, clock=clock)
         await made.open()
         yield made
@@ -115,7 +115,7 @@ async def test_unfinished_tasks_and_the_newest_are_listed(store: TaskStore) -> N
 async def test_a_database_that_is_opened_again_has_its_tasks(tmp_path: Path, clock: Clock) -> None:
     task = make_task()
     for is_new in (True, False):
-        async with State(tmp_path / "state", schemas=[TASKS]) as state:
+        async with DaemonState(tmp_path / "state", schemas=[TASKS]) as state:
             store = SqliteTaskStore(state.database, clock=clock)
             await store.open()
             if is_new:
@@ -127,7 +127,7 @@ async def test_a_database_that_is_opened_again_has_its_tasks(tmp_path: Path, clo
 async def test_while_nothing_can_be_written_no_task_is_stored(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    async with State(blocked / "state", schemas=[TASKS]) as state:
+    async with DaemonState(blocked / "state", schemas=[TASKS]) as state:
         store = open_task_store(state)
         assert store.problem
         with pytest.raises(NotStoredError, match="file"):
@@ -137,7 +137,7 @@ async def test_while_nothing_can_be_written_no_task_is_stored(tmp_path: Path) ->
 
 async def test_a_daemon_without_state_keeps_tasks_in_memory() -> None:
     async with AsyncExitStack() as stack:
-        state = await stack.enter_async_context(State(None, schemas=[TASKS]))
+        state = await stack.enter_async_context(DaemonState(None, schemas=[TASKS]))
         store = open_task_store(state)
         assert isinstance(store, MemoryTaskStore)
         assert not store.problem
@@ -172,7 +172,7 @@ async def test_a_record_that_cannot_be_read_keeps_no_other_task_from_being_found
             await store._store.command("ZADD", store._keys[2], 0, "one", 0, "two")
         else:
             assert isinstance(store, SqliteTaskStore)
-            await store._database.run(Statement("UPDATE tasks SET record = ? WHERE id = 'one'", (record,)))
+            await store._database.run(SqliteStatement("UPDATE tasks SET record = ? WHERE id = 'one'", (record,)))
             store._recent.discard("one")
             left = await store.unfinished()
         assert [task.id for task in left] == ["two"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.json_types import Json
 from gateway.telemetry.call_metrics import UNKNOWN, CallMetrics
 from gateway.telemetry.metrics_exposition import CallCollector
-from gateway.telemetry.observer import Call, CallResult, Outcome
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from tests.telemetry.calls import call_of
 
 OK = CallResult(outcome=Outcome.OK, seconds=0.02)
@@ -32,7 +32,7 @@ def _series(metrics: CallMetrics, name: str, wanted: Mapping[str, str]) -> Itera
                 yield tuple(value for label, value in sample.labels.items() if label not in wanted), sample.value
 
 
-def run(metrics: CallMetrics, call: Call, ending: CallResult = OK) -> None:
+def run(metrics: CallMetrics, call: CallFacts, ending: CallResult = OK) -> None:
     metrics.began(call)
     metrics.ended(call, ending)
 

@@ -11,7 +11,7 @@ import pytest
 from gateway.config.models.auth import Auth
 from gateway.state.keys import SigningKeys
 from gateway.state.session_store import NOTHING_BEFORE, MemorySessionStore, SessionRecord
-from gateway.state.state import State
+from gateway.state.state import DaemonState
 from gateway.transports.streamable_http.sessions import SessionPersistence
 from tests.transports.http_server import RunningServer, call, http_server, legacy_request
 from tests.transports.test_resuming import next_message, rest
@@ -24,7 +24,7 @@ Restart = Callable[[], SessionPersistence]
 @pytest.fixture(params=["memory", "file"])
 async def restart(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Restart]:
     """What a process finds of those before it."""
-    async with State(tmp_path if request.param == "file" else None) as state:
+    async with DaemonState(tmp_path if request.param == "file" else None) as state:
         store = MemorySessionStore(clock=state.clock) if request.param == "memory" else state.sessions
         yield lambda: SessionPersistence(keys=KEYS, store=store, clock=state.clock)
 

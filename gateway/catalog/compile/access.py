@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.catalog.primitives import Access
+from gateway.catalog.primitives import RequiredScopes
 from gateway.catalog.skills.discovery import FoundSkill, key_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
@@ -23,7 +23,7 @@ from gateway.config.models.upstreams import Upstream
 from gateway.json_types import DocumentPath
 from gateway.plugin import ListKind
 
-Accesses = Mapping[tuple[ListKind, str], Access]
+Accesses = Mapping[tuple[ListKind, str], RequiredScopes]
 """The access to each definition by kind and name; one that is not in it is for everybody."""
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
@@ -52,7 +52,7 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
     rules = [] if document.auth is None else document.auth.rules
     indexed = _RulesByName(rules)
     fitting: set[int] = set()
-    accesses: dict[tuple[ListKind, str], Access] = {}
+    accesses: dict[tuple[ListKind, str], RequiredScopes] = {}
     for each in _protected(document, skills):
         kind, config = each.kind, each.config
         fits = [index for index in indexed.of(each.name) if _fits(rules[index].match, kind, config)]
@@ -125,11 +125,11 @@ def _is_annotated(config: Definition | SkillDirectories, annotation: str) -> boo
     return hints is not None and getattr(hints, annotation) is True
 
 
-def _access(config: Definition | SkillDirectories, rules: Sequence[Rule]) -> Access:
+def _access(config: Definition | SkillDirectories, rules: Sequence[Rule]) -> RequiredScopes:
     """Combine all scopes; the definition is listed to callers without them only if every source allows it."""
     own = [] if config.access is None else [config.access]
     sources = list(chain[Rule | models.Access](rules, own))
-    return Access(
+    return RequiredScopes(
         scopes=frozenset(scope for source in sources for scope in source.scopes),
         is_visible=all(source.visible for source in sources),
     )

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gateway.catalog.arguments import CompiledArguments
-from gateway.catalog.compile.relayed import Relayed, relayed_of
+from gateway.catalog.compile.relayed import RelayBackend, relayed_of
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_directory, real_path
@@ -17,7 +17,7 @@ from gateway.config.models.definitions import TYPE_WORDS, InputProperty, Tool
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.file_inputs import Place, compile_file_inputs
 from gateway.language.schemas.confinement import Confinement
-from gateway.language.schemas.defaults import NO_DEFAULTS, Defaults, defaults_of
+from gateway.language.schemas.defaults import NO_DEFAULTS, SchemaDefaults, defaults_of
 from gateway.language.schemas.errors import SchemaError
 from gateway.language.schemas.header_parameters import header_parameters
 from gateway.language.schemas.integer_places import IntegerPlaces, integers_of
@@ -71,7 +71,9 @@ def compile_arguments(
     )
 
 
-def _of_other_server(schema: JsonObject, relayed: Relayed, problems: Problems, *, coerce: bool) -> CompiledArguments:
+def _of_other_server(
+    schema: JsonObject, relayed: RelayBackend, problems: Problems, *, coerce: bool
+) -> CompiledArguments:
     """Compile the arguments of another server's tool, whose schema is passed on as it came, whatever is wrong with it.
 
     That server fills in its defaults itself.
@@ -169,7 +171,7 @@ class _SchemaParts(msgspec.Struct, frozen=True, kw_only=True):
 
     header_parameters: tuple[HeaderParameter, ...]
     problems: tuple[SchemaError, ...]
-    defaults: Defaults
+    defaults: SchemaDefaults
     unfit_defaults: tuple[SchemaError, ...]
     """The defaults that do not fit the schema."""
     integers: IntegerPlaces | None
@@ -190,7 +192,7 @@ def _parts_of(shape: SchemaShape) -> _SchemaParts:
     )
 
 
-def _unfit_defaults(defaults: Defaults, validator: Validator) -> Iterator[SchemaError]:
+def _unfit_defaults(defaults: SchemaDefaults, validator: Validator) -> Iterator[SchemaError]:
     for path in defaults.paths():
         errors = validator.errors(defaults.at(path))
         if mismatch := next((error for error in errors if error.path[: len(path)] == path), None):

@@ -6,7 +6,7 @@ from typing import Final, TypedDict
 from gateway.catalog.compile.backends import BACKENDS, connection_of
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.catalog.primitives import Access
+from gateway.catalog.primitives import RequiredScopes
 from gateway.config.models.backends import Connection
 from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.definitions import Prompt, Resource, Tool
@@ -23,7 +23,7 @@ class CommonFields(TypedDict):
     """Fields of `Primitive`."""
 
     name: str
-    access: Access
+    access: RequiredScopes
     aliases: tuple[str, ...]
     tags: tuple[str, ...]
     upstream: str

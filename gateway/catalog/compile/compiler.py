@@ -21,7 +21,7 @@ from gateway.catalog.compile.views import compile_searches, compile_views
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints.linter import lint
 from gateway.catalog.lockfile.digests import INSTRUCTIONS, Name, digests_of, instructions_of, instructions_of_view
-from gateway.catalog.lockfile.lock import Change, Difference, Lock
+from gateway.catalog.lockfile.lock import Difference, Lock, LockChange
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Resource, ResourceTemplate
 from gateway.catalog.skills.discovery import find_skills
@@ -98,7 +98,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
             *lock_differences,
             # Another entry now offers what its owner still serves: a new start would take it from there.
             *(
-                Difference(name=name, change=Change.CHANGED, parts=("origin",))
+                Difference(name=name, change=LockChange.CHANGED, parts=("origin",))
                 for name in sorted(loaded.contested)
                 if name in lock.pins and name not in excluded
             ),
@@ -170,7 +170,7 @@ def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], documen
     """The definitions that must not be compiled, and why: where the lock is enforced, those added or changed."""
     if lock is None or not lock.excludes or document.server.lock != "enforce":
         return {}
-    return {each.name: each.how for each in lock_differences if each.change in {Change.ADDED, Change.CHANGED}}
+    return {each.name: each.how for each in lock_differences if each.change in {LockChange.ADDED, LockChange.CHANGED}}
 
 
 def _call_limits(limits: Limits) -> CallLimits:

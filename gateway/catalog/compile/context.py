@@ -8,7 +8,7 @@ import msgspec
 from gateway.catalog.compile.access import Accesses
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.catalog.primitives import EVERYBODY, Access
+from gateway.catalog.primitives import EVERYBODY, RequiredScopes
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model
 from gateway.config.models.databases import Database
@@ -53,7 +53,7 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
         sections: Mapping[str, Mapping[str, Model]] = {"connections": self.connections, "databases": self.databases}
         return tuple(sections[section].get(name) for section, name in entries_named_by(config))
 
-    def access_to(self, kind: ListKind, name: str) -> Access:
+    def access_to(self, kind: ListKind, name: str) -> RequiredScopes:
         return self.accesses.get((kind, name), EVERYBODY)
 
 

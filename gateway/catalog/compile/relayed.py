@@ -9,7 +9,7 @@ from gateway.executors.invocation import Executor
 from gateway.json_types import JsonObject
 
 
-class Relayed(msgspec.Struct, frozen=True, kw_only=True):
+class RelayBackend(msgspec.Struct, frozen=True, kw_only=True):
     """The backend of a relayed definition."""
 
     server: str
@@ -31,7 +31,7 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
 class RelayedTool(Tool):
     """A tool of another server."""
 
-    upstream: InstanceOf[Relayed]
+    upstream: InstanceOf[RelayBackend]
 
     @property
     def backend(self) -> str:
@@ -41,7 +41,7 @@ class RelayedTool(Tool):
 class RelayedResource(Resource):
     """A resource or resource template of another server."""
 
-    upstream: InstanceOf[Relayed]
+    upstream: InstanceOf[RelayBackend]
 
     @property
     def backend(self) -> str:
@@ -51,13 +51,13 @@ class RelayedResource(Resource):
 class RelayedPrompt(Prompt):
     """A prompt of another server."""
 
-    upstream: InstanceOf[Relayed]
+    upstream: InstanceOf[RelayBackend]
 
     @property
     def backend(self) -> str:
         return "upstream"
 
 
-def relayed_of(config: Tool | Resource | Prompt) -> Relayed | None:
+def relayed_of(config: Tool | Resource | Prompt) -> RelayBackend | None:
     """The relayed backend of a definition; None of one that is carried out here."""
     return config.upstream if isinstance(config, RelayedTool | RelayedResource | RelayedPrompt) else None

@@ -21,7 +21,7 @@ from gateway.catalog.compile.backends import (
 from gateway.catalog.compile.common_fields import CommonFields, common_fields
 from gateway.catalog.compile.completion import FixedValues, compile_completer
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
-from gateway.catalog.compile.relayed import Relayed, relayed_of
+from gateway.catalog.compile.relayed import RelayBackend, relayed_of
 from gateway.catalog.compile.version import file_version, resource_version
 from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
 from gateway.config.diagnostics.near_misses import did_you_mean
@@ -41,7 +41,7 @@ from gateway.executors.output.contents import ContentsShaper
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.launcher import compile_launcher
 from gateway.language.scope import Inputs, Scope
-from gateway.language.uris.grammar import RESERVED, Expression, Part, UriTemplateError, parse_uri_template
+from gateway.language.uris.grammar import RESERVED, Part, UriExpression, UriTemplateError, parse_uri_template
 from gateway.language.uris.loose_matcher import URI, compile_loose_matcher
 from gateway.language.uris.matcher import compile_matcher
 
@@ -99,7 +99,7 @@ def compile_resource(
 
 
 def _compile_relayed(
-    name: str, config: models.Resource, relayed: Relayed, *, problems: Problems, context: CompileContext
+    name: str, config: models.Resource, relayed: RelayBackend, *, problems: Problems, context: CompileContext
 ) -> Resource | ResourceTemplate:
     """Compile a resource or template of another server, whose URI is what it says, whatever URIs look like."""
     uri = config.uri or ""
@@ -165,7 +165,7 @@ def _is_shared(config: models.Resource) -> bool:
 
 def _written(source: str) -> str:
     """The URI or template for clients: interpolated text is encoded, so that it cannot become an expression."""
-    return "".join(part.source if isinstance(part, Expression) else part for part in parse_uri_template(source))
+    return "".join(part.source if isinstance(part, UriExpression) else part for part in parse_uri_template(source))
 
 
 def _check_aliases(config: models.Resource, *, problems: Problems) -> None:
@@ -271,7 +271,7 @@ def _own_prefix(source: str, problems: Problems) -> _Prefix | None:
         problems.at("uri").error(str(error))
         return None
     match parts:
-        case (str(text), Expression(operator="+", variables=(variable,))) if (
+        case (str(text), UriExpression(operator="+", variables=(variable,))) if (
             ABSOLUTE.match(text) and not variable.has_modifier
         ):
             return _Prefix(text, variable.name)

@@ -12,7 +12,7 @@ from gateway.catalog.catalog import PutSearch
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.tools import compile_tool
-from gateway.catalog.primitives import EVERYBODY, Access, Primitive, Tool
+from gateway.catalog.primitives import EVERYBODY, Primitive, RequiredScopes, Tool
 from gateway.catalog.search_tools import (
     CALL_TOOL,
     MAX_FOUND,
@@ -22,7 +22,7 @@ from gateway.catalog.search_tools import (
     SearchExecutor,
     with_search,
 )
-from gateway.catalog.views import Selection, View, names_of
+from gateway.catalog.views import View, ViewSelection, names_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models import definitions
@@ -96,17 +96,17 @@ def _check_own_names(view: View, primitives: Sequence[Primitive], *, problems: P
             problems.error(f"`tools.{each.name}` has the name of one of the view's own tools: exclude it")
 
 
-def _access(config: models.View) -> Access:
+def _access(config: models.View) -> RequiredScopes:
     if config.access is None:
         return EVERYBODY
-    return Access(scopes=frozenset(config.access.scopes), is_visible=config.access.visible)
+    return RequiredScopes(scopes=frozenset(config.access.scopes), is_visible=config.access.visible)
 
 
-def _compile_selection(config: models.Selection | None) -> Selection | None:
+def _compile_selection(config: models.Selection | None) -> ViewSelection | None:
     if config is None:
         return None
     globs: dict[ListKind, list[str]] = {"tools": config.tools, "resources": config.resources, "prompts": config.prompts}
-    return Selection(
+    return ViewSelection(
         tags=frozenset(config.tags),
         names={kind: any_of(patterns) for kind, patterns in globs.items() if patterns},
     )

@@ -32,7 +32,7 @@ _KINDS: Final = {"tools", "resources", "templates", "prompts"}
 _SECTIONS: Final = ("server", *LISTS, SKILLS)
 
 
-class Change(StrEnum):
+class LockChange(StrEnum):
     ADDED = "added"
     CHANGED = "changed"
     REMOVED = "removed"
@@ -41,11 +41,11 @@ class Change(StrEnum):
 
 
 _EFFECTS: Final = {
-    Change.ADDED: "is not served",
+    LockChange.ADDED: "is not served",
     # `catalog.keep_locked` goes on with the locked version where the process has it still.
-    Change.CHANGED: "is served as it was, or not at all",
-    Change.REMOVED: "is not served",
-    Change.UNPINNED: "is served, wherever it comes from",
+    LockChange.CHANGED: "is served as it was, or not at all",
+    LockChange.REMOVED: "is not served",
+    LockChange.UNPINNED: "is served, wherever it comes from",
 }
 """The consequence of each under enforcement; a definition that was removed is gone, since that harms nobody."""
 
@@ -54,7 +54,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """A definition that differs from the lock."""
 
     name: Name
-    change: Change
+    change: LockChange
     parts: tuple[str, ...] = ()
     """The parts that have changed."""
 
@@ -63,7 +63,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def how(self) -> str:
-        if self.change is Change.UNPINNED:
+        if self.change is LockChange.UNPINNED:
             return f"has no origin in {LOCK_NAME}; run `{COMMAND}` to add origins"
         parts = f" ({', '.join(self.parts)})" if self.parts else ""
         return f"was {self.change}{parts} since {LOCK_NAME} was written"
@@ -105,13 +105,13 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         found = tuple(
             each
             for each in differences(pins, self.pins)
-            if each.change is not Change.REMOVED or not is_hidden(*each.name)
+            if each.change is not LockChange.REMOVED or not is_hidden(*each.name)
         )
         alike: dict[str, list[Difference]] = {}
         for each in found:
             alike.setdefault(each.how, []).append(each)
         for first, *others in alike.values():
-            where = place if first.change is Change.REMOVED else problems.at(*first.name)
+            where = place if first.change is LockChange.REMOVED else problems.at(*first.name)
             where.warning(_warning(first, others, is_enforced=is_enforced))
         return found
 
@@ -189,33 +189,33 @@ def differences(now: DefinitionDigests, locked: DefinitionDigests) -> tuple[Diff
 
 def summary(found: Sequence[Difference]) -> str:
     """A count such as `2 added, 1 changed`."""
-    counts = {change: sum(each.change is change for each in found) for change in Change}
+    counts = {change: sum(each.change is change for each in found) for change in LockChange}
     return ", ".join(f"{count} {change}" for change, count in counts.items() if count)
 
 
 def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bool) -> str:
     """The message for the operator about definitions that differ alike, at the place of the first."""
-    subject = f"`{'.'.join(first.name)}` " if first.change is Change.REMOVED else ""
+    subject = f"`{'.'.join(first.name)}` " if first.change is LockChange.REMOVED else ""
     effect = f", and {_EFFECTS[first.change]}" if is_enforced else ""
     named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]
     if len(others) > _MOST_NAMED:
         named.append(f"{len(others) - _MOST_NAMED} more (`{COMMAND} --check` lists them)")
     alike = f"; the same holds for {', '.join(named)}" if named else ""
-    if first.change is Change.UNPINNED:
+    if first.change is LockChange.UNPINNED:
         return f"{subject}{first.how}{alike}"
     return f"{subject}{first.how}{effect}{alike}; once that is reviewed, run `{COMMAND}`"
 
 
 def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> Difference | None:
     if name not in locked:
-        return Difference(name=name, change=Change.ADDED)
+        return Difference(name=name, change=LockChange.ADDED)
     if name not in now:
-        return Difference(name=name, change=Change.REMOVED)
+        return Difference(name=name, change=LockChange.REMOVED)
     first, second = now[name], locked[name]
     parts = sorted(part for part in first.keys() | second.keys() if first.get(part) != second.get(part))
     if parts == ["origin"] and "origin" not in second:
-        return Difference(name=name, change=Change.UNPINNED)
-    return Difference(name=name, change=Change.CHANGED, parts=tuple(parts)) if parts else None
+        return Difference(name=name, change=LockChange.UNPINNED)
+    return Difference(name=name, change=LockChange.CHANGED, parts=tuple(parts)) if parts else None
 
 
 def _mapping(value: Json, place: str) -> Mapping[str, Json]:

@@ -23,7 +23,7 @@ _MAX_FILES: Final = 2000
 _MAX_DEPTH: Final = 8
 
 
-class Source(msgspec.Struct, frozen=True):
+class PluginFile(msgspec.Struct, frozen=True):
     """One Python file."""
 
     path: Path
@@ -38,7 +38,7 @@ class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The same for the same directory with the same content, in every generation."""
     directory: Path
-    sources: Mapping[str, Source]
+    sources: Mapping[str, PluginFile]
     """The files by module name within the package; the package itself is ""."""
     content: str
     """A digest of all of them, the same wherever the directory lies."""
@@ -65,22 +65,22 @@ def read_package(directory: Path) -> PluginPackage:
         OSError: the directory, or one of its files, cannot be read, or there are too many.
     """
     sources = {
-        ".".join(path.relative_to(directory).with_suffix("").parts).removesuffix("__init__").removesuffix("."): Source(
-            path, path.read_bytes()
-        )
+        ".".join(path.relative_to(directory).with_suffix("").parts)
+        .removesuffix("__init__")
+        .removesuffix("."): PluginFile(path, path.read_bytes())
         for path in _python_files(directory)
     }
     # Directories without an `__init__.py` are packages too (PEP 420), here with an empty one.
     for module in tuple(sources):
         for parent in _parents(module):
-            sources.setdefault(parent, Source(Path(directory, *parent.split("."), "__init__.py"), b""))
+            sources.setdefault(parent, PluginFile(Path(directory, *parent.split("."), "__init__.py"), b""))
     content = _content_of(sources)
     # Of the directory, too: equal code in two directories is two packages, each with globals of its own.
     name = hashlib.sha256(f"{directory} {content}".encode()).hexdigest()[:16]
     return PluginPackage(name=PREFIX + name, directory=directory, sources=sources, content=content)
 
 
-def _content_of(sources: Mapping[str, Source]) -> str:
+def _content_of(sources: Mapping[str, PluginFile]) -> str:
     digest = hashlib.sha256()
     for module, source in sorted(sources.items()):
         digest.update(b"\0".join([b"", module.encode(), hashlib.sha256(source.code).digest()]))
@@ -113,7 +113,7 @@ class PackageFinder(importlib.abc.MetaPathFinder):
 class _SourceLoader(importlib.abc.ExecutionLoader):
     """Runs the code of a file as it was read."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: PluginFile) -> None:
         self._source = source
 
     def is_package(self, fullname: str) -> bool:  # noqa: ARG002 - the import system's method

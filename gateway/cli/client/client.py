@@ -13,7 +13,7 @@ class RemoteError(Exception):
     """No answer came from the URL, or none that a server of this revision gives."""
 
 
-class Client(Protocol):
+class GatewayClient(Protocol):
     async def request(
         self, method: str, params: JsonObject | None = None, *, on_notification: Listener | None = None
     ) -> JsonObject:
@@ -24,7 +24,7 @@ class Client(Protocol):
         """
 
 
-async def every_page(client: Client, method: str, key: str) -> list[Json]:
+async def every_page(client: GatewayClient, method: str, key: str) -> list[Json]:
     """The items of all pages of a list."""
     items: list[Json] = []
     params: JsonObject = {}

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from gateway.cli.client.client import Client, every_page
+from gateway.cli.client.client import GatewayClient, every_page
 from gateway.cli.given_input import given_bytes
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.media_types import media_type_of
 
 
-async def with_files(client: Client, params: JsonObject) -> JsonObject:
+async def with_files(client: GatewayClient, params: JsonObject) -> JsonObject:
     """The params of `tools/call` with files read for the arguments that name one.
 
     Raises:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from gateway.app.gateway import Gateway
-from gateway.cli.client.client import Client
+from gateway.cli.client.client import GatewayClient
 from gateway.cli.client.remote import remote_client
 from gateway.cli.console import Console, protect_stdout, waiting
 from gateway.cli.options import one_shot_settings
@@ -13,7 +13,7 @@ from gateway.cli.options import one_shot_settings
 
 def open_client(
     options: Namespace, config: str | None, hints: Console, *, about: str | None = None
-) -> AbstractAsyncContextManager[Client]:
+) -> AbstractAsyncContextManager[GatewayClient]:
     """A client of the server at `--url`, and of its `--view`; without a URL, of the file, which is served here."""
     if options.url:
         return remote_client(options.url, view=getattr(options, "view", None))
@@ -23,7 +23,7 @@ def open_client(
 @asynccontextmanager
 async def _local_client(
     options: Namespace, config: str | None, hints: Console, *, about: str | None
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[GatewayClient]:
     """Serve the file in this process, without a listener.
 
     Definitions that this machine cannot serve are named on `hints`: all of them, or the one called `about`. A server

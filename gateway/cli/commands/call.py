@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from gateway.cli.client.client import Client, Listener, RemoteError
+from gateway.cli.client.client import GatewayClient, Listener, RemoteError
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.client.open_client import open_client
 from gateway.cli.console import Console, say, waiting
@@ -90,7 +90,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 1 if failed else 0
 
 
-async def _call_tool(client: Client, params: JsonObject, *, show: Listener, hints: Console) -> JsonObject:
+async def _call_tool(client: GatewayClient, params: JsonObject, *, show: Listener, hints: Console) -> JsonObject:
     """The result of a call, as a task where the tool is called in no other way.
 
     Raises:
@@ -121,7 +121,7 @@ def _is_for_tasks_alone(error: RpcError) -> bool:
     return error.code == ErrorCode.MISSING_CLIENT_CAPABILITY and _TASKS in (extensions or {})
 
 
-async def _task_result(client: Client, named: JsonObject, hints: Console) -> JsonObject:
+async def _task_result(client: GatewayClient, named: JsonObject, hints: Console) -> JsonObject:
     message, pause = None, _FIRST_PAUSE
     while True:
         task = await client.request("tasks/get", named)

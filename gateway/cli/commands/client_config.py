@@ -16,8 +16,8 @@ from gateway.cli.given_input import given_line
 from gateway.cli.options import VIEW, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import Prerequisites, prerequisites_of
-from gateway.client_configs.clients import CLIENTS, Client, Definition, HttpServer, StdioServer
-from gateway.client_configs.file_change import Change, change_of
+from gateway.client_configs.clients import CLIENTS, Client, Definition, HttpServerEntry, StdioServer
+from gateway.client_configs.file_change import FileChange, change_of
 from gateway.client_configs.notation import NotEditableError
 from gateway.config.settings import flag_of
 from gateway.errors import ConfigError
@@ -79,7 +79,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         raise ConfigError.at(
             "--link", f"{client.title} has no links that install a server; {', '.join(_WITH_LINKS)} have"
         )
-    server: StdioServer | HttpServer
+    server: StdioServer | HttpServerEntry
     if options.url is not None:
         if options.config_file is not None:
             raise ConfigError.at("--url", f"and {options.config_file} are given; a client has one of them")
@@ -103,7 +103,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 0
 
 
-def _change(client: Client, name: str, entry: Definition, questions: list[Definition]) -> Change:
+def _change(client: Client, name: str, entry: Definition, questions: list[Definition]) -> FileChange:
     try:
         return change_of(client, name, entry, questions)
     except NotEditableError as error:
@@ -114,7 +114,7 @@ def _change(client: Client, name: str, entry: Definition, questions: list[Defini
         raise ConfigError.at(client.file, f"cannot be read: {error.strerror}") from error
 
 
-def _write(options: Namespace, client: Client, change: Change, out: Console, hints: Console) -> int:
+def _write(options: Namespace, client: Client, change: FileChange, out: Console, hints: Console) -> int:
     """Show the difference, ask, and write."""
     if change.before == change.after:
         hints.line(f"{change.path} has it already.")
@@ -186,7 +186,7 @@ def _own_command() -> list[str]:
     return [sys.executable, "-m", "gateway"]
 
 
-async def _http_server(options: Namespace, hints: Console) -> HttpServer:
+async def _http_server(options: Namespace, hints: Console) -> HttpServerEntry:
     view = getattr(options, "view", None)
     url = view_url(options.url, view)
     name = options.name or _named(urlsplit(url).hostname or _NAME, view)
@@ -208,7 +208,7 @@ async def _http_server(options: Namespace, hints: Console) -> HttpServer:
             pass
     if variable is not None:
         hints.line(f"The client takes the key from {variable}, or asks for it; it is not written into the file.")
-    return HttpServer(name=name, url=url, key_variable=variable)
+    return HttpServerEntry(name=name, url=url, key_variable=variable)
 
 
 def _variable_for(name: str) -> str:

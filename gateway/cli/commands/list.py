@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gateway.cli.client.client import Client, every_page
+from gateway.cli.client.client import GatewayClient, every_page
 from gateway.cli.client.open_client import open_client
 from gateway.cli.console import Console, counted, waiting
 from gateway.cli.options import add_json, add_url
@@ -65,7 +65,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 0
 
 
-async def _listed(client: Client, kind: str) -> list[Json]:
+async def _listed(client: GatewayClient, kind: str) -> list[Json]:
     try:
         return await every_page(client, *_LISTS[kind])
     except RpcError as error:

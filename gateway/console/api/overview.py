@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.client_configs.clients import CLIENTS, HttpServer
+from gateway.client_configs.clients import CLIENTS, HttpServerEntry
 from gateway.config.settings import TOKEN_VARIABLE
 from gateway.console.console import Route
 from gateway.console.daemon import Daemon
@@ -97,7 +97,7 @@ def _most(request: HttpRequest) -> int | None:
 
 def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:
     """Yield a snippet for each client, with the variable of its key, and no key; the first is a command."""
-    server = HttpServer(name=name, url=url, key_variable=TOKEN_VARIABLE if needs_key else None)
+    server = HttpServerEntry(name=name, url=url, key_variable=TOKEN_VARIABLE if needs_key else None)
     yield _claude_code(server)
     for key, client in CLIENTS.items():
         entry, questions = client.http(server), client.questions(server)
@@ -112,7 +112,7 @@ def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json
         }
 
 
-def _claude_code(server: HttpServer) -> dict[str, Json]:
+def _claude_code(server: HttpServerEntry) -> dict[str, Json]:
     header = f' --header "Authorization: Bearer ${server.key_variable}"' if server.key_variable else ""
     text = f"claude mcp add --transport http {server.name} {server.url}{header}"
     return {

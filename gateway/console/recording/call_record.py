@@ -21,7 +21,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.console.json_forms import milliseconds, short_id
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
-from gateway.telemetry.observer import Call, CallResult, Outcome, ProgressReport, Wait
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome, ProgressReport, Wait
 from gateway.telemetry.trace import TraceContext
 
 MAX_BODY: Final = 64 * 1024
@@ -64,7 +64,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     """One call, while it runs and afterwards."""
 
     seq: int
-    call: Call | None
+    call: CallFacts | None
     """While it runs; what it holds is not held afterwards."""
     id: str
     at: float

@@ -17,7 +17,7 @@ from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.log_context import CALL
-from gateway.telemetry.observer import Call, CallResult
+from gateway.telemetry.observer import CallFacts, CallResult
 from gateway.wire import jsonrpc
 from gateway.wire.client_title import title_of
 
@@ -68,7 +68,7 @@ class RecordedCalls:
         self.feed: EventFeed | None = None
         """Told of calls while somebody watches them."""
 
-    def began(self, call: Call) -> None:
+    def began(self, call: CallFacts) -> None:
         if call.method in _UNRECORDED:
             return
         params, session_id = call.params, call.session_id
@@ -100,7 +100,7 @@ class RecordedCalls:
         if self.feed is not None:
             self.feed.call_began(record)
 
-    def ended(self, call: Call, ending: CallResult) -> None:
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
         record = self._running.pop(id(call), None)
         if record is None:
             return
@@ -201,7 +201,7 @@ def _asked(params: JsonObject) -> str | None:
     return found[:_MAX_ASKED] if isinstance(found, str) else None
 
 
-def _encoded(call: Call) -> bytes:
+def _encoded(call: CallFacts) -> bytes:
     """The request as JSON; files in it are described rather than kept."""
     return jsonrpc.encode(
         {"jsonrpc": jsonrpc.VERSION, "id": call.request_id, "method": call.method, "params": call.described_params}

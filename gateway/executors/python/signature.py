@@ -30,7 +30,7 @@ from gateway.plugin import Context, SyncContext
 Function = Callable[..., Any]
 
 
-class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
     required: bool
     convert: Callable[[Json], Any] | None
     """From JSON to what the hint says; None where that is the same."""
@@ -59,7 +59,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: JsonObject
     output_schema: JsonObject | None
     """None where the result is no object or array, or nothing is known of its members."""
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, FunctionParameter]
     context_parameter: str | None
     takes_others: bool
     """Whether it has `**kwargs`."""
@@ -151,7 +151,7 @@ class _Taken:
         self.has_no_errors = True
         self.context_parameter: str | None = None
         self.others: TypeAdapter[Any] | None = None
-        self.parameters: dict[str, Parameter] = {}
+        self.parameters: dict[str, FunctionParameter] = {}
         self._name = name
         self._is_async = is_async
         self._problems = problems
@@ -223,7 +223,7 @@ class _Taken:
             return
         self._adapters[name] = adapter
         convert = None if is_plain(hint) else adapter.validate_python
-        self.parameters[name] = Parameter(required=required, convert=convert, make_default=make_default)
+        self.parameters[name] = FunctionParameter(required=required, convert=convert, make_default=make_default)
         if not required:
             self._add_default(name, make_default() if make_default else default)
 

@@ -12,16 +12,16 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.config.models.backends import Shell
-from gateway.executors.shell.limits import Limits, compile_limits
-from gateway.executors.shell.sandbox import Sandbox, compile_sandbox
+from gateway.executors.shell.limits import ChildLimits, compile_limits
+from gateway.executors.shell.sandbox import CompiledSandbox, compile_sandbox
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import compile_text
 from gateway.processes.process_tree import Command
 
 
 class Launcher(msgspec.Struct, frozen=True, kw_only=True):
-    limits: Limits | None
-    sandbox: Sandbox | None
+    limits: ChildLimits | None
+    sandbox: CompiledSandbox | None
 
     def confined(self, command: Command, *, folder: Path | None = None) -> Command:
         """The command of one call behind what confines it; `folder` is the directory of the call."""

@@ -25,7 +25,7 @@ _THROUGH_A_SHELL: Final = 128
 """The number that a shell, and bubblewrap, add to the signal that ended their child."""
 
 
-class Limit(msgspec.Struct, frozen=True, kw_only=True):
+class ChildLimit(msgspec.Struct, frozen=True, kw_only=True):
     """One limit that is set, and how a command shows that it has met it."""
 
     key: str
@@ -47,19 +47,19 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Compiled limits."""
 
     shim: tuple[str, ...]
     """The program, with its options, that sets them and becomes the command that follows."""
-    limits: tuple[Limit, ...]
+    limits: tuple[ChildLimit, ...]
 
     def met(self, exit_code: int, stderr: str) -> str | None:
         """Say which limit a failed command has met, if it looks so."""
         return next((said for limit in self.limits if (said := limit.met(exit_code, stderr))), None)
 
 
-def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool) -> Limits | None:
+def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool) -> ChildLimits | None:
     """Make the limits ready; None without any, and where they cannot be set, which is then reported."""
     if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
         return None
@@ -74,32 +74,34 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
         problems.at("processes").warning("does not bind root, as whom the daemon runs: start it as a user of its own")
     options, limits = _settled(config, is_sandboxed=is_sandboxed)
     # --core=0: SIGXCPU and SIGXFSZ dump core (signal(7)), and a dump would hold the call's data.
-    return Limits(shim=(real_path(program), "--core=0", *options, "--"), limits=limits)
+    return ChildLimits(shim=(real_path(program), "--core=0", *options, "--"), limits=limits)
 
 
-def _settled(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], tuple[Limit, ...]]:
+def _settled(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], tuple[ChildLimit, ...]]:
     options: list[str] = []
-    limits: list[Limit] = []
+    limits: list[ChildLimit] = []
     if config.memory is not None:
         # Address space, since RLIMIT_RSS has had no effect from Linux 2.4.30 on (setrlimit(2)).
         options.append(f"--as={_attainable(config.memory, resource.RLIMIT_AS)}")
         shown = f"{config.memory:,} bytes of memory for each process"
-        limits.append(Limit(key="memory", shown=shown, hints=_NO_MEMORY))
+        limits.append(ChildLimit(key="memory", shown=shown, hints=_NO_MEMORY))
     if config.cpu is not None:
         seconds = _attainable(max(1, math.ceil(config.cpu.total_seconds())), resource.RLIMIT_CPU)
         # At the first it gets SIGXCPU, which says why; one that goes on even so is killed at the second.
         options.append(f"--cpu={seconds}:{_attainable(seconds + 1, resource.RLIMIT_CPU)}")
-        limits.append(Limit(key="cpu", shown=f"{seconds} s of processor time", signals=frozenset({signal.SIGXCPU})))
+        limits.append(
+            ChildLimit(key="cpu", shown=f"{seconds} s of processor time", signals=frozenset({signal.SIGXCPU}))
+        )
     if config.processes is not None:
         options.append(f"--nproc={_attainable(config.processes, resource.RLIMIT_NPROC)}")
         whose = "in its sandbox" if is_sandboxed else "of the daemon's user"
         shown = f"{config.processes} processes and threads {whose}"
-        limits.append(Limit(key="processes", shown=shown, hints=_NO_PROCESS))
+        limits.append(ChildLimit(key="processes", shown=shown, hints=_NO_PROCESS))
     if config.file_size is not None:
         options.append(f"--fsize={_attainable(config.file_size, resource.RLIMIT_FSIZE)}")
         shown = f"{config.file_size:,} bytes in one file"
         signals = frozenset({signal.SIGXFSZ})
-        limits.append(Limit(key="file_size", shown=shown, signals=signals, hints=("file too large",)))
+        limits.append(ChildLimit(key="file_size", shown=shown, signals=signals, hints=("file too large",)))
     return options, tuple(limits)
 
 

@@ -66,7 +66,7 @@ _ISOLATION: Final = (
 )
 
 
-class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
+class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled sandbox."""
 
     base: tuple[str, ...]
@@ -99,7 +99,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
 
 def compile_sandbox(
     config: SandboxConfig | None, *, cwd: str | None, env: Collection[str], problems: Problems
-) -> Sandbox | None:
+) -> CompiledSandbox | None:
     """Make the sandbox ready; None without one, and where there can be none, which is then reported.
 
     `cwd` is the working directory if it is written in the file, without expressions; `env` are the variables that the
@@ -129,7 +129,7 @@ def compile_sandbox(
     ]
     visible = frozenset(path for path, _ in mounts)
     variables = [word for name in _PRIVATE_NAMES if name not in env for word in ("--setenv", name, _PRIVATE)]
-    return Sandbox(base=(program, *_base(mounts, config)[1:], *variables), visible=visible, home=home)
+    return CompiledSandbox(base=(program, *_base(mounts, config)[1:], *variables), visible=visible, home=home)
 
 
 def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -> None:

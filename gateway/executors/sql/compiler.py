@@ -13,8 +13,8 @@ from gateway.config.models.backends import SqlCompletion
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
 from gateway.errors import Location, Problem
 from gateway.executors.sql.dialects import Dialect
-from gateway.executors.sql.query import ListParameter, Parameter, Statement, pieces_of, statements_of, words_of
-from gateway.executors.sql.tokens import Kind, Token, TokenError, tokens_of
+from gateway.executors.sql.query import ListParameter, Statement, StatementParameter, pieces_of, statements_of, words_of
+from gateway.executors.sql.tokens import Kind, Token, UnclosedTokenError, tokens_of
 from gateway.language.scope import Scope
 
 _TEMPLATE: Final = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)[^{}]*\}\}|\{%-?\s*(?:if|for|set|else|elif|end\w+)\b")
@@ -104,7 +104,7 @@ def _read(path: Path) -> tuple[str, str]:
 def _statements(text: QueryText, dialect: Dialect) -> list[list[Token]]:
     try:
         tokens = list(tokens_of(text.text, dialect=dialect.name))
-    except TokenError as error:
+    except UnclosedTokenError as error:
         text.report(error.start, str(error))
         return [[Token(Kind.OTHER, "", 0, 0)]]  # nothing more is known of it
     for token in tokens:
@@ -139,12 +139,16 @@ def _check_start(tokens: Sequence[Token], text: QueryText) -> None:
 def _check_names(statement: Statement, text: QueryText, scope: Scope) -> None:
     known = scope.inputs.schemas
     for piece in statement.pieces:
-        if isinstance(piece, Parameter | ListParameter):
+        if isinstance(piece, StatementParameter | ListParameter):
             scope.used.add(piece.name)
             if piece.name not in known and not scope.inputs.is_open:
                 hint = did_you_mean(piece.name, [*known])
                 text.report(piece.start, f"`:{piece.name}` is no input{hint}")
-            elif isinstance(piece, Parameter) and _is_array(known.get(piece.name)) and _follows_in(statement, piece):
+            elif (
+                isinstance(piece, StatementParameter)
+                and _is_array(known.get(piece.name))
+                and _follows_in(statement, piece)
+            ):
                 text.report(piece.start, f"a list stands alone in its brackets: IN (:{piece.name})")
 
 
@@ -152,7 +156,7 @@ def _is_array(schema: object) -> bool:
     return isinstance(schema, Mapping) and schema.get("type") == "array"
 
 
-def _follows_in(statement: Statement, parameter: Parameter) -> bool:
+def _follows_in(statement: Statement, parameter: StatementParameter) -> bool:
     """Whether a parameter stands after an `IN`: without its brackets, or within them with something else."""
     at = statement.pieces.index(parameter)
     before = "".join(getattr(piece, "text", "") for piece in statement.pieces[:at])

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.executors.sql.input_types import Binding, InputType
+from gateway.executors.sql.input_types import InputType, ValueForm
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     empty_not_in: str
     escape: Callable[[str], str] = str
     """Makes text between parameters safe from being read for parameters once more."""
-    binding: Binding = Binding.NATIVE
+    binding: ValueForm = ValueForm.NATIVE
     """How its driver takes values."""
     reads_only: bool = True
     """Whether it has read-only transactions that this gateway knows how to begin."""
@@ -53,7 +53,7 @@ POSTGRESQL: Final = Dialect(
     # Not a subquery, whose NULL would be text: an array literal takes the type of what it is compared with.
     empty_in="= ANY ('{}')",
     empty_not_in="<> ALL ('{}')",
-    binding=Binding.TEXT,
+    binding=ValueForm.TEXT,
 )
 SQLITE: Final = Dialect(
     name="sqlite",
@@ -62,7 +62,7 @@ SQLITE: Final = Dialect(
     # SQLite allows an empty list, other than standard SQL (its documentation, "The IN and NOT IN Operators").
     empty_in="IN ()",
     empty_not_in="NOT IN ()",
-    binding=Binding.SQLITE,
+    binding=ValueForm.SQLITE,
 )
 
 

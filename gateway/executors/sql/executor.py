@@ -12,7 +12,7 @@ from gateway.executors.invocation import Explanation, Failure, Invocation, Outco
 from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement, Statement
 from gateway.executors.sql.rows import Decimals, RowCollector, RowLimits, record_of, table_of
-from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, Session, failure_of
+from gateway.executors.sql.sessions import DatabaseAwayError, DatabaseConnectionLostError, Session, failure_of
 from gateway.json_types import Json
 
 _FIRST_PAUSE: Final = 0.1
@@ -178,7 +178,7 @@ class _Transaction:
     async def _rolled_back(self, session: Session, error: Exception) -> ExecutionError | None:
         """Roll back after an error, and say what it means; None if it is none of the database's."""
         failure = session.failure_of(error)
-        if self.is_committing and isinstance(failure, ConnectionLostError):
+        if self.is_committing and isinstance(failure, DatabaseConnectionLostError):
             # No DatabaseAwayError any more, after which the call would be tried again, and might do its work twice.
             failure = ExecutionError(f"{failure}; whether it was committed is not known")
         try:

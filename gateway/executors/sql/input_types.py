@@ -66,7 +66,7 @@ def items_of(schema: Json) -> JsonObject:
     return items if isinstance(items, Mapping) else {}
 
 
-class Binding(Enum):
+class ValueForm(Enum):
     """The form in which a driver takes values."""
 
     NATIVE = auto()
@@ -77,7 +77,7 @@ class Binding(Enum):
     """As the JSON text of scalars, which the database reads itself; arrays as lists."""
 
 
-def bound_value(name: str, value: Json, kind: InputType, binding: Binding) -> Json:
+def bound_value(name: str, value: Json, kind: InputType, binding: ValueForm) -> Json:
     """The value of the input `name` as a driver takes it.
 
     Raises:
@@ -87,13 +87,13 @@ def bound_value(name: str, value: Json, kind: InputType, binding: Binding) -> Js
         return value.data
     if isinstance(value, dict | list | tuple):
         written = _written(name, value)
-        is_list = binding is Binding.TEXT and not isinstance(value, dict) and kind is not InputType.JSON
+        is_list = binding is ValueForm.TEXT and not isinstance(value, dict) and kind is not InputType.JSON
         return json_with_files(value) if is_list else written
     if isinstance(value, str) and kind in _PARSERS:
         value = _parsed(name, value, kind, binding)
     elif isinstance(value, float) and kind is InputType.INTEGER and value.is_integer():
         value = int(value)  # 3.0 is an integer in JSON Schema
-    if binding is Binding.TEXT and isinstance(value, int | float):
+    if binding is ValueForm.TEXT and isinstance(value, int | float):
         value = exact_json.dumps(value).decode()
     if isinstance(value, str):
         try:
@@ -110,11 +110,13 @@ def _written(name: str, value: Json) -> str:
         raise ExecutionError(f"`{name}` cannot be written as JSON: {error}") from error
 
 
-def _parsed(name: str, value: str, kind: InputType, binding: Binding) -> Json:
+def _parsed(name: str, value: str, kind: InputType, binding: ValueForm) -> Json:
     parse, sqlite_text = _PARSERS[kind]
     try:
         found = parse(value)
-        return found if binding is Binding.NATIVE else sqlite_text(found) if binding is Binding.SQLITE else str(found)
+        return (
+            found if binding is ValueForm.NATIVE else sqlite_text(found) if binding is ValueForm.SQLITE else str(found)
+        )
     except (ValueError, OverflowError) as error:
         raise ExecutionError(f"`{name}` cannot be bound: {error}") from error
 

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from gateway.errors import ExecutionError
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import ConnectionLostError, StatementRefusedError
+from gateway.executors.sql.sessions import DatabaseConnectionLostError, StatementRefusedError
 
 
 class OtherSession:
@@ -59,7 +59,7 @@ class OtherSession:
     def failure_of(self, error: Exception) -> ExecutionError | None:
         match error:
             case DBAPIError(connection_invalidated=True):
-                return ConnectionLostError(str(error.orig))
+                return DatabaseConnectionLostError(str(error.orig))
             case DBAPIError():
                 return ExecutionError(str(error.orig))
             case SQLAlchemyError() | OverflowError() | ValueError():

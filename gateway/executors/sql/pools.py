@@ -52,7 +52,7 @@ class DatabaseProfile(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name} ({self.dialect})"
 
 
-class Pool:
+class DatabasePool:
     """The connections of one profile that may write, or of those that may not."""
 
     def __init__(self, profile: DatabaseProfile, *, read_only: bool) -> None:
@@ -98,7 +98,7 @@ class DatabasePools:
     """Owns the pools. Use as an async context manager."""
 
     def __init__(self) -> None:
-        self._pools: Final[dict[tuple[DatabaseProfile, bool], Pool]] = {}
+        self._pools: Final[dict[tuple[DatabaseProfile, bool], DatabasePool]] = {}
         self._kept: frozenset[DatabaseProfile] | None = None
         self._ending: Final = BackgroundTasks()
         self.failures: Final[dict[str, int]] = {}
@@ -118,11 +118,11 @@ class DatabasePools:
             await pool.close()
         self._pools.clear()
 
-    def pool(self, profile: DatabaseProfile, *, read_only: bool) -> Pool:
+    def pool(self, profile: DatabaseProfile, *, read_only: bool) -> DatabasePool:
         """The pool of a database for sessions that may write, or that may not."""
         key = profile, read_only
         if key not in self._pools:
-            self._pools[key] = Pool(profile, read_only=read_only)
+            self._pools[key] = DatabasePool(profile, read_only=read_only)
             # A call that began with the catalog before a reload may come to a database that is in the file no more.
             self._pools[key].is_wanted = self._kept is None or profile in self._kept
         return self._pools[key]

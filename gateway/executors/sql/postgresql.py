@@ -21,7 +21,12 @@ from gateway.errors import ExecutionError
 from gateway.executors.sql.postgresql_values import describe_rows, encoded, is_text, type_name, with_text_columns
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
-from gateway.executors.sql.sessions import ConnectionLostError, DatabaseAwayError, StatementRefusedError, is_away
+from gateway.executors.sql.sessions import (
+    DatabaseAwayError,
+    DatabaseConnectionLostError,
+    StatementRefusedError,
+    is_away,
+)
 
 _MAX_PREPARED: Final = 100
 """Statements that a connection keeps prepared: lists of different lengths are different statements."""
@@ -203,7 +208,7 @@ class PostgresqlSession:
             self._is_stale = True  # a column has changed since the statement was prepared
             return DatabaseAwayError(str(error))
         if self._connection.is_closed() or is_away(state):
-            return ConnectionLostError(str(error) or "the connection was lost")
+            return DatabaseConnectionLostError(str(error) or "the connection was lost")
         # Not ConnectionLostError: the server itself rolled back, so that nothing was committed.
         if state in _ROLLED_BACK:
             return DatabaseAwayError(self._message(error))

@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 
 from gateway.executors.sql.dialects import Dialect
-from gateway.executors.sql.input_types import Binding, InputType, bound_value, items_of, type_of
+from gateway.executors.sql.input_types import InputType, ValueForm, bound_value, items_of, type_of
 from gateway.executors.sql.tokens import Kind, Token
 from gateway.json_types import Json, JsonObject
 
 
-class Parameter(msgspec.Struct, frozen=True):
+class StatementParameter(msgspec.Struct, frozen=True):
     """`:name` in a statement."""
 
     name: str
@@ -33,14 +33,14 @@ class ListParameter(msgspec.Struct, frozen=True):
     is_negated: bool
 
 
-class Fragment(msgspec.Struct, frozen=True):
+class StatementText(msgspec.Struct, frozen=True):
     """Text between parameters."""
 
     text: str
     start: int
 
 
-Piece = Fragment | Parameter | ListParameter
+Piece = StatementText | StatementParameter | ListParameter
 
 
 class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> set[str]:
-        return {piece.name for piece in self.pieces if not isinstance(piece, Fragment)}
+        return {piece.name for piece in self.pieces if not isinstance(piece, StatementText)}
 
     def bind(self, arguments: JsonObject) -> BoundStatement:
         """Bind a call's arguments; what is absent is NULL.
@@ -94,12 +94,12 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         for piece in self.pieces:
             writing.mark(piece.start)
             match piece:
-                case Fragment(text=text):
+                case StatementText(text=text):
                     writing.text(self.dialect.escape(text))
                 # Any text stands for a value that is there: nothing but its presence is asked for.
-                case Parameter(name=name, is_null_test=True):
+                case StatementParameter(name=name, is_null_test=True):
                     writing.value(name, None if arguments.get(name) is None else "", InputType.PRESENCE)
-                case Parameter(name=name):
+                case StatementParameter(name=name):
                     writing.parameter(name, arguments.get(name), self.schemas.get(name))
                 case ListParameter():
                     self._bind_list(piece, arguments.get(piece.name), writing)
@@ -162,7 +162,7 @@ class _Writing:
         if cast is None:
             fallback = "numeric" if kind is InputType.NUMBER else fallback
             self._uncast.append((self._length, number, fallback))
-        elif self._dialect.binding is Binding.TEXT and kind is not InputType.FILE:
+        elif self._dialect.binding is ValueForm.TEXT and kind is not InputType.FILE:
             placeholder = f"CAST({placeholder} AS text)"
         self.text(placeholder if cast is None else f"CAST({placeholder} AS {cast})")
 
@@ -216,11 +216,11 @@ def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
             piece, skip_to = lists[token.start]
             pieces.append(piece)
         elif token.kind is Kind.PARAMETER:
-            pieces.append(Parameter(token.text, token.start, token.start in null_tests))
-        elif pieces and isinstance(last := pieces[-1], Fragment):
-            pieces[-1] = Fragment(last.text + token.text, last.start)
+            pieces.append(StatementParameter(token.text, token.start, token.start in null_tests))
+        elif pieces and isinstance(last := pieces[-1], StatementText):
+            pieces[-1] = StatementText(last.text + token.text, last.start)
         else:
-            pieces.append(Fragment(token.text, token.start))
+            pieces.append(StatementText(token.text, token.start))
     return tuple(pieces)
 
 

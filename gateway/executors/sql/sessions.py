@@ -14,7 +14,7 @@ class DatabaseAwayError(ExecutionError):
     """The database cannot be reached now, or is locked; nothing was changed, and the call may be tried again."""
 
 
-class ConnectionLostError(DatabaseAwayError):
+class DatabaseConnectionLostError(DatabaseAwayError):
     """The connection was lost; what was being committed may have been."""
 
 

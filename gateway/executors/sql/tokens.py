@@ -35,7 +35,7 @@ class Token(msgspec.Struct, frozen=True):
     end: int
 
 
-class TokenError(Exception):
+class UnclosedTokenError(Exception):
     """A quote or a comment has no end; `start` is where it begins."""
 
     def __init__(self, message: str, start: int) -> None:
@@ -106,9 +106,9 @@ def tokens_of(text: str, *, dialect: str) -> Iterator[Token]:
         elif group == "dollar":
             end = text.find(match[0], end) + len(match[0])
             if end < match.end():
-                raise TokenError(f"text in dollar quotes has no {match[0]} at its end", at)
+                raise UnclosedTokenError(f"text in dollar quotes has no {match[0]} at its end", at)
         elif group == "other" and match[0] in _UNENDED:
-            raise TokenError(f"{_UNENDED[match[0]]} has no {match[0]} at its end", at)
+            raise UnclosedTokenError(f"{_UNENDED[match[0]]} has no {match[0]} at its end", at)
         written = match["name"] if group == "parameter" else text[at:end]
         yield Token(_KINDS[group], written, at, end)
         at = end
@@ -123,4 +123,4 @@ def _comment_end(text: str, start: int, *, is_nested: bool) -> int:
             depth += 1
         if depth == 0:
             return match.end()
-    raise TokenError("a comment has no */ at its end", start)
+    raise UnclosedTokenError("a comment has no */ at its end", start)

@@ -9,12 +9,12 @@ import orjson
 from gateway.json_types import Json, JsonObject
 
 
-class Defaults(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """The defaults of an object's members, and of those of the objects in it."""
 
     values: Mapping[str, bytes]
     """As JSON, so that no two calls share a list."""
-    nested: Mapping[str, "Defaults"]
+    nested: Mapping[str, "SchemaDefaults"]
 
     def fill(self, given: JsonObject) -> dict[str, Json]:
         """Return a copy of `given` with what is missing."""
@@ -41,10 +41,10 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
         return {first: self.nested[first].at(tuple(rest)) if rest else orjson.loads(self.values[first])}
 
 
-NO_DEFAULTS: Final = Defaults(values={}, nested={})
+NO_DEFAULTS: Final = SchemaDefaults(values={}, nested={})
 
 
-def defaults_of(schema: JsonObject) -> Defaults:
+def defaults_of(schema: JsonObject) -> SchemaDefaults:
     """Collect the defaults that stand under `properties`; those behind a `$ref` or an alternative are not filled in."""
     properties = schema.get("properties")
     members = {
@@ -53,7 +53,7 @@ def defaults_of(schema: JsonObject) -> Defaults:
         if isinstance(member, dict)
     }
     nested = {name: defaults_of(member) for name, member in members.items()}
-    return Defaults(
+    return SchemaDefaults(
         values={name: _encoded(member["default"]) for name, member in members.items() if "default" in member},
         nested={name: defaults for name, defaults in nested.items() if defaults.values or defaults.nested},
     )

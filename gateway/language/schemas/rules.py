@@ -18,12 +18,12 @@ import orjson
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe, shown
 from gateway.language.schemas.keywords import subschemas
-from gateway.language.schemas.references import References, references_of
+from gateway.language.schemas.references import SchemaReferences, references_of
 from gateway.language.schemas.validation_cost import (
     COSTING,
     MAX_FAN_OUT,
     MAX_REPETITIONS,
-    Node,
+    SchemaNode,
     ValidationCost,
     repetitions,
     validation_cost_of,
@@ -133,12 +133,12 @@ def _mentions(value: Json, keywords: frozenset[str]) -> bool:
     return isinstance(value, list) and any(_mentions(item, keywords) for item in value)
 
 
-def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, Node], list[SchemaError]]:
+def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, SchemaNode], list[SchemaError]]:
     """Every schema in it, whether or not validation reaches it, and the problems of references and patterns."""
     start: DocumentPath = ()
     waiting = deque([(start, schema, _references_of(schema, dialect))])
     # By identity, since equal schemas at two places are two; all of them live as long as the whole.
-    nodes = {id(schema): Node(schema)}
+    nodes = {id(schema): SchemaNode(schema)}
     schema_problems: list[SchemaError] = []
     while waiting:
         path, current, references = waiting.popleft()
@@ -148,7 +148,7 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, Node], list[Sch
             if step[0] not in _NOT_APPLIED:
                 nodes[id(current)].edges.append((_way(step), id(member)))
             if id(member) not in nodes:
-                nodes[id(member)] = Node(member)
+                nodes[id(member)] = SchemaNode(member)
                 waiting.append(((*path, *step), member, references and references.within(member)))
         for keyword in _REFERENCES:
             if references is not None and isinstance(reference := current.get(keyword), str):
@@ -160,12 +160,12 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[dict[int, Node], list[Sch
                 if isinstance(target, dict):
                     nodes[id(current)].edges.append((keyword, id(target)))
                     if id(target) not in nodes:
-                        nodes[id(target)] = Node(target)
+                        nodes[id(target)] = SchemaNode(target)
                         waiting.append(((*path, keyword), target, beyond))
     return nodes, schema_problems
 
 
-def _references_of(schema: JsonObject, dialect: str) -> References | None:
+def _references_of(schema: JsonObject, dialect: str) -> SchemaReferences | None:
     return references_of(schema, dialect=dialect) if _mentions(schema, frozenset(_REFERENCES)) else None
 
 

@@ -114,7 +114,7 @@ class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
         return max(20, 20_000 // self.in_place)
 
 
-class Node(msgspec.Struct):
+class SchemaNode(msgspec.Struct):
     """One schema, and those that it leads to."""
 
     schema: JsonObject
@@ -122,7 +122,7 @@ class Node(msgspec.Struct):
     """The keyword that leads there, and the `id` of the schema."""
 
 
-def validation_cost_of(nodes: dict[int, Node], root: int) -> ValidationCost:
+def validation_cost_of(nodes: dict[int, SchemaNode], root: int) -> ValidationCost:
     """Measure a schema; `nodes` are what can be reached from its root."""
     if all(COSTING.isdisjoint(node.schema) for node in nodes.values()):
         return ValidationCost()
@@ -193,14 +193,14 @@ def repetitions(pattern: str) -> int:
     return max(most)
 
 
-def _patterns(nodes: dict[int, Node]) -> Iterator[str]:
+def _patterns(nodes: dict[int, SchemaNode]) -> Iterator[str]:
     for node in nodes.values():
         if isinstance(pattern := node.schema.get("pattern"), str):
             yield pattern
         yield from node.schema.get("patternProperties", ())
 
 
-def _in_place(nodes: dict[int, Node]) -> int:
+def _in_place(nodes: dict[int, SchemaNode]) -> int:
     """The number of schemas that apply to one place: those reached without going down into the argument."""
     sums: dict[int, int] = {}
     for start in nodes:
@@ -216,7 +216,7 @@ def _in_place(nodes: dict[int, Node]) -> int:
     return max(sums.values(), default=1)
 
 
-def _targets_of_loops(nodes: dict[int, Node], root: int) -> set[int]:
+def _targets_of_loops(nodes: dict[int, SchemaNode], root: int) -> set[int]:
     """Schemas that lead to themselves: one at least of each loop."""
     found, done, path = set(), set(), {root}
     # No recursion: a chain of `$ref` may be longer than the interpreter's stack is deep.
@@ -237,7 +237,7 @@ def _targets_of_loops(nodes: dict[int, Node], root: int) -> set[int]:
     return found
 
 
-def _repeated(nodes: dict[int, Node], root: int, looping: set[int]) -> set[int]:
+def _repeated(nodes: dict[int, SchemaNode], root: int, looping: set[int]) -> set[int]:
     """Schemas that apply to any number of places."""
     repeated: set[int] = set()
     seen = {root}
@@ -254,7 +254,7 @@ def _repeated(nodes: dict[int, Node], root: int, looping: set[int]) -> set[int]:
     return repeated
 
 
-def _worded_depth(nodes: dict[int, Node]) -> int | None:
+def _worded_depth(nodes: dict[int, SchemaNode]) -> int | None:
     branches = max(sum(len(node.schema.get(keyword, ())) for keyword in _ALTERNATIVES) for node in nodes.values())
     # With so many alternatives at each level, errors grow as branches ** depth: solved for the depth.
     return None if branches < 2 else max(1, int(math.log(_MAX_DESCRIBED) / math.log(branches)))

@@ -36,7 +36,7 @@ class UriTemplateError(Exception):
     """A URI template is not well-formed; the text is for the operator."""
 
 
-class Variable(msgspec.Struct, frozen=True, kw_only=True):
+class UriVariable(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     is_exploded: bool = False
     prefix: int | None = None
@@ -47,19 +47,19 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_exploded or self.prefix is not None
 
 
-class Expression(msgspec.Struct, frozen=True, kw_only=True):
+class UriExpression(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     """With its braces."""
     operator: str
     """One of `+#./;?&`, or empty."""
-    variables: tuple[Variable, ...]
+    variables: tuple[UriVariable, ...]
 
     @property
     def names(self) -> frozenset[str]:
         return frozenset(variable.name for variable in self.variables)
 
 
-Part = str | Expression
+Part = str | UriExpression
 """Literal text, percent-encoded where a URI needs it; or an expression."""
 
 
@@ -86,7 +86,7 @@ def _parsed(parts: tuple[str | Interpolation, ...]) -> tuple[Part, ...]:
 
 def names_in(parts: Sequence[Part]) -> list[str]:
     """The variables of a template, in order, each as often as it stands there."""
-    return [variable.name for part in parts if isinstance(part, Expression) for variable in part.variables]
+    return [variable.name for part in parts if isinstance(part, UriExpression) for variable in part.variables]
 
 
 def _parse(parts: tuple[str | Interpolation, ...]) -> Iterator[Part]:
@@ -131,7 +131,7 @@ def _encoded(text: str) -> str:
     return quote(text, safe=RESERVED + "%")
 
 
-def _expression(source: str, start: int) -> Expression:
+def _expression(source: str, start: int) -> UriExpression:
     body = source[1:-1]
     operator = body[:1] if body[:1] in _OPERATORS else ""
     if body[:1] and body[0] in _FUTURE_OPERATORS:
@@ -140,14 +140,14 @@ def _expression(source: str, start: int) -> Expression:
         )
     names = body.removeprefix(operator)
     variables = tuple(_variable(text, start) for text in names.split(","))
-    return Expression(source=source, operator=operator, variables=variables)
+    return UriExpression(source=source, operator=operator, variables=variables)
 
 
-def _variable(text: str, start: int) -> Variable:
+def _variable(text: str, start: int) -> UriVariable:
     match = _VARIABLE.fullmatch(text)
     if match is None:
         raise UriTemplateError(
             f"{_at(start)}: `{text}` is not a variable; expected a name of letters, digits and `_`, such as {{id}}"
         )
     prefix = match["prefix"]
-    return Variable(name=match["name"], is_exploded=bool(match["explode"]), prefix=int(prefix) if prefix else None)
+    return UriVariable(name=match["name"], is_exploded=bool(match["explode"]), prefix=int(prefix) if prefix else None)

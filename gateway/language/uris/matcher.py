@@ -19,8 +19,8 @@ import msgspec
 from gateway.language.scope import Scope
 from gateway.language.uris.grammar import (
     LONE_PERCENT,
-    Expression,
     Part,
+    UriExpression,
     UriTemplateError,
     names_in,
     parse_uri_template,
@@ -87,7 +87,7 @@ def _matcher(parts: tuple[Part, ...]) -> UriMatcher:
 
 
 def _names_with(parts: Sequence[Part], operator: str) -> list[str]:
-    return names_in([part for part in parts if isinstance(part, Expression) and part.operator == operator])
+    return names_in([part for part in parts if isinstance(part, UriExpression) and part.operator == operator])
 
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -100,17 +100,17 @@ def _check_matchable(parts: tuple[Part, ...]) -> None:
     if not (parts and isinstance(parts[0], str) and _SCHEME.match(parts[0])):
         raise UriTemplateError("a resource's URI starts with a scheme of its own, such as `incident://{id}`")
     for part in parts:
-        if isinstance(part, Expression):
+        if isinstance(part, UriExpression):
             _check_form(part)
     names = names_in(parts)
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UriTemplateError(f"`{twice}` stands there twice; a URI is matched to each variable once")
     for part, following in pairwise(parts):
-        if isinstance(part, Expression):
+        if isinstance(part, UriExpression):
             _check_neighbours(part, following)
 
 
-def _check_form(expression: Expression) -> None:
+def _check_form(expression: UriExpression) -> None:
     is_known = expression.operator in _LAST and not any(each.has_modifier for each in expression.variables)
     if not is_known or (len(expression.variables) > 1 and expression.operator in {"", "+"}):
         raise UriTemplateError(
@@ -118,7 +118,7 @@ def _check_form(expression: Expression) -> None:
         )
 
 
-def _check_neighbours(expression: Expression, following: Part) -> None:
+def _check_neighbours(expression: UriExpression, following: Part) -> None:
     if isinstance(following, str):
         if expression.operator in {"/", "?"}:
             raise UriTemplateError(f"`{expression.source}` can only be matched at the end, not before `{following}`")

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from gateway.language.uris.grammar import Expression, UriTemplateError, parse_uri_template
+from gateway.language.uris.grammar import UriExpression, UriTemplateError, parse_uri_template
 
 _SEGMENT: Final = frozenset("/?#")
 """What a value of `{var}` cannot hold unencoded."""
@@ -118,5 +118,5 @@ def _tokens(template: str) -> list[_Token]:
     return tokens
 
 
-def _gap(expression: Expression) -> frozenset[str]:
+def _gap(expression: UriExpression) -> frozenset[str]:
     return _ANY_TEXT if expression.operator else _SEGMENT

@@ -20,8 +20,8 @@ from gateway.language.scope import Scope
 from gateway.language.templates.render_state import text_of
 from gateway.language.uris.grammar import (
     RESERVED,
-    Expression,
     Part,
+    UriExpression,
     UriTemplateError,
     names_in,
     parse_uri_template,
@@ -43,7 +43,7 @@ class Expansion:
 
     __slots__ = ("_kept", "_lead", "_single", "_template", "expression", "names")
 
-    def __init__(self, expression: Expression, *, kept: str = RESERVED) -> None:
+    def __init__(self, expression: UriExpression, *, kept: str = RESERVED) -> None:
         self.expression = expression
         self.names = expression.names
         is_reserved = expression.operator in {"+", "#"}

@@ -15,7 +15,7 @@ import msgspec
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
-from gateway.language.uris.grammar import Expression, Part, UriTemplateError, names_in, parse_uri_template
+from gateway.language.uris.grammar import Part, UriExpression, UriTemplateError, names_in, parse_uri_template
 from gateway.language.uris.templates import Expansion, parse_in_scope
 
 
@@ -91,7 +91,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Concatenate, never resolve: one slash between the two, unless a query follows at once."""
     first = parts[0] if parts else ""
-    if isinstance(first, Expression):
+    if isinstance(first, UriExpression):
         is_glued = first.operator in {"/", "?", "&"}
         return (base_url.rstrip("/") + ("" if is_glued else "/"), *parts)
     if _SCHEME.match(first):
@@ -142,7 +142,7 @@ def _cut(parts: tuple[Part, ...], *, at: frozenset[str]) -> tuple[tuple[Part, ..
     """Cut before the first literal character, or expression, with which the next part of the URL begins."""
     literal = _LITERALS[at]
     for index, part in enumerate(parts):
-        if isinstance(part, Expression):
+        if isinstance(part, UriExpression):
             if part.operator in at:
                 return parts[:index], parts[index:]
         elif match := literal.search(part):
@@ -156,7 +156,7 @@ _AUTHORITY: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<p
 
 def _check_authority(parts: tuple[Part, ...]) -> None:
     for part in parts:
-        if isinstance(part, Expression) and (
+        if isinstance(part, UriExpression) and (
             part.operator or len(part.variables) > 1 or part.variables[0].has_modifier
         ):
             raise UriTemplateError(f"`{part.source}` stands in the host, which takes {{name}} alone")
@@ -186,7 +186,7 @@ class _HostInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _compile_authority(parts: tuple[Part, ...]) -> tuple[str | _HostInput, ...]:
-    is_whole_host = isinstance(parts[0], Expression) and all(str(part).startswith(":") for part in parts[1:])
+    is_whole_host = isinstance(parts[0], UriExpression) and all(str(part).startswith(":") for part in parts[1:])
     # Beside literal labels a value has one: in `api.{x}`, dots would let it choose the whole domain.
     pattern = _HOST if is_whole_host else _LABEL
     return tuple(
@@ -205,7 +205,7 @@ def _check_query(parts: tuple[Part, ...]) -> None:
     if any("#" in part if isinstance(part, str) else part.operator == "#" for part in parts):
         raise UriTemplateError("takes no fragment: `#` and what follows is never sent to a server")
     for index, part in enumerate(parts):
-        if isinstance(part, Expression) and part.operator == ("?" if index else "&"):
+        if isinstance(part, UriExpression) and part.operator == ("?" if index else "&"):
             begins = f"{'&' if index else '?'}{part.source[2:-1]}"
             raise UriTemplateError(f"a query begins once, with `?`: write `{{{begins}}}` for `{part.source}`")
 

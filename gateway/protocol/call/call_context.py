@@ -13,7 +13,7 @@ from gateway.catalog.primitives import Primitive
 from gateway.deadline import Deadline
 from gateway.executors.python.results import valid_text
 from gateway.json_types import Json, JsonObject
-from gateway.limits.concurrency import Permit
+from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.plugin import Answer, ListKind, LogLevel, Sample, Task, ToolError
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests import requests as questions
@@ -50,7 +50,7 @@ class CallContext(msgspec.Struct, eq=False):
     _began: float = 0.0
     """On the event loop's clock."""
     _deadline: Deadline | None = None
-    _permit: Permit | None = None
+    _permit: ConcurrencyPermit | None = None
     _opened: InputRequester | None = None
     _suspension: RunSuspension | None = None
 
@@ -64,7 +64,7 @@ class CallContext(msgspec.Struct, eq=False):
         return self._deadline
 
     @property
-    def permit(self) -> Permit:
+    def permit(self) -> ConcurrencyPermit:
         """The permit of the run, once it is started."""
         assert self._permit is not None  # noqa: S101 - an executor is handed no run before
         return self._permit

@@ -28,14 +28,14 @@ from gateway.errors import (
 )
 from gateway.executors.invocation import AwaitingInput, Invocation, Relayed
 from gateway.json_types import JsonObject, empty
-from gateway.limits.concurrency import Permit
+from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.limits.fair_semaphore import Limit
 from gateway.plugin import Context
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.call_context import CallContext
 from gateway.protocol.call.input_requests.mrtr_requester import brings_answers, claim_answers
 from gateway.protocol.call.not_found import unknown_resource
-from gateway.telemetry.trace import Step, Trace
+from gateway.telemetry.trace import Trace, TracedStep
 from gateway.threads import shaped
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class Run(CallContext, eq=False):
     _whole: "Run | None" = None
     """The run that this is a narrowed part of."""
     _trace: Trace | None = None
-    _step: AbstractContextManager[Step] | None = None
+    _step: AbstractContextManager[TracedStep] | None = None
 
     async def __aenter__(self) -> Self:
         """Begin.
@@ -164,7 +164,7 @@ class Run(CallContext, eq=False):
                 await self._opened.close(cancelled)  # or its questions would stay open until `ask_timeout`
             raise
 
-    async def _turn(self, key: str, limit: Limit, limits: CallLimits) -> Permit:
+    async def _turn(self, key: str, limit: Limit, limits: CallLimits) -> ConcurrencyPermit:
         call = self.call
         try:
             return await call.server.concurrency.acquire(

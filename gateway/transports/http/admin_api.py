@@ -55,7 +55,7 @@ class Workers(Protocol):
         """Set the level of the others."""
 
 
-class Console(Protocol):
+class BrowserConsole(Protocol):
     """The page in the browser, whose sign-in opens `/-/api/…`, too."""
 
     def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
@@ -93,7 +93,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of `/-/api/`, but for the caller; of the URL by which a caller reaches the main listener."""
     workers: Workers | None = None
     """None where the daemon is one process."""
-    console: Console | None = None
+    console: BrowserConsole | None = None
     """None where it is not served."""
 
     def application(self, door: Middleware, *, is_private: bool, prefixes: Iterable[str] = ("",)) -> web.Application:

@@ -15,7 +15,7 @@ _ENOUGH: Final = 256 * 1024
 """Bytes read ahead of the one who takes the lines."""
 
 
-class Mark(Enum):
+class LineMark(Enum):
     """A result that is no line."""
 
     TOO_LONG = auto()
@@ -39,7 +39,7 @@ class LineReader:
         self._arrival: asyncio.Future[None] | None = None
         """Done once there is more, or the end; None before anybody waited."""
 
-    async def next(self) -> bytes | Mark:
+    async def next(self) -> bytes | LineMark:
         while (line := self._take()) is None:
             if self._has_ended:
                 return self._last()
@@ -69,7 +69,7 @@ class LineReader:
         self._unwatch()
         self._note_arrival()
 
-    def _take(self) -> bytes | Mark | None:
+    def _take(self) -> bytes | LineMark | None:
         """The next line of what has been read; None if there is no whole one."""
         end = self._buffer.find(b"\n", self._scanned)
         if end < 0:
@@ -79,20 +79,20 @@ class LineReader:
             self._buffer.clear()
             self._scanned = 0
             was_skipping, self._is_skipping = self._is_skipping, True
-            return None if was_skipping else Mark.TOO_LONG
+            return None if was_skipping else LineMark.TOO_LONG
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         self._scanned = 0
         if self._is_skipping:
             self._is_skipping = False
             return self._take()
-        return Mark.TOO_LONG if len(line) > self._limit else line.removesuffix(b"\r")
+        return LineMark.TOO_LONG if len(line) > self._limit else line.removesuffix(b"\r")
 
-    def _last(self) -> bytes | Mark:
+    def _last(self) -> bytes | LineMark:
         """Return what came after the last line end, then the end."""
         line = bytes(self._buffer)
         self._buffer.clear()
-        return line or Mark.END
+        return line or LineMark.END
 
     def _watch(self) -> None:
         if self._is_always_readable:

@@ -14,7 +14,7 @@ from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.session import Session
 from gateway.transports.duplex_session import SHUTDOWN_GRACE_SECONDS, DuplexSession
 from gateway.transports.errors import DRAINING, OPENERS
-from gateway.transports.stdio.line_reader import LineReader, Mark
+from gateway.transports.stdio.line_reader import LineMark, LineReader
 from gateway.transports.stdio.line_writer import MAX_WAITING_BYTES, LineWriter
 from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.wire.jsonrpc import Request
@@ -29,7 +29,7 @@ STANDSTILL_SECONDS: Final = 1.0
 """How long a client may have hung up, with more to be read, and taken nothing of what it was sent."""
 
 
-_END: Final = Mark.END
+_END: Final = LineMark.END
 
 
 class Stdio:
@@ -109,7 +109,7 @@ class Stdio:
         await self._channel.close()
         await self._writer.close(SHUTDOWN_GRACE_SECONDS)
 
-    async def _take(self, line: bytes | Mark) -> None:
+    async def _take(self, line: bytes | LineMark) -> None:
         """Take one line. Nothing here waits for the client to read: that is done in one place, `_wait_for_room`."""
         if not isinstance(line, bytes):
             why = f"The line is longer than {self._max_line} bytes (listen.max_body)"

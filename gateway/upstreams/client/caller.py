@@ -8,7 +8,7 @@ import structlog
 
 from gateway.access.credentials import Credential
 from gateway.json_types import Json, JsonObject
-from gateway.limits.concurrency import Permit
+from gateway.limits.concurrency import ConcurrencyPermit
 
 log: Final = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ class Caller(Protocol):
 class OpenCall:
     """One request while it is open: its notifications reach our client one after the other, before its response."""
 
-    def __init__(self, caller: Caller, permit: Permit | None = None) -> None:
+    def __init__(self, caller: Caller, permit: ConcurrencyPermit | None = None) -> None:
         self.caller: Final = caller
         self._permit: Final = permit
         self._questions = 0

@@ -15,7 +15,7 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import text_size
 from gateway.json_types import Json, JsonObject
-from gateway.limits.concurrency import Permit
+from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.upstreams.client.caller import Caller, OpenCall
 from gateway.upstreams.client.link import Link, Outgoing
 from gateway.upstreams.client.server_messages import Listener, ServerMessages
@@ -148,7 +148,7 @@ class Session:
         params: Mapping[str, Json] | None = None,
         *,
         caller: Caller | None = None,
-        permit: Permit | None = None,
+        permit: ConcurrencyPermit | None = None,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
         """Send a request, and return its result. `permit` is lent to others while the caller is asked.

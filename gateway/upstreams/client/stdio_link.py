@@ -16,7 +16,7 @@ import structlog
 from gateway.access.credentials import Credential
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
-from gateway.limits.concurrency import Permit
+from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.processes.bounded_buffer import BoundedBuffer
 from gateway.processes.pipes import LastingInput
 from gateway.processes.process_tree import Command, Sinks
@@ -125,7 +125,7 @@ class StdioLink:
             code = await self._processes.run(
                 self._command(self._input),
                 deadline=loop.time() + _FOR_EVER,
-                permit=Permit(()),  # it is no call
+                permit=ConcurrencyPermit(()),  # it is no call
                 sinks=Sinks(stdout=self._take, stderr=self._take_stderr),
             )
         except ExecutionError as error:

@@ -24,7 +24,7 @@ from gateway.json_types import Json, JsonObject, empty
 from gateway.reload.planning import Change, plan
 from gateway.reload.watch_plan import Snapshot, WatchPlan
 from gateway.reload.watcher import Watcher
-from gateway.telemetry.observer import Call, CallResult, Outcome
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from gateway.wire.client_title import title_of
 
 log: Final = structlog.get_logger()
@@ -143,7 +143,7 @@ class _Calls:
     def __init__(self, report: DevListener) -> None:
         self._report: Final = report
 
-    def began(self, call: Call) -> None:
+    def began(self, call: CallFacts) -> None:
         params = call.params
         asked: Json = params.get("name") or params.get("uri") or params.get("ref")
         arguments = params.get("arguments") or params.get("argument") or ({"uri": asked} if "uri" in params else {})
@@ -157,7 +157,7 @@ class _Calls:
             )
         )
 
-    def ended(self, call: Call, ending: CallResult) -> None:
+    def ended(self, call: CallFacts, ending: CallResult) -> None:
         error_text = "" if ending.error is None else f": {call.redactor.text(ending.error.message)}"
         self._report(
             CallEnded(

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from gateway.deadline import Deadline
-from gateway.limits.concurrency import Permit
+from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.protocol.call.input_requests.requester import Suspension
 
 
@@ -14,7 +14,9 @@ class RunSuspension:
 
     __slots__ = ("_deadline", "_open", "_permit", "_returning", "_since", "_waited")
 
-    def __init__(self, deadline: Deadline, permit: Permit, *, waited: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(
+        self, deadline: Deadline, permit: ConcurrencyPermit, *, waited: Callable[[float], None] = lambda _: None
+    ) -> None:
         """Suspend nothing yet; `waited` is told when a wait began, on the event loop's clock, once it is over."""
         self._waited = waited
         self._since = 0.0

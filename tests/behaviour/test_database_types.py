@@ -91,6 +91,10 @@ INPUTS: Final[tuple[tuple[str, Any, Any, Any], ...]] = (
     ("CAST(:v AS date)", "string", "2026-02-03", "2026-02-03"),
     ("CAST(:v AS timestamp)", "string", "2026-01-02 03:04:05", "2026-01-02T03:04:05"),
     ("CAST(:v AS time)", "string", "24:00", "24:00:00"),
+    # One input at places of several types.
+    ("(:v = '' OR day >= NULLIF(:v, '')::date)", "string", "2026-02-03", True),
+    ("(id = :v OR CAST('1' AS varchar) = :v)", "string", "1", True),
+    (":v || (:v + 1)", "integer", 5, "56"),
     ("CAST(:v AS interval)", "string", "2 hours", "PT2H"),
     ("CAST(:v AS boolean)", "string", "yes", True),
     ("CAST(:v AS bytea)", "string", "\\x00ff", "AP8="),

@@ -42,7 +42,8 @@ _PARAMETER: Final = re.compile(r"\$(\d+)")
 
 _RESET: Final = """
     CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES;
-    SELECT pg_catalog.pg_advisory_unlock_all(); SET intervalstyle = 'iso_8601';
+    SELECT pg_catalog.pg_advisory_unlock_all();
+    SET intervalstyle = 'iso_8601'; SET datestyle = 'ISO';
     DO $$ DECLARE made text; BEGIN
         FOR made IN SELECT name FROM pg_catalog.pg_prepared_statements WHERE from_sql LOOP
             EXECUTE pg_catalog.format('DEALLOCATE %I', made);
@@ -52,8 +53,9 @@ _RESET: Final = """
 """What DISCARD ALL does (PostgreSQL's manual), without the statements that this gateway keeps prepared."""
 
 
-Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[Any]]
-"""A prepared statement, the types to which its values (counted from 1) are cast, and its columns before their casts."""
+Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[Any], bool]
+"""A prepared statement, the types to which its values (counted from 1) are cast, its columns before their casts, and
+whether it is `BoundStatement.apart`."""
 _PreparedStatements = OrderedDict[tuple[Any, ...], Prepared]
 """The prepared statements of one connection, the latest used last."""
 
@@ -82,8 +84,9 @@ class PostgresqlSession:
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
         self._running = statement
-        prepared, types, columns = await self._prepared_for(statement)
-        values = [encoded(value, types.get(number)) for number, value in enumerate(statement.values, start=1)]
+        prepared, types, columns, is_apart = await self._prepared_for(statement)
+        bound = statement.apart().values if is_apart else statement.values
+        values = [encoded(value, types.get(number)) for number, value in enumerate(bound, start=1)]
         if not columns:
             await prepared.fetch(*values)
             rows.note_affected(_affected(prepared.get_statusmsg()))
@@ -147,7 +150,15 @@ class PostgresqlSession:
 
     async def _prepare(self, statement: BoundStatement) -> Prepared:
         """Prepare a statement whose values are read, and whose columns without a JSON form are written, as text."""
-        types, found = await self._typed(statement)
+        given = statement
+        try:
+            types, found = await self._typed(statement)
+        except asyncpg.PostgresError as error:
+            statement = statement.apart()
+            try:  # an input may be used where several types are expected
+                types, found = await self._typed(statement)
+            except asyncpg.PostgresError:
+                raise error from None
         text = statement.with_types(types)
         if text != statement.text:
             found = await self._described(text)
@@ -156,26 +167,21 @@ class PostgresqlSession:
             attempt = await self._attempt(as_text)
             # What cannot stand in a WITH clause, such as CALL, is left as the driver reads it.
             found = found if isinstance(attempt, Exception) else attempt
-        return found, types, columns
+        return found, types, columns, statement is not given
 
     async def _typed(self, statement: BoundStatement) -> tuple[dict[int, str], PreparedStatement]:
         """The types to which values without a cast are cast, and the statement by which the server told them."""
         said = {number: name for _, number, name in statement.uncast if name is not None}
-        types: dict[int, str] = {}
-        found: PreparedStatement | Exception
-        if not said:
-            found = await self._described(statement.text)
+        # Where the server cannot tell the type of an array, it is JSON, or else what its schema says.
+        as_json = {number: "jsonb" if name.endswith("[]") else name for number, name in said.items()}
+        attempts: tuple[dict[int, str], ...] = ({}, as_json, said) if said else ({},)
+        errors: list[Exception] = []
+        for types in attempts:
+            if not isinstance(found := await self._attempt(statement.with_types(types)), Exception):
+                break
+            errors.append(found)
         else:
-            # Where the server cannot tell the type of an array, it is JSON, or else what its schema says.
-            as_json = {number: "jsonb" if name.endswith("[]") else name for number, name in said.items()}
-            attempts: tuple[dict[int, str], ...] = ({}, as_json, said)
-            errors: list[Exception] = []
-            for types in attempts:
-                if not isinstance(found := await self._attempt(statement.with_types(types)), Exception):
-                    break
-                errors.append(found)
-            else:
-                raise errors[0]
+            raise errors[0]
         kinds = found.get_parameters()
         for _, number, name in statement.uncast:
             kind = kinds[number - 1]

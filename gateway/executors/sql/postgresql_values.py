@@ -35,7 +35,7 @@ class Type(Protocol):
 async def exchange_times_exactly(connection: Any) -> None:
     """Have a new connection return times as ISO 8601: Python's own have no infinity and end with year 9999."""
     # Not with the connection's startup packet, of which PgBouncer refuses parameters that it does not know.
-    await connection.execute("SET intervalstyle = 'iso_8601'")
+    await connection.execute("SET intervalstyle = 'iso_8601'; SET datestyle = 'ISO'")
     for name, read in (("date", _date), ("timestamp", _timestamp), ("timestamptz", _timestamptz)):
         await connection.set_type_codec(name, schema="pg_catalog", encoder=tuple, decoder=read, format="tuple")
 

@@ -65,6 +65,25 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
                 text = f"{text[:start]}CAST(CAST(${number} AS text) AS {types[number]}){text[end:]}"
         return text
 
+    def apart(self) -> "BoundStatement":
+        """The statement with one value for each placeholder without a cast, so that each can have its own type."""
+        values, names, uncast, parts = [*self.values], [*self.names], [], []
+        seen: set[int] = set()
+        at = length = 0
+        for start, number, name in self.uncast:
+            parts.append(self.text[at:start])
+            at, own = start + len(f"${number}"), number
+            if number in seen:
+                values.append(self.values[number - 1])
+                names.append(self.names[number - 1])
+                own = len(values)
+            seen.add(number)
+            uncast.append((length + len(parts[-1]), own, name))
+            parts.append(f"${own}")
+            length = uncast[-1][0] + len(parts[-1])
+        text = "".join(parts) + self.text[at:]
+        return msgspec.structs.replace(self, text=text, values=tuple(values), names=tuple(names), uncast=tuple(uncast))
+
     def written_offset(self, offset: int) -> int:
         """The place in the text as it was written that a place in `text` comes from."""
         sent, written = max((pair for pair in self.starts if pair[0] <= offset), default=(0, 0))

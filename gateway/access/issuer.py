@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from gateway.config.models.address import host_of, is_loopback_name
 from gateway.errors import ExecutionError
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 
 _WELL_KNOWN: Final = "/.well-known"
 _RFC_8414: Final = f"{_WELL_KNOWN}/oauth-authorization-server"
@@ -42,14 +42,37 @@ async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
     Raises:
         FetchError: its metadata cannot be fetched, or is not acceptable.
     """
-    for url in metadata_urls(issuer):
+    missing = f"{issuer} has no metadata at a well-known place; name its keys with auth.oauth.jwks_url"
+    url, metadata = await first_document(metadata_urls(issuer), fetch, missing=missing)
+    return _keys_url(metadata, issuer=issuer, url=url)
+
+
+async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> tuple[str, JsonObject]:
+    """Return the first document that there is, and its URL.
+
+    Raises:
+        FetchError: there is none, with the text `missing`, or it cannot be fetched.
+    """
+    for url in urls:
         try:
-            metadata = await fetch(url)
+            document = await fetch(url)
         # Any other failure ends the search: it does not say that the document is elsewhere.
         except NotFoundError:
             continue
-        return _keys_url(metadata, issuer=issuer, url=url)
-    raise FetchError(f"{issuer} has no metadata at a well-known place; name its keys with auth.oauth.jwks_url")
+        if not isinstance(document, dict):
+            raise FetchError(f"{url}: is no JSON object")
+        return url, document
+    raise FetchError(missing)
+
+
+def is_trustworthy(url: str) -> bool:
+    """Whether nobody on the way can answer in the place of this URL's host: https, or http to this machine."""
+    try:
+        parts = urlsplit(url)
+        host = host_of(parts.netloc)
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback_name(host)))
 
 
 def metadata_urls(issuer: str) -> Iterator[str]:
@@ -62,21 +85,14 @@ def metadata_urls(issuer: str) -> Iterator[str]:
         yield urlunsplit(parts._replace(path=f"{path}{_OPENID}"))
 
 
-def _keys_url(metadata: Json, *, issuer: str, url: str) -> str:
-    if not isinstance(metadata, dict):
-        raise FetchError(f"{url}: is no JSON object")
+def _keys_url(metadata: JsonObject, *, issuer: str, url: str) -> str:
     named = metadata.get("issuer")
     if named != issuer:
         raise FetchError(f"{url}: its issuer is {named!r}, and auth.oauth.issuer is {issuer!r}; they must be the same")
     keys_url = metadata.get("jwks_uri")
     if not isinstance(keys_url, str):
         raise FetchError(f"{url}: names no jwks_uri; name it with auth.oauth.jwks_url")
-    try:
-        parts = urlsplit(keys_url)
-    # Taken for a URL without a scheme, which is refused like every other that is no https.
-    except ValueError:
-        parts = urlsplit("")
     # Whoever can change the keys on their way can sign tokens.
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback_name(host_of(parts.netloc))):
+    if not is_trustworthy(keys_url):
         raise FetchError(f"{url}: its jwks_uri {keys_url!r} is no https URL")
     return keys_url

@@ -9,6 +9,7 @@ headers, chunks) or by the sender (body, time).
 
 import asyncio
 import socket
+import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,7 +29,6 @@ from gateway.net.answer import Answer
 from gateway.net.request import Request
 from gateway.net.request_facts import steps_of_requests
 from gateway.net.streamed_body import PiecesPayload, StreamedBody
-from gateway.net.tls import ClientTrust
 from gateway.threads import DaemonThreadPool
 
 USER_AGENT: Final = f"mcp-gateway/{__version__}"
@@ -42,7 +42,7 @@ class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
     guard: AddressGuard
     proxy: str | None = None
     """Its sockets all lead to the proxy, so that the guard has to let them."""
-    trust: ClientTrust | None = None
+    trust: ssl.SSLContext | None = None
     timeout: aiohttp.ClientTimeout = NO_TIMEOUT
 
 
@@ -168,7 +168,7 @@ def _open(
         limit=0,
         resolver=DaemonResolver(lookups),
         socket_factory=profile.guard.open_socket,
-        ssl=True if profile.trust is None else profile.trust.context,
+        ssl=profile.trust or True,
     )
     return aiohttp.ClientSession(
         connector=connector,

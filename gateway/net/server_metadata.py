@@ -8,16 +8,16 @@ no redirect is followed. The addresses are judged by the connection's own guard.
 import asyncio
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from yarl import URL
 
-from gateway.access.issuer import NotFoundError, metadata_urls
-from gateway.config.models.address import host_of, is_loopback_name
+from gateway.access.issuer import first_document, is_trustworthy, metadata_urls
 from gateway.errors import ExecutionError
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json
 from gateway.net.json_fetcher import ACCEPT_JSON, REQUEST_SECONDS, fetch_json
 from gateway.net.request import Request, parse_url
 from gateway.net.sender import Sender
@@ -50,13 +50,14 @@ async def discover(issuer: str, sender: Sender) -> ServerMetadata:
     Raises:
         ExecutionError: it cannot be fetched, or is not acceptable.
     """
-    url, found = await _first(metadata_urls(issuer), sender, what=f"{issuer} has no metadata at a well-known place")
+    missing = f"{issuer} has no metadata at a well-known place"
+    url, found = await first_document(metadata_urls(issuer), partial(fetch_json, sender), missing=missing)
     named = found.get("issuer")
     # RFC 8414 §3.3: identical, not merely equivalent.
     if named != issuer:
         raise ExecutionError(f"{url} is the metadata of another issuer than {issuer}")
     token_url = found.get("token_endpoint")
-    if not isinstance(token_url, str) or not _is_trustworthy(token_url):
+    if not isinstance(token_url, str) or not is_trustworthy(token_url):
         raise ExecutionError(f"{url} names no token_endpoint with an https URL")
     return ServerMetadata(
         token_url=token_url,
@@ -72,28 +73,20 @@ async def discover_of_service(service_url: str, sender: Sender) -> ServerMetadat
     Raises:
         ExecutionError: it cannot be fetched, or is not acceptable.
     """
-    what = f"{service_url} does not say which authorization server it trusts (RFC 9728); name it with `issuer`"
+    missing = f"{service_url} does not say which authorization server it trusts (RFC 9728); name it with `issuer`"
     named = await _named_metadata_url(service_url, sender)
     urls = _resource_metadata_urls(service_url)
-    url, found = await _first(urls if named is None else iter((named,)), sender, what=what)
+    if named is not None:
+        urls = iter((named,))
+    url, found = await first_document(urls, partial(fetch_json, sender), missing=missing)
     resource = found.get("resource")
     # RFC 9728 §3.3: otherwise a document could have tokens issued for somebody else's service.
     if not isinstance(resource, str) or not _is_of(resource, service_url):
         raise ExecutionError(f"{url} is the metadata of another service than {service_url}")
     issuer = next(iter(_strings(found.get("authorization_servers"))), "")
-    if not _is_trustworthy(issuer):
+    if not is_trustworthy(issuer):
         raise ExecutionError(f"{url} names no authorization server with an https URL")
     return msgspec.structs.replace(await discover(issuer, sender), resource=resource)
-
-
-def _is_trustworthy(url: str) -> bool:
-    """Whether nobody on the way can answer in the place of this URL's host: https, or http to this machine."""
-    try:
-        parts = urlsplit(url)
-        host = host_of(parts.netloc)
-    except ValueError:
-        return False
-    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback_name(host)))
 
 
 def url_of(text: str) -> URL:
@@ -125,7 +118,7 @@ async def _named_metadata_url(service_url: str, sender: Sender) -> str | None:
                 continue
             # RFC 9110 §5.6.4: within quotes a backslash stands before a character that means itself.
             url = re.sub(r"\\(.)", r"\1", quoted) or token
-            if not _is_trustworthy(url):
+            if not is_trustworthy(url):
                 raise ExecutionError(f"{service_url} names {url} for its metadata, which is no https URL")
             return str(url)
     return None
@@ -150,19 +143,6 @@ def _is_of(resource: str, service_url: str) -> bool:
         return False
     # Both with a slash at the end, lest `/api` be taken for the parent of `/apis`.
     return f"{other.path.rstrip('/')}/".startswith(f"{one.path.rstrip('/')}/")
-
-
-async def _first(urls: Iterator[str], sender: Sender, *, what: str) -> tuple[str, JsonObject]:
-    """The first document that there is, and its URL; `what` is said where there is none."""
-    for url in urls:
-        try:
-            document = await fetch_json(sender, url)
-        except NotFoundError:
-            continue
-        if not isinstance(document, dict):
-            raise ExecutionError(f"{url} is no JSON object")
-        return url, document
-    raise ExecutionError(what)
 
 
 def _strings(value: Json) -> Sequence[str]:

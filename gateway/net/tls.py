@@ -2,7 +2,6 @@
 
 import hashlib
 import ssl
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,21 +12,12 @@ from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import ClientTls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientTrust:
-    """A ready TLS context. Two are equal if they were made from the same bytes."""
-
-    digest: str
-    # Contexts compare by identity: each reload of the same files would open another pool.
-    context: ssl.SSLContext = field(compare=False)
-
-
 class ClientIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The TLS context for the connection's own origin, and the one for origins that it redirects to."""
 
-    here: ClientTrust | None = None
+    here: ssl.SSLContext | None = None
     """None is the system's trust and no certificate of ours."""
-    elsewhere: ClientTrust | None = None
+    elsewhere: ssl.SSLContext | None = None
     """The same trust, and no certificate of ours."""
 
 
@@ -48,13 +38,13 @@ def files_of(tls: ClientTls | None, problems: Problems) -> list[Path]:
     return [] if tls is None else [problems.directory / file for file in (tls.ca, tls.cert, tls.key) if file]
 
 
-def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems) -> ClientTrust | None:
+def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems) -> ssl.SSLContext | None:
     paths = {name: problems.directory / file for name, file in (("ca", ca), ("cert", cert), ("key", key)) if file}
     for path in paths.values():
         content_digest(path)  # a renewed certificate is another configuration
     try:
         digest = hashlib.sha256(b"\0".join(name.encode() + path.read_bytes() for name, path in paths.items()))
-        return ClientTrust(digest=digest.hexdigest(), context=_context(digest.digest(), **paths))
+        return _context(digest.digest(), **paths)
     except ssl.SSLError as error:
         problems.error(f"{', '.join(paths)} cannot be used: {error.reason or error}")
     except OSError as error:
@@ -62,7 +52,8 @@ def _trust(ca: str | None, cert: str | None, key: str | None, problems: Problems
     return None
 
 
-# The digest is there for the cache: a renewed file has the same path.
+# Contexts compare by identity: one for the same bytes, so that a reload opens no other pool. A renewed file has the
+# same path.
 @lru_cache(maxsize=64)
 def _context(
     _digest: bytes, ca: Path | None = None, cert: Path | None = None, key: Path | None = None

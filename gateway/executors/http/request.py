@@ -35,8 +35,6 @@ from gateway.threads import DaemonThreadPool
 class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     url: UrlTemplate
-    fixed_url: URL | None
-    """The URL of every request, if no part of it or of the query comes from a call."""
     query: tuple[Field, ...]
     headers: tuple[Field, ...]
     cookies: tuple[Field, ...]
@@ -59,7 +57,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
             headers["content-type"] = Header(name="Content-Type", value=media_type, is_bound=False)
         return Request(
             method=self.method,
-            url=self.fixed_url or _url(self.url, self.query, arguments),
+            url=_url(self.url, self.query, arguments),
             headers=tuple(headers.values()),
             body=body,
             has_secret_body=self.has_secret_body,
@@ -124,7 +122,6 @@ def compile_request(
     return RequestTemplate(
         method=config.method or ("GET" if config.body_kind is None else "POST"),
         url=url,
-        fixed_url=_fixed_url(url, tuple(query.values())),
         query=tuple(query.values()),
         headers=tuple(headers.values()),
         cookies=tuple(cookies.values()),
@@ -132,17 +129,6 @@ def compile_request(
         body=compile_body(config, scope, threads=threads),
         has_secret_body=any(map(has_secret_in, (config.json_, config.form, config.multipart, config.body))),
     )
-
-
-def _fixed_url(url: UrlTemplate, query: tuple[Field, ...]) -> URL | None:
-    """The URL that every call sends its request to, if there is one."""
-    is_literal = all(isinstance(part, str) for part in (*url.authority, *url.path, *url.query))
-    if not is_literal or any(field.template.literal is None for field in query):
-        return None
-    try:
-        return _url(url, query, {})
-    except ExecutionError:  # each call says so
-        return None
 
 
 def _check_no_content_type(names: Iterable[str], scope: Scope) -> None:

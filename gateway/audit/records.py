@@ -149,14 +149,14 @@ def _outcome(ending: CallResult, *, is_hidden: bool) -> dict[str, Json]:
 def _caller(call: CallFacts) -> dict[str, Json]:
     """The caller, as far as the transport and the client tell."""
     return {
-        "principal": call.principal,
-        "realm": call.realm or None,
-        "address": call.address or None,
-        "binding": str(call.binding),
+        "principal": call.caller.principal,
+        "realm": call.caller.realm or None,
+        "address": call.caller.address or None,
+        "binding": str(call.caller.binding),
         "client": {
             key: str(call.client_info[key])[:_MAX_LENGTH] for key in ("name", "version") if key in call.client_info
         },
         "revision": call.revision,
-        **({} if call.view is None else {"view": call.view}),
+        **({} if call.caller.view is None else {"view": call.caller.view}),
         "session": None if call.session_id is None else call.session_id[:_SESSION_PREFIX],
     }

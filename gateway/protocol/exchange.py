@@ -35,6 +35,14 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The verified access token that identifies the sender, where it is one: for token exchange alone."""
 
     @property
+    def principal(self) -> str | None:
+        return self.identity.principal
+
+    @property
+    def realm(self) -> str:
+        return self.identity.realm
+
+    @property
     def owner_key(self) -> str:
         """Whom caches and parked outputs belong to."""
         # Where nobody proves who they are, an address is all that tells callers apart.

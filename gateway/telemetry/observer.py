@@ -49,6 +49,28 @@ class ProgressReport(msgspec.Struct, frozen=True, gc=False):
     """Masked."""
 
 
+class CallerFacts(Protocol):
+    """The sender of a call, as far as the transport tells."""
+
+    @property
+    def binding(self) -> str: ...
+    @property
+    def principal(self) -> str | None: ...
+    @property
+    def realm(self) -> str: ...
+    @property
+    def view(self) -> str | None:
+        """The view that the caller came to; None: the whole."""
+
+    @property
+    def address(self) -> str:
+        """The client's address, as far as trusted proxies tell; empty where there is none."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Header fields of the HTTP request, names in lower case; empty elsewhere."""
+
+
 class CallFacts(Protocol):
     """One call, as observers see it. Fields are computed when they are read."""
 
@@ -95,23 +117,7 @@ class CallFacts(Protocol):
         """None in the modern era."""
 
     @property
-    def binding(self) -> str: ...
-    @property
-    def principal(self) -> str | None: ...
-    @property
-    def realm(self) -> str: ...
-    @property
-    def view(self) -> str | None:
-        """The view that the caller came to; None: the whole."""
-
-    @property
-    def address(self) -> str:
-        """The client's address, as far as trusted proxies tell; empty where there is none."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Header fields of the HTTP request, names in lower case; empty elsewhere."""
-
+    def caller(self) -> CallerFacts: ...
     @property
     def trace(self) -> TraceContext | None:
         """The caller's span."""

@@ -172,7 +172,7 @@ def _links(call: CallFacts) -> list[Link]:
     """A link to the span of the HTTP request, where the message has a trace context of its own."""
     # Semantic conventions for MCP, "Context propagation": the context in `params._meta` is the parent, and that of the
     # transport is linked.
-    carried = read_trace(call.headers)
+    carried = read_trace(call.caller.headers)
     if carried is None or carried == call.trace:
         return []
     return [Link(trace.get_current_span(_context_of(carried)).get_span_context())]
@@ -188,14 +188,14 @@ def _facts(call: CallFacts) -> dict[str, str | int]:
         "mcp.method.name": call.method,
         "mcp.protocol.version": call.revision,
         "jsonrpc.request.id": str(call.request_id),
-        **_transport_facts(call.binding),
+        **_transport_facts(call.caller.binding),
         **_target_facts(call),
     }
     if call.session_id is not None:
         # A session's id lets its holder speak in the session, so a digest is recorded instead.
         facts["mcp.session.id"] = hashlib.sha256(call.session_id.encode()).hexdigest()[:32]
-    if call.binding in _OVER_HTTP and call.address:
-        facts["client.address"] = call.address
+    if call.caller.binding in _OVER_HTTP and call.caller.address:
+        facts["client.address"] = call.caller.address
     return facts
 
 

@@ -1,12 +1,13 @@
 """Calls as observers are told of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gateway.config.secrets.redactor import Redactor
 from gateway.json_types import JsonObject
+from gateway.protocol.exchange import Binding, Caller
 from gateway.telemetry.observer import ProgressReport, Wait
 from gateway.telemetry.trace import TraceContext
 from gateway.wire.jsonrpc import RequestId
@@ -30,12 +31,7 @@ class ObservedCall(NamedTuple):
     era: Era
     client_info: JsonObject
     session_id: str | None
-    binding: str
-    principal: str | None
-    realm: str
-    view: str | None
-    address: str
-    headers: Mapping[str, str]
+    caller: Caller
     trace: TraceContext | None
     generation: int
     redactor: Redactor
@@ -68,12 +64,7 @@ def call_of(
         era=Era.MODERN if revision in MODERN else Era.LEGACY,
         client_info={},
         session_id=None,
-        binding="memory",
-        principal=None,
-        realm="",
-        view=None,
-        address="",
-        headers={},
+        caller=Caller(binding=Binding.MEMORY),
         trace=None,
         generation=1,
         redactor=Redactor(),

@@ -82,13 +82,13 @@ class RecordedCalls:
             kind=call.kind,
             name=name,
             asked=None if name is not None else _asked(params),
-            principal=call.principal,
-            address=call.address,
+            principal=call.caller.principal,
+            address=call.caller.address,
             title=title_of(call.client_info),
             era=call.era.value,
             revision=call.revision,
-            transport=call.binding,
-            view=call.view,
+            transport=call.caller.binding,
+            view=call.caller.view,
             session_id=session_id,
             redactor=call.redactor,
             request=kept(_encoded(call)),
@@ -96,7 +96,7 @@ class RecordedCalls:
         # By identity: while a call runs, nothing else has its address.
         self._running[id(call)] = self._by_id[record.id] = record
         if session_id is not None:
-            self._count(session_id, call.address)
+            self._count(session_id, call.caller.address)
         if self.feed is not None:
             self.feed.call_began(record)
 

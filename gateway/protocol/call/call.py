@@ -6,7 +6,7 @@ its trace, is worked out when somebody asks for it.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -165,15 +165,6 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
         return self.terms.client_info
 
     @property
-    def client_capabilities(self) -> JsonObject:
-        return self.terms.capabilities
-
-    @property
-    def log_level(self) -> str | None:
-        """The lowest level of log messages that the client asked for; None if it asked for none."""
-        return self.terms.log_level
-
-    @property
     def progress_token(self) -> str | int | None:
         token: Json = self.meta.get(meta.META_PROGRESS_TOKEN)
         # basic/utilities/progress: a string or an integer. To `isinstance`, `true` is one.
@@ -207,30 +198,6 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
         if self.name is not None or not self.catalog.is_part:
             return False
         return _target(self.method, self.params, self.server.store.current)[1] is not None
-
-    @property
-    def binding(self) -> str:
-        return self.caller.binding
-
-    @property
-    def principal(self) -> str | None:
-        return self.caller.identity.principal
-
-    @property
-    def realm(self) -> str:
-        return self.caller.identity.realm
-
-    @property
-    def view(self) -> str | None:
-        return self.caller.view
-
-    @property
-    def address(self) -> str:
-        return self.caller.address
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self.caller.headers
 
     @property
     def generation(self) -> int:

@@ -71,7 +71,7 @@ class CallContext(msgspec.Struct, eq=False):
 
     @property
     def principal(self) -> str | None:
-        return self.call.caller.identity.principal
+        return self.call.caller.principal
 
     @property
     def client(self) -> JsonObject:
@@ -79,7 +79,7 @@ class CallContext(msgspec.Struct, eq=False):
 
     @property
     def client_capabilities(self) -> JsonObject:
-        return self.call.client_capabilities
+        return self.call.terms.capabilities
 
     @property
     def protocol_version(self) -> str:
@@ -123,7 +123,7 @@ class CallContext(msgspec.Struct, eq=False):
         """Send a log message, if the client asked for its level."""
         if level not in meta.LOG_LEVELS:
             raise ToolError(f"Unknown log level {level!r}: one of {', '.join(meta.LOG_LEVELS)}")
-        wanted = self.call.log_level
+        wanted = self.call.terms.log_level
         # 2026-07-28 server/utilities/logging, "Per-request log level": without a level nothing is sent.
         if wanted is None or meta.LOG_LEVELS.index(level) < meta.LOG_LEVELS.index(wanted):
             return _nothing()

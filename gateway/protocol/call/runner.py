@@ -62,7 +62,7 @@ def check_client(primitive: Primitive, call: Call) -> None:
     missing = {
         name: wanted
         for name, wanted in primitive.required_capabilities.items()
-        if call.client_capabilities.get(name) is None
+        if call.terms.capabilities.get(name) is None
     }
     if missing:
         raise MissingCapabilityError(missing)
@@ -202,7 +202,7 @@ class Run(CallContext, eq=False):
 
     @property
     def log_level(self) -> str | None:
-        return self.call.log_level
+        return self.call.terms.log_level
 
     @property
     def call_id(self) -> str:

@@ -115,7 +115,7 @@ async def _tasks(wanted: JsonObject, call: Call) -> list[str]:
     """
     if "taskIds" not in wanted:
         return []
-    if not declares_tasks(call.client_capabilities, call.revision):
+    if not declares_tasks(call.terms.capabilities, call.revision):
         raise missing_extension()
     ids = wanted["taskIds"]
     if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids) or len(ids) > MAX_URIS:

@@ -304,7 +304,7 @@ class TaskCall:
         content: JsonObject = {
             "params": params,
             "client": call.client_info,
-            "capabilities": call.client_capabilities,
+            "capabilities": call.terms.capabilities,
         }
         return Task(
             id=task_id,

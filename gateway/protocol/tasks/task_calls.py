@@ -33,7 +33,7 @@ def accepts(call: Call, rules: TaskRules) -> bool:
     Raises:
         MissingCapabilityError: it must become one, and its client knows no tasks.
     """
-    if wire.declares_tasks(call.client_capabilities, call.revision):
+    if wire.declares_tasks(call.terms.capabilities, call.revision):
         return True
     if rules.is_required:
         raise wire.missing_extension()

@@ -54,7 +54,7 @@ class CallBudget:
             ExecutionError: the caller's model has been asked too often lately.
         """
         new = {key: question for key, question in questions.items() if key not in beside}
-        check_capabilities(new, self._call.client_capabilities, self._call.revision)
+        check_capabilities(new, self._call.terms.capabilities, self._call.revision)
         beside.update(new)  # before anything is awaited: what is asked meanwhile goes out together with them
         try:
             await self.charge(new)

@@ -53,7 +53,7 @@ class SessionRequester:
         new = {key: question for key, question in entered.items() if key not in self._answers}
         if new:
             # What this client cannot be asked is refused before it costs anything.
-            check_capabilities(new, self._call.client_capabilities, self._call.revision)
+            check_capabilities(new, self._call.terms.capabilities, self._call.revision)
             cut = {key: for_revision(question, self._call.revision) for key, question in new.items()}
             await self.budget.charge(new)
             async with pause():

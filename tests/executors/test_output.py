@@ -120,6 +120,8 @@ async def test_what_is_not_utf8_is_replaced() -> None:
         ("é", "utf-32", None),
         ("\ufeffé", "utf-8", None),
         ('<?xml version="1.0" encoding="windows-1251"?><a>Ж</a>', "cp1251", "application/xml"),
+        ('<?xml version="1.0" encoding="utf-16"?><a>Ж</a>', "utf-16-le", "application/xml"),
+        ("<a>Ж</a>", "utf-16-be", "image/svg+xml"),
         ("<!doctype html><html><head><meta charset=gbk><p>中", "gbk", "text/html"),
         ('<meta http-equiv="Content-Type" content="text/html; charset=euc-kr">한', "euc-kr", "text/html"),
         ('<meta charset="utf-16">é', "utf-8", "text/html"),
@@ -135,6 +137,8 @@ async def test_json_is_read_in_the_encoding_that_it_declares() -> None:
     for data, media_type in [
         ('{"a": "ü"}'.encode("latin-1"), "application/json; charset=iso-8859-1"),
         ('{"a": "ü"}'.encode("utf-16"), "application/json"),
+        ('{"a": "ü"}'.encode("utf-16-le"), "application/problem+json"),
+        ('{"a": "ü"}'.encode("utf-32-be"), "application/json"),
         (b"\xef\xbb\xbf" + '{"a": "ü"}'.encode(), "application/json"),
     ]:
         assert (await shape(raw(data, media_type))).structured == {"a": "ü"}

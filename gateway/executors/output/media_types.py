@@ -1,6 +1,7 @@
 """Reads bytes as their media type says: as JSON, as text of a charset, or as neither. Pure."""
 
 import codecs
+import json
 import re
 from functools import lru_cache
 from typing import Final, Literal
@@ -81,6 +82,8 @@ def declared_encoding(data: bytes, media_type: str | None) -> str | None:
         return None
     if (named := _CHARSET.search(media_type)) is not None:
         return _codec(named[1].lower())
+    if b"\0" in data[:4] and (form_of(media_type) == "json" or essence(media_type).endswith("xml")):
+        return json.detect_encoding(data)  # XML 1.0 appendix F: both begin with ASCII, which tells the width
     if essence(media_type).endswith(("html", "xml")) and (found := _DECLARED.search(data[:1024])):
         codec = _codec((found[1] or found[2]).decode("ascii", errors="replace").lower())
         # HTML §13.2.3.2: a declaration that can be read as ASCII is not in UTF-16.

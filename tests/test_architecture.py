@@ -215,9 +215,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 79_850,
-    "files": 615,
-    "classes": 950,
+    "lines": 79_050,
+    "files": 611,
+    "classes": 940,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 129,

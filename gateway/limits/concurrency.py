@@ -131,8 +131,7 @@ class ConcurrencyPermit:
         if self._holders and not self._is_suspended:
             self._is_suspended = True
             for semaphore in self._semaphores:
-                semaphore.suspended += 1
-                semaphore.release()
+                semaphore.suspend()
 
     async def resume(self) -> None:
         """Wait for the permit, ahead of calls that have not begun; if the wait is cancelled, see `force_resume`."""
@@ -162,7 +161,7 @@ class ConcurrencyPermit:
         if self._holders == 0:
             for semaphore in self._semaphores:
                 if self._is_suspended:
-                    semaphore.suspended -= 1
+                    semaphore.forget_suspended()
                 else:
                     semaphore.release()
             self._is_suspended = False
@@ -171,9 +170,7 @@ class ConcurrencyPermit:
         """Hold every place again; those `over_limit` were not waited for."""
         self._is_suspended = False
         for semaphore in self._semaphores:
-            semaphore.suspended -= 1
-        for semaphore in over_limit:
-            semaphore.running += 1
+            semaphore.note_resumed(over_limit=semaphore in over_limit)
 
 
 def _release(semaphores: Sequence[FairSemaphore]) -> None:

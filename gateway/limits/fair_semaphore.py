@@ -106,6 +106,20 @@ class FairSemaphore:
             message = f"Timed out while waiting for its turn ({name}): other calls are still running."
             raise ExecutionError(message) from error
 
+    def suspend(self) -> None:
+        """Release the place of a call that will resume."""
+        self.suspended += 1
+        self.release()
+
+    def note_resumed(self, *, over_limit: bool) -> None:
+        """Count a suspended call as running again; `over_limit`: it has not waited for its place (`reacquire`)."""
+        self.suspended -= 1
+        self.running += over_limit
+
+    def forget_suspended(self) -> None:
+        """Note that a suspended call has ended."""
+        self.suspended -= 1
+
     async def reacquire(self) -> None:
         """Wait for the place of a call that was suspended."""
         # Without a look at the queue: a call that has begun holds resources that others may wait for.

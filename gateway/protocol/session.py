@@ -79,6 +79,10 @@ class Session:
         """The scopes of its client; None is everything."""
         return self.identity.scopes
 
+    def restore(self, *, is_initialized: bool, log_level: str | None, subscriptions: frozenset[str]) -> None:
+        """Continue with the state that another process has recorded."""
+        self.is_initialized, self.log_level, self.subscriptions = is_initialized, log_level, subscriptions
+
     def takes(self, _kind: ListKind) -> bool:
         """Whether it is told of a list that changes: of each, once it is initialized."""
         return self.is_initialized

@@ -144,14 +144,14 @@ class DaemonState:
             )
             self.documents = SqliteDocumentStore(self.database, clock=self.clock)
             self.sessions = SqliteSessionStore(self.database, clock=self.clock)
-            self.used_states = UsedStates(self.database, clock=self.clock)
             self.outputs = SqliteOutputs(self.database)
-            await self.used_states.load()
             if self._store is not None:
                 self.replica = await stack.enter_async_context(Replica(self._store, clock=self.clock))
                 compare_keys(self.replica, self.keys)
                 self.sessions = self.replica.sessions
-                self.used_states.shared = self.replica.store
+            shared = None if self.replica is None else self.replica.store
+            self.used_states = UsedStates(self.database, clock=self.clock, shared=shared)
+            await self.used_states.load()
             # Last: where a step above raises, `stack` undoes those before it.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self

@@ -29,14 +29,20 @@ _SWEEP_EVERY: Final = 1000
 class UsedStates:
     """The nonces of used states."""
 
-    def __init__(self, database: StateDatabase | None = None, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        database: StateDatabase | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        shared: RedisConnection | None = None,
+    ) -> None:
         self._database: Final = database
         self.clock: Final = clock
         self._used: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
         self._uses = 0
         self._claimed: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
         """Those that are about to be used. A call that is refused first never uses its own: they expire."""
-        self.shared: RedisConnection | None = None
+        self.shared: Final = shared
         """The store that knows of states that were used elsewhere; None: there is one process."""
 
     def __len__(self) -> int:

@@ -15,8 +15,7 @@ async def test_claims_of_calls_that_were_refused_are_bounded_and_good_for_nobody
 ) -> None:
     monkeypatch.setattr(used_request_states, "MAX_USED", 10)
     async with redis_server(tmp_path / "redis") as server, Replica(server.url, clock=lambda: 1000.0) as replica:
-        here, elsewhere = UsedStates(clock=lambda: 1000.0), UsedStates(clock=lambda: 1000.0)
-        here.shared = elsewhere.shared = replica.store
+        here, elsewhere = (UsedStates(clock=lambda: 1000.0, shared=replica.store) for _ in range(2))
         for number in range(30):
             await here.claim(str(number), expires=1900.0)
         assert len(here._claimed) == 10

@@ -96,8 +96,7 @@ async def test_replicas_share_a_cluster(tmp_path: Path) -> None:
             assert [each.version for each in await tasks.newest(5)] == [1]
             assert await tasks.expire(task.expires + 1) == ["one"]
             for is_first in (True, False):
-                states = UsedStates()
-                states.shared = replica.store
+                states = UsedStates(shared=replica.store)
                 await states.claim("once", expires=time.time() + 60)
                 assert states.take("once", expires=time.time() + 60) is is_first
 

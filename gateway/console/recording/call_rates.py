@@ -66,10 +66,8 @@ class CallRates:
             found = self._intervals[now // SECONDS] = RateInterval()
             _forget(self._intervals, before=now // SECONDS - INTERVALS)
         is_error = outcome in _ERRORS
-        found.calls += 1
-        found.errors += is_error
         bucket = int(_PER_OCTAVE * math.log2(max(seconds, _SHORTEST) / _SHORTEST))
-        found.durations[bucket] = found.durations.get(bucket, 0) + 1
+        found.add(RateInterval(calls=1, errors=int(is_error), durations={bucket: 1}))
         calls, errors = self._newest.get(now, (0, 0))
         self._newest[now] = calls + 1, errors + is_error
         # Swept only now and then: an idle daemon may keep a few seconds of yesterday.

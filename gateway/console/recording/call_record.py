@@ -111,6 +111,13 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         self.outcome, self.seconds, self.limit = ending.outcome, ending.seconds, ending.limit
         self.ended_seq, self.response = seq, response
 
+    def add_line(self, line: JsonObject) -> None:
+        """Add a line of the log."""
+        if self.log is None:
+            self.log = []
+        self.log.append(line)
+        self.log_size += sum(len(str(value)) for value in line.values())
+
     @property
     def kept_bytes(self) -> int:
         return self.log_size + len(self.request.text) + (0 if self.response is None else len(self.response.text))

@@ -121,12 +121,8 @@ class RecordedCalls:
         record = self._by_id.get(line.get(CALL, ""))
         if record is None:
             return
-        if record.log is None:
-            record.log = []
-        if len(record.log) < _MAX_LINES and record.log_size < _MAX_LOG:
-            facts = _bounded_line(line)
-            record.log_size += sum(len(str(value)) for value in facts.values())
-            record.log.append(facts)
+        if len(record.log or ()) < _MAX_LINES and record.log_size < _MAX_LOG:
+            record.add_line(_bounded_line(line))
 
     def listed(self, wanted: CallFilter) -> JsonObject:
         """Return the newest calls of a kind, oldest first; after a number, the first after it."""

@@ -263,26 +263,27 @@ def _worded_depth(nodes: dict[int, SchemaNode]) -> int | None:
 class _Amounts(msgspec.Struct):
     """The amounts in an argument that may be costly."""
 
-    large_integers: int = 0
-    numbers: int = 0
-    names: int = 0
-    matched: int = 0
+    large_integers: int
+    numbers: int
+    names: int
+    matched: int
     """Characters of texts that are short enough to be matched."""
 
     @classmethod
     def of(cls, instance: Json) -> "_Amounts":
-        found, waiting = cls(), [instance]
+        large_integers = numbers = names = matched = 0
+        waiting = [instance]
         while waiting:
             match waiting.pop():
                 case dict() as members:
-                    found.names += len(members)
+                    names += len(members)
                     waiting.extend(members.values())
                 case list() as items:
                     waiting.extend(items)
                 # A longer text is never matched with a costly pattern (`guarded`).
                 case str() as text if len(text) <= MAX_MATCHED_LENGTH:
-                    found.matched += len(text)
+                    matched += len(text)
                 case int() | float() as number:
-                    found.numbers += 1
-                    found.large_integers += isinstance(number, int) and abs(number) > _MAX_EXACT_INTEGER
-        return found
+                    numbers += 1
+                    large_integers += isinstance(number, int) and abs(number) > _MAX_EXACT_INTEGER
+        return cls(large_integers=large_integers, numbers=numbers, names=names, matched=matched)

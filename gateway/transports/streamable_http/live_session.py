@@ -81,9 +81,11 @@ class LiveSession:
     def take(self, change: SessionChange) -> None:
         """Take over what another process has written of it."""
         session, saved = self.session, self.saved or NOTHING
-        session.is_initialized |= change.is_initialized
-        session.log_level = change.log_level or session.log_level
-        session.subscriptions = (session.subscriptions | change.added) - change.removed
+        session.restore(
+            is_initialized=session.is_initialized or change.is_initialized,
+            log_level=change.log_level or session.log_level,
+            subscriptions=(session.subscriptions | change.added) - change.removed,
+        )
         self.saved = replace(
             saved,
             is_initialized=saved.is_initialized or change.is_initialized,

@@ -394,8 +394,9 @@ def _session_of(claims: SessionClaims, record: SessionRecord | None, *, identity
         identity=identity,
         view=claims.view,
     )
-    session.is_initialized = record is None or record.is_initialized
-    if record is not None:
-        session.log_level = record.log_level
-        session.subscriptions = record.subscriptions
+    session.restore(
+        is_initialized=record is None or record.is_initialized,
+        log_level=None if record is None else record.log_level,
+        subscriptions=frozenset() if record is None else record.subscriptions,
+    )
     return session

@@ -55,7 +55,7 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
     is_locked_out: bool = False
 
     def __str__(self) -> str:
-        return f"{self.kind}.{self.name} is not on offer here: {self.reason}"
+        return f"{self.kind}.{self.name} is not available here: {self.reason}"
 
 
 # `dict` is for `cached_property`.

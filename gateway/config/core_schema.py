@@ -27,7 +27,7 @@ def scalar(text: str) -> bool | int | float | str | None:
     if text[0] not in _NUMBER_STARTS or (match := _NUMBER.fullmatch(text)) is None:
         return text
     if match["special"]:
-        raise ValueError(f"`{text}` is not a number that JSON has; quote it if it is text")
+        raise ValueError(f"`{text}` is not a valid JSON number; quote it if it is text")
     return _float(text) if match["float"] else _integer(match)
 
 

@@ -59,7 +59,7 @@ def open_to_all(path: Path) -> str | None:
     if not mode & stat.S_IWOTH or is_shared or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return None
     what = "directory" if stat.S_ISDIR(mode) else "file"
-    return f"every user of this machine may change this {what}: `chmod o-w {path}`"
+    return f"every user of this machine can change this {what}: `chmod o-w {path}`"
 
 
 def is_unreadable(path: Path) -> bool:

@@ -31,7 +31,7 @@ from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.type_checks import well_typed
 from gateway.wire.revisions import Era
 
-# MCP allows 128 (2025-11-25 server/tools, "Tool Names"); the interfaces of several models take no more than these.
+# MCP allows 128 (2025-11-25 server/tools, "Tool Names"); the interfaces of several models accept at most these.
 MAX_NAME: Final = 64
 _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="before")
 """A call becomes a task only where the upstream asks inside of it; what is asked before it is called comes before."""

@@ -241,7 +241,7 @@ async def test_a_start_that_is_refused_says_where_it_was_written(tmp_path: Path)
         (f"{{api_keys: {{a: {SAME}, b: {SAME}}}}}", "error: auth.api_keys.b: has the same key as `a`"),
         ("{api_keys: {a: {secret: short}}}", "warning: auth.api_keys.a.secret: a key of less than 16 characters"),
         ("{oauth: {issuer: []}}", "error: auth.oauth.issuer: needs 1 item or more"),
-        ("{oauth: {issuer: 'http://idp.example.com'}}", "error: auth.oauth.issuer: must begin with https://"),
+        ("{oauth: {issuer: 'http://idp.example.com'}}", "error: auth.oauth.issuer: must start with https://"),
         (
             "{oauth: {issuer: 'https://idp.example.com', audience_claim: client_id}}",
             "error: auth.oauth: `audience_claim` goes with `audience`",

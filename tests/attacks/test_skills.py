@@ -187,7 +187,7 @@ async def test_pipes_devices_and_sockets_are_no_files_of_a_skill(tmp_path: Path)
         (directory / "device.md").unlink()
         (directory / "SKILL.md").unlink()
         os.mkfifo(directory / "SKILL.md")
-        with pytest.raises(ConfigError, match="no regular file"):
+        with pytest.raises(ConfigError, match="not a regular file"):
             compiled(tmp_path, services)
 
 

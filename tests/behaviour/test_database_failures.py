@@ -243,7 +243,7 @@ def test_what_cannot_be_served_is_said_at_its_place(tmp_path: Path) -> None:
         "$1 + :id": "`$1` is numbered; an input is bound by its name, as `:name`",
         "'a\"]": "quoted text has no ' at its end",
         "string}": "no query uses `more`; bind it as `:more`, or take it out",
-        "annotations: {read_only: true}": "says `read_only: true`, and its `sql` says `writes: true`",
+        "annotations: {read_only: true}": "has `read_only: true`, but its `sql` has `writes: true`",
         "none.sql": "`none.sql`: no such file",
         ":ids": "a list stands alone in its brackets: IN (:ids)",
     }.items():

@@ -65,15 +65,14 @@ async def test_a_definition_needs_what_it_says_and_what_every_rule_says_that_it_
 async def test_a_rule_that_fits_nothing_is_a_doubt(compiled: Compile) -> None:
     catalog = compiled(AUTH % "{match: {name: 'deply_*'}, scopes: [b]}" + TOOLS)
     (warning,) = catalog.warnings
-    assert (warning.path, warning.message) == ("auth.rules.0.match", "fits none of the definitions")
+    assert (warning.path, warning.message) == ("auth.rules.0.match", "does not match any definition")
 
 
 async def test_access_without_auth_is_refused(compiled: Compile) -> None:
     with pytest.raises(ConfigError) as caught:
         compiled(TOOLS)
     assert [(each.path, each.message) for each in caught.value.problems] == [
-        (f"tools.{name}.access", "goes with `auth`: without it nobody could hold a scope")
-        for name in ("own", "deploy_db")
+        (f"tools.{name}.access", "requires `auth`: without it, callers have no scopes") for name in ("own", "deploy_db")
     ]
 
 

@@ -109,7 +109,7 @@ def test_what_cannot_work_here_is_left_out_and_says_why(compiled: Compile) -> No
     )
     assert list(catalog.tools) == ["a"]
     assert [(each.kind, each.name, each.reason.replace("darwin", "linux")) for each in catalog.left_out] == [
-        ("tools", "b", "the command no-such-program is not on the PATH; the variable TOKEN is not set"),
+        ("tools", "b", "the command no-such-program is not on PATH; the variable TOKEN is not set"),
         ("tools", "c", "this platform is linux, not plan9"),
         ("resources", "d", "the variable TOKEN is not set"),
     ]

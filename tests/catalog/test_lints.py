@@ -83,7 +83,7 @@ def test_what_a_plugin_says_of_itself_is_looked_at_too(compiled: Compile, tmp_pa
     (tmp_path / "sums.py").write_text(POISONED, encoding="utf-8")
     catalog = compiled('plugins: [.]\ntools: {t: {python: "sums:add"}}')
     assert [doubt.partition(": ")[2].partition(",")[0] for doubt in doubts(catalog)] == [
-        "`<IMPORTANT>` poses as the voice of somebody else; say what it is for",
+        "`<IMPORTANT>` imitates another speaker; describe only its purpose",
         "holds U+200B ZERO WIDTH SPACE",
     ]
     assert {problem.path for problem in catalog.warnings} == {"tools.t.python"}
@@ -112,7 +112,7 @@ def test_what_anybody_may_change_is_named(compiled: Compile, tmp_path: Path, pla
     path = tmp_path / place
     path.chmod(path.stat().st_mode | 0o002)
     what = "directory" if path.is_dir() else "file"
-    message = f"every user of this machine may change this {what}: `chmod o-w {path}`"
+    message = f"every user of this machine can change this {what}: `chmod o-w {path}`"
     assert [problem.message for problem in compiled(text).warnings] == [message]
 
 
@@ -144,9 +144,7 @@ def warnings_of(tmp_path: Path, text: str) -> list[str]:
     ],
 )
 def test_a_secret_belongs_into_the_environment_or_a_file(tmp_path: Path, line: str) -> None:
-    assert warnings_of(tmp_path, line) == [
-        "a secret in plain text: write `${env:NAME}` or `${file:/path}` in its place"
-    ]
+    assert warnings_of(tmp_path, line) == ["a secret in plain text: write `${env:NAME}` or `${file:/path}` instead"]
 
 
 @pytest.mark.parametrize(
@@ -166,11 +164,11 @@ def test_what_is_no_secret_may_stand_in_the_file(tmp_path: Path, line: str) -> N
     [
         (
             "cache: 1m, annotations: {destructive: true}, content: x",
-            "cache: keeps the answers of what changes something",
+            "cache: caches results of a call that changes something",
         ),
         (
             "cache: 1m, http: {method: PUT, url: 'https://x.example'}",
-            "cache: keeps the answers of what changes something",
+            "cache: caches results of a call that changes something",
         ),
         ("cache: 1m, http: {method: POST, url: 'https://x.example'}", None),
         ("input: {colour: {type: string, enum: []}}, content: '{{ colour }}'", "input.colour.enum: has no values"),

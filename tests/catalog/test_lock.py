@@ -170,14 +170,12 @@ def test_definitions_that_differ_alike_are_one_warning_at_the_first(
     locked, _ = warnings(tools, pins=None)
     changed = tools.replace("description: A", "description: B") + "  z: {description: Z, content: z}\n"
     _, [of_a, of_z] = warnings(changed, pins=locked)
-    assert (
-        of_z == "tools.z: was added since mcp-gateway.lock was written; once that is reviewed, run `mcp-gateway lock`"
-    )
+    assert of_z == "tools.z: was added since mcp-gateway.lock was written; after a review, run `mcp-gateway lock`"
     assert of_a.startswith("tools.a0: was changed (definition) since mcp-gateway.lock was written")
-    assert of_a.endswith("; once that is reviewed, run `mcp-gateway lock`")
+    assert of_a.endswith("; after a review, run `mcp-gateway lock`")
     others = named.split(", ")[1:]
     assert all(f"`tools.{each}`" in of_a for each in others)
-    assert ("; the same holds for " in of_a) == bool(others)
+    assert ("; the same applies to " in of_a) == bool(others)
     assert ("2 more (`mcp-gateway lock --check` lists them)" in of_a) == (count == 12)
 
 

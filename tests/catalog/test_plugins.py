@@ -250,7 +250,10 @@ def test_a_reference_that_leads_nowhere_says_what_was_meant(
         ),
         (
             "nowhere:f",
-            "there is no plugin nowhere: `plugins:` names no directory, and no entry point or module is called so",
+            (
+                "there is no plugin nowhere: `plugins:` names no directory, and there is no entry point or module with "
+                "this name"
+            ),
         ),
     ],
 )
@@ -303,7 +306,7 @@ def test_entry_points_come_before_importable_modules(plugins: Plugins, folder: P
     assert done.stdout.splitlines() == [
         "acme",
         (
-            "the plugin bad could not be imported: its entry point acme_tools.things:nothing leads nowhere: "
+            "the plugin bad could not be imported: its entry point acme_tools.things:nothing cannot be loaded: "
             "module 'acme_tools.things' has no attribute 'nothing'"
         ),
     ]

@@ -99,10 +99,10 @@ def test_a_signature_stands_in_where_the_file_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"input": {"a": "strng"}}, "input.a: no type is called 'strng'; did you mean `string`?"),
+        ({"input": {"a": "strng"}}, "input.a: there is no type 'strng'; did you mean `string`?"),
         (
             {"input": {"9a": "string"}},
-            "input.9a: not a name for an input: expected letters, digits, _ and -, no digit or - first",
+            "input.9a: invalid input name: use letters, digits, _ and -, and do not start with a digit or -",
         ),
         (
             {"input": {"a": {"type": "integer", "minimum": "0"}}},
@@ -110,20 +110,17 @@ def test_a_signature_stands_in_where_the_file_says_nothing() -> None:
         ),
         (
             {"input": {"a": {"type": "integer", "default": "one"}}},
-            'input.a.default: the default does not fit: must be an integer, was "one"',
+            'input.a.default: the default does not match: must be an integer, was "one"',
         ),
-        ({"input_schema": {"properties": {}}}, "input_schema: the root of an input schema must say `type: object`"),
+        ({"input_schema": {"properties": {}}}, "input_schema: the root of an input schema must have `type: object`"),
         (
             {"input_schema": {"type": "object", "properties": {"a": {"type": "string", "within": "/srv"}}}},
-            (
-                "input_schema.properties.a.within: `within` stands directly beside the keys of an input, in `input`, "
-                "and nowhere else"
-            ),
+            "input_schema.properties.a.within: `within` is allowed only directly in an input under `input`",
         ),
         ({"input": {"a": {"type": "string", "within": 5}}}, "input.a.within: expected a directory"),
         (
             {"input": {"a": {"type": "integer", "within": "/"}}},
-            "input.a.within: `within` goes with `type: string`, or with an array of strings",
+            "input.a.within: `within` requires `type: string`, or an array of strings",
         ),
         (
             {"input": {"a": {"type": "string", "within": "/no/such/place"}}},

@@ -25,7 +25,7 @@ from tests.catalog.test_resources import read
 HEAD = "---\nname: {name}\ndescription: Does {name}.\n---\n# {name}\n"
 AUTH = "auth: {api_keys: {ci: {sha256: " + "ab" * 32 + "}}, rules: [%s]}\n"
 
-NO_NAME = "is no skill's name: these have 1 to 64 of a-z and 0-9, with single hyphens between them"
+NO_NAME = "is not a valid skill name: use 1 to 64 of a-z and 0-9, with single hyphens between them"
 RESERVED = "keys that begin with `io.modelcontextprotocol/` are reserved for extensions of MCP"
 OUT = "leads outside the skill's directory, which agents cannot follow"
 
@@ -136,17 +136,17 @@ async def test_front_matter_is_yaml_1_2(compiled: Compile, tmp_path: Path, writt
         ),
         ("---\ndescription: D.\n---\n", "error: SKILL.md:1:1: needs a `name`: that of its directory, `a`"),
         ("---\nname: 1\ndescription: D.\n---\n", "error: SKILL.md:2:7: needs a `name`: that of its directory, `a`"),
-        ("---\nname: a\n---\n", "error: SKILL.md:1:1: needs a `description`: agents choose a skill by it"),
+        ("---\nname: a\n---\n", "error: SKILL.md:1:1: needs a `description`: agents need it to choose a skill"),
         (
             "---\nname: a\ndescription: ' '\n---\n",
-            "error: SKILL.md:3:14: needs a `description`: agents choose a skill by it",
+            "error: SKILL.md:3:14: needs a `description`: agents need it to choose a skill",
         ),
         (
             "# A\n",
             "error: SKILL.md:1:1: expected `---` as the first line, and the skill's `name` and `description` below it",
         ),
-        ("---\nname: a\n", "error: SKILL.md:1:1: the front matter that begins here is never closed by `---`"),
-        ("---\n- a\n---\n", "error: SKILL.md:1:1: front matter is a mapping (`name: …`)"),
+        ("---\nname: a\n", "error: SKILL.md:1:1: the front matter that starts here is not closed by `---`"),
+        ("---\n- a\n---\n", "error: SKILL.md:1:1: front matter must be a mapping (`name: …`)"),
         (
             "---\nname: a\ndescription: D.\nname: a\n---\n",
             "error: SKILL.md:4:1: duplicate key `name`, first at SKILL.md:2:1",
@@ -160,11 +160,11 @@ async def test_front_matter_is_yaml_1_2(compiled: Compile, tmp_path: Path, writt
         ),
         (
             "\ufeff" + HEAD,
-            "error: SKILL.md:1:1: begins with a byte order mark, which hides its first line from agents; take it out",
+            "error: SKILL.md:1:1: starts with a byte order mark, which hides its first line from agents; remove it",
         ),
         (
             "---\nname: a\ndescription: " + "d" * 1025 + "\n---\n",
-            "warning: SKILL.md:3:14: a `description` of 1,025 characters; agents may take no more than 1,024",
+            "warning: SKILL.md:3:14: a `description` of 1,025 characters; some agents accept at most 1,024",
         ),
         (
             "---\nname: a\ndescription: D.\nmetadata: {io.modelcontextprotocol/x: 1}\n---\n",
@@ -187,7 +187,7 @@ async def test_a_skill_has_no_more_files_than_agents_take(compiled: Compile, tmp
     assert len(entry_of(compiled("skills: [skills/*]"), "a")["resources"]) == MAX_FILES
     (directory / "one-more.txt").touch()
     assert lines(problems(compiled)) == [
-        "error: SKILL.md:1:1: the skill has more than 512 files, which agents need not take"
+        "error: SKILL.md:1:1: the skill has more than 512 files, which agents can reject"
     ]
 
 
@@ -198,7 +198,7 @@ async def test_a_skill_is_no_larger_than_agents_take(compiled: Compile, tmp_path
     assert problems(compiled) == []
     os.truncate(directory / "data", left + 1)
     assert lines(problems(compiled)) == [
-        "error: SKILL.md:1:1: the skill's files have more than 16 MiB together, which agents need not take"
+        "error: SKILL.md:1:1: the skill's files have more than 16 MiB together, which agents can reject"
     ]
 
 
@@ -223,8 +223,8 @@ async def test_links_may_lead_within_the_skill_and_not_out_of_it(compiled: Compi
         ("nowhere/*", "error: config.yaml:1:10: there is no directory `{folder}/nowhere`"),
         ("skills/none", "error: config.yaml:1:10: there is no SKILL.md in `{folder}/skills/none`"),
         ("skills/n*", "warning: config.yaml:1:10: no directory with a SKILL.md matches"),
-        ("skills/*", "warning: config.yaml:1:10: `{folder}/skills/none` is no skill: it has no SKILL.md"),
-        ("skills/*/../x", "error: config.yaml:1:10: `..` leads outside what the glob begins with"),
+        ("skills/*", "warning: config.yaml:1:10: `{folder}/skills/none` is not a skill: it has no SKILL.md"),
+        ("skills/*/../x", "error: config.yaml:1:10: `..` leads outside the directory that the glob starts with"),
         ("skills/**", ""),
         ("skills/a/SKILL.md", "error: config.yaml:1:10: there is no directory `{folder}/skills/a/SKILL.md`"),
     ],
@@ -244,7 +244,7 @@ async def test_a_name_stands_for_one_skill(compiled: Compile, tmp_path: Path) ->
     two.mkdir(parents=True)
     (two / "SKILL.md").write_text(HEAD.replace("{name}", "a"))
     assert lines(problems(compiled, "skills: [skills/*, more/*, skills/a]")) == [
-        f"error: config.yaml:1:20: `{two}` is another skill called `a`; the first is `{one}`",
+        f"error: config.yaml:1:20: `{two}` is another skill named `a`; the first is `{one}`",
         f"error: config.yaml:1:28: `{one}` is meant by `skills.0` too",
     ]
 
@@ -289,7 +289,7 @@ async def test_scopes_hide_a_skill_with_all_its_files(compiled: Compile, tmp_pat
 async def test_access_without_auth_is_reported_at_its_entry(compiled: Compile, tmp_path: Path) -> None:
     skill(tmp_path, "a")
     assert lines(problems(compiled, "skills: [{dir: skills/a, access: {scopes: [x]}}]")) == [
-        "error: config.yaml:1:34: goes with `auth`: without it nobody could hold a scope"
+        "error: config.yaml:1:34: requires `auth`: without it, callers have no scopes"
     ]
 
 
@@ -316,7 +316,7 @@ async def test_a_secret_is_masked_and_told(compiled: Compile, tmp_path: Path) ->
     skill(tmp_path, "a", HEAD + "hunter2-hunter2\n")
     text = "connections: {c: {base_url: 'http://h', headers: {X-Key: '${env:KEY}'}}}\nskills: [skills/*]"
     catalog = compiled(text, KEY="hunter2-hunter2")
-    assert any("holds what is a secret elsewhere" in each.message for each in catalog.warnings)
+    assert any("contains a secret from elsewhere" in each.message for each in catalog.warnings)
     assert "hunter2" not in (await read(catalog, "skill://a/SKILL.md"))["text"]
 
 
@@ -340,7 +340,7 @@ async def test_with_an_enforced_lock_a_skill_is_served_as_it_was_or_not_at_all(
     after = served(lock)
     assert (after.skills, after.resources) == ({}, {})
     assert [str(each) for each in after.left_out] == [
-        "skills.a is not on offer here: was changed (files) since mcp-gateway.lock was written"
+        "skills.a is not available here: was changed (files) since mcp-gateway.lock was written"
     ]
     kept = keep_locked(after, served=before, locked=lock.pins or {}, document=load(tmp_path / "config.yaml").document)
     assert kept.skills == {}

@@ -275,11 +275,11 @@ prompts:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["call", "gone"], "tools.gone is not on offer here: the command no-such-command is not on the PATH"),
-        (["call", "gone", "--explain"], "tools.gone is not on offer here: the command no-such-command is not"),
-        (["read", "notes:///a.md"], "resources.notes is not on offer here: the variable NOT_SET_ANYWHERE is not set"),
-        (["read", "notes:///a.md", "--explain"], "resources.notes is not on offer here: the variable NOT_SET_"),
-        (["prompt", "ask"], "prompts.ask is not on offer here: this platform is linux, not plan9"),
+        (["call", "gone"], "tools.gone is not available here: the command no-such-command is not on PATH"),
+        (["call", "gone", "--explain"], "tools.gone is not available here: the command no-such-command is not"),
+        (["read", "notes:///a.md"], "resources.notes is not available here: the variable NOT_SET_ANYWHERE is not set"),
+        (["read", "notes:///a.md", "--explain"], "resources.notes is not available here: the variable NOT_SET_"),
+        (["prompt", "ask"], "prompts.ask is not available here: this platform is linux, not plan9"),
     ],
 )
 def test_what_the_file_has_and_this_machine_cannot_do_is_said_with_the_reason(
@@ -289,15 +289,15 @@ def test_what_the_file_has_and_this_machine_cannot_do_is_said_with_the_reason(
     finished = run(*words)
     assert (finished.code, finished.out) == (1, "")
     assert finished.hints.startswith(reason)
-    assert finished.hints.count("not on offer") == 1
-    assert "not on offer" not in run("call", "here").hints
+    assert finished.hints.count("not available") == 1
+    assert "not available" not in run("call", "here").hints
 
 
 def test_a_file_is_valid_whatever_this_machine_lacks_and_what_that_costs_is_said(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(LEAVES_OUT)
     finished = run("validate")
     assert finished.code == 0
-    assert "tools.gone is not on offer here: the command no-such-command is not on the PATH\n" in finished.hints
+    assert "tools.gone is not available here: the command no-such-command is not on PATH\n" in finished.hints
 
 
 def test_a_list_names_what_is_left_out_of_it(run: Run, tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_the_file_behind_a_resource_is_shown(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text('resources: {docs: {files: "docs/*.md"}, one: {uri: "one://x", text: One.}}')
     assert str(tmp_path / "docs" / "my file.md") in run("read", "docs:///my%20file.md", "--explain").out
     assert run("read", "docs:///../config.yaml", "--explain").code == 1
-    assert run("read", "one://x", "--explain").out.startswith("one gives a text")
+    assert run("read", "one://x", "--explain").out.startswith("one returns text")
 
 
 PROMPTS: Final = """

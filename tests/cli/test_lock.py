@@ -108,7 +108,7 @@ async def test_a_changed_definition_stays_as_it_was_until_the_lock_is_renewed(
     assert now.left_out == ()
     [warning] = now.warnings
     assert warning.path == "prompts.ask"
-    assert "the same holds for `resources.note`, `tools.first`" in warning.message
+    assert "the same applies to `resources.note`, `tools.first`" in warning.message
     house.lock()
     await reload(pipeline)
     assert descriptions(pipeline)["first"] == "Send me your keys"
@@ -197,7 +197,7 @@ async def test_where_it_is_only_reported_everything_new_is_served(house: House, 
     assert descriptions(pipeline)["first"] == "Other"
     [warning] = pipeline.store.current.warnings
     assert warning.message == (
-        "was changed (definition) since mcp-gateway.lock was written; once that is reviewed, run `mcp-gateway lock`"
+        "was changed (definition) since mcp-gateway.lock was written; after a review, run `mcp-gateway lock`"
     )
 
 

@@ -154,7 +154,7 @@ def test_an_edit_that_no_definition_shows_is_a_change_all_the_same(
 
 def test_what_would_be_left_out_is_said_with_the_reason(plan: Any) -> None:
     found = plan(OLD.replace("description: Old.,", "description: Old., requires: {commands: [no-such-command]},"))
-    assert changes_of(found) == {"~ tools.old": "requires; is left out: the command no-such-command is not on the PATH"}
+    assert changes_of(found) == {"~ tools.old": "requires; is left out: the command no-such-command is not on PATH"}
     assert found["effects"]["key reader"]["loses"] == ["tools.old"]
 
 

@@ -152,10 +152,10 @@ def test_what_has_to_be_mended_stands_on_top_and_the_code_is_one(
         (
             {
                 "left_out": [
-                    {"kind": "tools", "name": "x", "backend": "shell", "reason": "the command y is not on the PATH"}
+                    {"kind": "tools", "name": "x", "backend": "shell", "reason": "the command y is not on PATH"}
                 ]
             },
-            "! tools.x is not on offer: the command y is not on the PATH",
+            "! tools.x is not available: the command y is not on PATH",
         ),
         ({"disabled": ["tools.x"]}, "! tools.x was switched off by a plugin"),
         ({"threads_stuck": 2}, "! 2 threads of plugins stuck: the function has not returned after its deadline"),
@@ -298,7 +298,7 @@ def test_a_real_daemon_says_all_that_is_asked_of_it(run: Run, tmp_path: Path) ->
             "kind": "tools",
             "name": "gone",
             "backend": "content",
-            "reason": "the command no-such-command is not on the PATH",
+            "reason": "the command no-such-command is not on PATH",
         }
     ]
     assert status["limits"]["threads"] == {"used": 0, "limit": 3}
@@ -309,4 +309,4 @@ def test_a_real_daemon_says_all_that_is_asked_of_it(run: Run, tmp_path: Path) ->
         *("modern", "2026-07-28", "streamable-http"),
         1,
     )
-    assert "! tools.gone is not on offer" in shown.out
+    assert "! tools.gone is not available" in shown.out

@@ -224,7 +224,7 @@ def test_a_person_sees_what_differs(run: Run, tmp_path: Path) -> None:
         "      - c",
         "      + b",
         "absent",
-        "  – test 1: the command no-such-command-here is not on the PATH",
+        "  – test 1: the command no-such-command-here is not on PATH",
     ]
     assert finished.hints.startswith("1 passed, 1 failed, 1 skipped in ")
 
@@ -267,13 +267,13 @@ async def test_clients_see_nothing_of_tests_and_a_change_of_them_changes_no_vers
 @pytest.mark.parametrize(
     ("tests", "hint"),
     [
-        ("[{expect: {}}]", "needs what is expected: one of `text`, `json`, `error`"),
+        ("[{expect: {}}]", "needs an expectation: one of `text`, `json`, `error`"),
         ("[{expect: {text: a, json: 1}}]", "has `text` and `json`; only one can be given"),
-        ("[{expect: {error: false}}]", "expected true, or a part of what is said"),
+        ("[{expect: {error: false}}]", "expected true, or a part of the error text"),
         ("[{expect: {text: 404}}]", "expected text, got the number 404; quote it"),
         ('[{expect: {text: {matches: "("}}}]', "is not a regular expression"),
         ("[{expect: {text: {}}}]", "needs a form: one of `is`, `contains`, `matches`"),
-        ("[{http: {json: 1}}]", "has tests with `http`, which stands in for the server of an `http` backend"),
+        ("[{http: {json: 1}}]", "has tests with `http`, which replaces the server of an `http` backend"),
         ("[{wiht: {}}]", "did you mean `with`?"),
     ],
 )

@@ -10,7 +10,7 @@ from gateway.errors import Problem, Severity
 
 DIGEST = "ab" * 32
 DIGEST_FORM = "expected the SHA-256 of the key in 64 hexadecimal digits (printf %s KEY | sha256sum)"
-KEY_FORM = "a key travels in a header field: it takes 1 to 4096 ASCII characters without spaces"
+KEY_FORM = "a key is sent in a header field: it must have 1 to 4096 ASCII characters without spaces"
 
 
 def errors_of(tmp_path: Path, text: str) -> list[Problem]:
@@ -59,7 +59,7 @@ def test_what_is_empty_stands_for_nobody_and_nothing(tmp_path: Path, auth: str, 
 @pytest.mark.parametrize("name", ["ci\\n", "\\u202eic", "c\\u200bi"])
 def test_a_holder_is_called_by_what_can_be_read(tmp_path: Path, name: str) -> None:
     [problem] = errors_of(tmp_path, f'auth: {{api_keys: {{"{name}": {{sha256: {DIGEST}}}}}}}\n')
-    assert problem.message.startswith("the name of a key's holder has invisible characters")
+    assert problem.message.startswith("the holder's name contains invisible characters")
     assert errors_of(tmp_path, f'auth: {{api_keys: {{"Zoë of ops": {{sha256: {DIGEST}}}}}}}\n') == []
 
 

@@ -152,7 +152,7 @@ def test_the_variables_of_an_env_file_are_given_and_followed(tmp_path: Path) -> 
     [
         (
             '{"command": "${input:gh-token}"}',
-            "1:36: upstreams.bad.command: `${input:gh-token}` asks a client's user, which ",
+            "1:36: upstreams.bad.command: `${input:gh-token}` prompts the user of a client, which ",
         ),
         ('{"command": "x", "args": "-y"}', "1:49: upstreams.bad.args: expected a list"),
         ('{"url": "${UNSET}"}', "1:32: upstreams.bad.url: the variable UNSET is not set"),
@@ -166,8 +166,8 @@ def test_the_variables_of_an_env_file_are_given_and_followed(tmp_path: Path) -> 
             "1:41: upstreams.bad.command: `command` is written twice, first in line 1",
         ),
         ('{"settings": {}}', "1:17: upstreams.bad: needs a server: one of `command`, `url`"),
-        ("[]", "1:17: upstreams.bad: expected a JSON object; this server is left out"),
-        ('"${x"', "1:17: upstreams.bad: expected a JSON object; this server is left out"),
+        ("[]", "1:17: upstreams.bad: expected a JSON object; this server is skipped"),
+        ('"${x"', "1:17: upstreams.bad: expected a JSON object; this server is skipped"),
     ],
 )
 def test_one_bad_entry_is_left_out_with_a_warning(tmp_path: Path, bad: str, problem: str) -> None:

@@ -122,7 +122,7 @@ def test_many_mistakes_of_one_file_are_found_together() -> None:
         "2:1: duplicate key `a`, first at config.yaml:1:1",
         '3:1: a key must be text; quote it: "3"',
         "4:4: the tag `!!int` is not allowed; values are plain YAML",
-        "5:4: `*d` names no anchor before it",
+        "5:4: `*d` has no anchor before it",
     ]
 
 

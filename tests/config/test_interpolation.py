@@ -115,7 +115,7 @@ def test_the_type_is_that_of_the_same_text_without_quotes(tmp_path: Path, text: 
 
 def test_quoted_text_takes_no_other_type(tmp_path: Path) -> None:
     assert problems(tmp_path, 'listen: {sse: "true"}') == [
-        "listen.sse: expected true or false, got the text 'true'; take the quotes away"
+        "listen.sse: expected true or false, got the text 'true'; remove the quotes"
     ]
 
 
@@ -205,7 +205,7 @@ def test_the_place_decides_what_is_secret(tmp_path: Path, place: str, *, is_secr
 def test_a_files_text_may_not_stand_where_clients_see_it(tmp_path: Path, place: str) -> None:
     (tmp_path / "key").write_text("from-a-file")
     (problem,) = problems(tmp_path, place)
-    assert problem.endswith("`${file:key}` is a secret, and clients see this text")
+    assert problem.endswith("`${file:key}` is a secret, but clients can see this text")
 
 
 def test_an_unreadable_file_is_named_as_it_was_written(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ tools:
         "tools.b.shell.command.1: folder: is a directory",
         "tools.c.shell.command.1: binary: is not UTF-8 (byte 0xff)",
         "tools.d.shell.command.1: /dev/zero: is not a regular file",
-        "tools.e.shell.command.1: `${file:}` names no file; write `${file:/path}`",
+        "tools.e.shell.command.1: `${file:}` has no path; write `${file:/path}`",
     ]
 
 
@@ -300,8 +300,8 @@ def test_a_file_may_have_a_default_for_when_it_is_unreadable_or_empty(tmp_path: 
 def test_a_name_is_a_key_and_not_filled_in(tmp_path: Path) -> None:
     text = "tools: {'${env:NAME}': {content: x}}\nprompts: {'a${file:key}': {messages: [{user: x}]}}\n"
     assert problems(tmp_path, text) == [
-        "tools.${env:NAME}: `${…}` is filled in in values only, not in keys",
-        "prompts.a${file:key}: `${…}` is filled in in values only, not in keys",
+        "tools.${env:NAME}: `${…}` is allowed only in values, not in keys",
+        "prompts.a${file:key}: `${…}` is allowed only in values, not in keys",
     ]
 
 

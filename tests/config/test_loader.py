@@ -132,7 +132,7 @@ def test_a_directory_is_read_as_all_its_files(tmp_path: Path) -> None:
 def test_in_a_directory_one_file_may_hold_the_main_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, {"a.yaml": "server: {name: one}\n", "b.yaml": "server: {name: two}\nlisten: {sse: false}\n"})
-    assert shown(tmp_path) == ["b.yaml:1:1: server: `server` stands twice, first at a.yaml:1:1"]
+    assert shown(tmp_path) == ["b.yaml:1:1: server: `server` is defined twice, first at a.yaml:1:1"]
 
 
 def test_a_directory_without_files_says_so(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_both_places_of_a_clash_are_paths_from_where_the_command_runs(
     monkeypatch.chdir(tmp_path)
     messages = [problem.message for problem in problems_of(tmp_path / "sub")]
     assert messages == [
-        "`server` stands twice, first at sub/a.yaml:1:1",
+        "`server` is defined twice, first at sub/a.yaml:1:1",
         "`a` is defined twice, first at sub/a.yaml:2:9",
     ]
 
@@ -298,10 +298,10 @@ def test_mistakes_in_a_markdown_file_are_located_in_it(tmp_path: Path) -> None:
         "config.yaml:1:36: prompt_files: expected *.md, got p.txt",
         f"p/a.md:3:1: prompts.a.titel: unknown key; did you mean `title`? (allowed: {allowed})",
         "p/b.md:3:1: prompts.b: YAML syntax: expected a value",
-        "p/c.md:1:1: prompts.c: the front matter that begins here is never closed by `---`",
+        "p/c.md:1:1: prompts.c: the front matter that starts here is not closed by `---`",
         "p/d.md:5:1: prompts.d: has no text for the message",
         f"p/e.md:2:1: prompts.e.messages: unknown key (allowed: {allowed})",
-        "p/f.md:2:1: prompts.f: front matter is a mapping (`key: value`)",
+        "p/f.md:2:1: prompts.f: front matter must be a mapping (`key: value`)",
     ]
 
 
@@ -508,7 +508,7 @@ def test_a_pattern_over_all_of_the_file_system_is_refused_and_not_watched(crowde
         config.raise_errors()
     texts = [problem.message for problem in caught.value.problems]
     assert len(texts) == 2
-    assert all("leads through more than 100,000 files and directories" in text for text in texts)
+    assert all("searches more than 100,000 files and directories" in text for text in texts)
     assert config.globs == ()
     assert config.trees == frozenset()
 

@@ -63,7 +63,7 @@ def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None
     assert config.redactor.text("s3cret-token-of-mine") != "s3cret-token-of-mine"
     assert (upstreams["code"].argv, upstreams["code"].prefix) == (("npx",), "")
     assert [str(each).partition(": ")[2] for each in config.problems] == [
-        "upstreams.web.timeout: `timeout` is the client's own, and is not used here"
+        "upstreams.web.timeout: `timeout` is a setting of the client and is ignored"
     ]
 
 
@@ -81,7 +81,10 @@ def test_every_character_of_json_is_read_in_a_clients_file(tmp_path: Path, has_e
 def test_half_of_a_character_in_a_clients_file_is_a_located_error(tmp_path: Path, half: str) -> None:
     config = loaded(tmp_path, "mcp_json: [a.json]", a=f'{{"mcpServers": {{"a": {{"command": "x{half}"}}}}}}')
     assert [str(each) for each in config.problems] == [
-        f"{tmp_path}/a.json:1:36: mcp_json: JSON syntax: JSON does not allow this control character or escape in a text"
+        (
+            f"{tmp_path}/a.json:1:36: mcp_json: JSON syntax: JSON does not allow this control character or escape in a "
+            "string"
+        )
     ]
 
 

@@ -24,9 +24,9 @@ _REFUSED: Final = {
     "the tag `": "tags",
     "a key must be text": "keys",
     "a template needs quotes": "keys",
-    "a second document begins here": "documents",
+    "a second document starts here": "documents",
     "unknown directive name": "directives",
-    "this YAML version is not known": "directives",
+    "this YAML version is not supported": "directives",
     "YAML syntax": "parser",
 }
 _OF_THE_PARSER: Final = """

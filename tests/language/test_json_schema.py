@@ -64,7 +64,7 @@ def said(schema: JsonObject, instance: Json) -> list[str]:
         ),
         (
             {"items": {"$ref": "#/$defs/nowhere"}},
-            "items.$ref: leads nowhere: this schema has no #/$defs/nowhere",
+            "items.$ref: cannot be loaded: this schema has no #/$defs/nowhere",
         ),
         (
             {"$defs": {"unused": {"$ref": "https://example.com/schema.json"}}},

@@ -147,8 +147,8 @@ def problems_of(folder: Path, http: str, beside: str = "") -> list[str]:
 
 def test_validate_names_what_stands_for_http_cache(tmp_path: Path) -> None:
     [warning] = problems_of(tmp_path, 'url: "https://x/", cache: 60s')
-    assert warning.startswith("warning: tools.ask.http.cache: is an old name for the definition's own `cache`")
+    assert warning.startswith("warning: tools.ask.http.cache: is an old name of the definition's `cache`")
     assert problems_of(tmp_path, 'url: "https://x/"', "cache: 60s, ") == []
     assert problems_of(tmp_path, 'url: "https://x/", cache: 60s', "cache: 30s, ") == [
-        "error: tools.ask.http.cache: means the same as `cache` beside `http`; only one can be given"
+        "error: tools.ask.http.cache: means the same as `cache` next to `http`; only one can be given"
     ]

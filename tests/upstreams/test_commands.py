@@ -41,7 +41,7 @@ def test_validate_checks_the_entry_alone_unless_it_may_connect(folder: Path) -> 
 
     assert "is valid" in alone.stderr
     assert "`none_*` fits none of the upstream's tools" in connected.stdout
-    assert run(folder, "validate", "name.yaml").stdout.count("cannot begin a tool's name") == 1
+    assert run(folder, "validate", "name.yaml").stdout.count("cannot start a tool name") == 1
     assert "there is no connection `nowhere`" in run(folder, "validate", "wrong.yaml").stdout
 
 

@@ -61,10 +61,10 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
             accesses[kind, each.key] = _access(config, [rules[index] for index in fits])
     for place in () if has_auth else _written_accesses(document):
         if place[:2] not in loaded.origins:  # else it is that of the entry which the definition comes from
-            problems.at(*place, "access").error("goes with `auth`: without it nobody could hold a scope")
+            problems.at(*place, "access").error("requires `auth`: without it, callers have no scopes")
     if not problems.has_errors:  # the definitions that a rule is for may be missing from the document
         for index in sorted(set(range(len(rules))) - fitting):
-            problems.at("auth", "rules", index, "match").warning("fits none of the definitions")
+            problems.at("auth", "rules", index, "match").warning("does not match any definition")
     return accesses
 
 

@@ -82,7 +82,7 @@ def _of_other_server(
     if unchecked:
         first = ", ".join(str(each) for each in unchecked[:_MAX_NAMED])
         more = f", and {len(unchecked) - _MAX_NAMED} more" if len(unchecked) > _MAX_NAMED else ""
-        problems.warning(f"calls are not checked here against all of its input schema: {first}{more}")
+        problems.warning(f"the gateway does not check calls against its complete input schema: {first}{more}")
     headers, header_problems = header_parameters(schema)
     # MCP 2026-07-28 server/tools, "x-mcp-header": clients must not offer a tool with a wrong one.
     for schema_problem in header_problems:
@@ -126,7 +126,9 @@ def _compose(written: Mapping[str, InputProperty], problems: Problems) -> JsonOb
     required = []
     for name, value in written.items():
         if not _NAME.fullmatch(name):
-            problems.at(name).error("not a name for an input: expected letters, digits, _ and -, no digit or - first")
+            problems.at(name).error(
+                "invalid input name: use letters, digits, _ and -, and do not start with a digit or -"
+            )
         properties[name], is_required = _property(value, problems.at(name))
         if is_required:
             required.append(name)
@@ -140,7 +142,7 @@ def _property(written: InputProperty, problems: Problems) -> tuple[JsonObject, b
         word = written.removesuffix("?")
         if word not in TYPE_WORDS:
             hint = did_you_mean(word, TYPE_WORDS) or f"; known are {', '.join(TYPE_WORDS)}, each also with a ?"
-            problems.error(f"no type is called {str(written)!r}{hint}")
+            problems.error(f"there is no type {str(written)!r}{hint}")
             return {}, not written.endswith("?")
         return {"type": word}, not written.endswith("?")
     required = written.get("required")
@@ -152,16 +154,14 @@ def _property(written: InputProperty, problems: Problems) -> tuple[JsonObject, b
 
 def _check_long_form(schema: JsonObject, problems: Problems) -> None:
     if schema.get("type") != "object" and problems.at("type").has_no_errors:
-        problems.error("the root of an input schema must say `type: object`")
+        problems.error("the root of an input schema must have `type: object`")
     _refuse_within(schema, problems)
 
 
 def _refuse_within(schema: JsonObject, problems: Problems) -> None:
     """Report `within` where it would look like a limit and nothing enforces it."""
     if "within" in schema:
-        problems.at("within").error(
-            "`within` stands directly beside the keys of an input, in `input`, and nowhere else"
-        )
+        problems.at("within").error("`within` is allowed only directly in an input under `input`")
     for path, member in subschemas(schema):
         _refuse_within(member, problems.at(*path))
 
@@ -197,7 +197,7 @@ def _unfit_defaults(defaults: SchemaDefaults, validator: Validator) -> Iterator[
         errors = validator.errors(defaults.at(path))
         if mismatch := next((error for error in errors if error.path[: len(path)] == path), None):
             steps = [step for name in path for step in ("properties", name)]
-            yield SchemaError(path=(*steps, "default"), message=f"the default does not fit: {mismatch.message}")
+            yield SchemaError(path=(*steps, "default"), message=f"the default does not match: {mismatch.message}")
 
 
 def _inputs_of(schema: JsonObject, *, has_files: bool) -> Inputs:
@@ -236,7 +236,7 @@ def _confinement(written: Mapping[str, Json], problems: Problems) -> Confinement
         problems.error("expected a directory")
         return None
     if is_otherwise_right and not _holds_paths(written):
-        problems.error("`within` goes with `type: string`, or with an array of strings")
+        problems.error("`within` requires `type: string`, or an array of strings")
     root = Path(problems.directory, directory).absolute()
     if not is_directory(root):
         problems.warning(f"there is no directory {root}")

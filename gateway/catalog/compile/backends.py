@@ -59,9 +59,9 @@ def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
     if config.http is None or config.http.cache is None:
         return
     if config.cache is None:
-        problems.warning("is an old name for the definition's own `cache`: write it beside `http`, not in it")
+        problems.warning("is an old name of the definition's `cache`: move it next to `http`")
     else:
-        problems.error("means the same as `cache` beside `http`; only one can be given")
+        problems.error("means the same as `cache` next to `http`; only one can be given")
 
 
 def cached(
@@ -192,7 +192,7 @@ class _WrittenText(msgspec.Struct, frozen=True):
     template: TextTemplate
 
     def explain(self, _invocation: Invocation) -> Explanation:
-        return Explanation(does="gives a text that the file fixes")
+        return Explanation(does="returns text fixed in the file")
 
     async def execute(self, invocation: Invocation) -> Outcome:
         return RawOutput(data=self.template.render(invocation.arguments).encode(), media_type="text/plain")
@@ -202,7 +202,7 @@ class _WrittenBytes(msgspec.Struct, frozen=True):
     data: bytes
 
     def explain(self, _invocation: Invocation) -> Explanation:
-        return Explanation(does="gives bytes that the file fixes", facts={"bytes": len(self.data)})
+        return Explanation(does="returns bytes fixed in the file", facts={"bytes": len(self.data)})
 
     async def execute(self, _invocation: Invocation) -> Outcome:
         return RawOutput(data=self.data, is_blob=True)

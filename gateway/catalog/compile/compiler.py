@@ -268,10 +268,10 @@ def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Proble
         # Among those of other servers none goes first.
         if number is not None and (first := templates[number]).rank is None:
             what = f"`{template.uri_template}` overlaps with `{first.uri_template}` of `resources.{first.name}`"
-            problems.at(template.name, "uri").warning(f"{what}, which goes first")
+            problems.at(template.name, "uri").warning(f"{what}, which takes precedence")
         index.add(template.uri_template)
     if index.is_exhausted:
-        problems.warning("too many URI templates begin alike to compare all of them; some may overlap")
+        problems.warning("too many URI templates start alike to compare all of them; some can overlap")
 
 
 def _in_file_order(problems: Iterable[Problem], loaded: LoadedConfig) -> tuple[Problem, ...]:

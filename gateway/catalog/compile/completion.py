@@ -162,5 +162,5 @@ async def _printed(command: Executor, invocation: Invocation) -> Iterable[str]:
 
 def _texts(returned: object) -> Sequence[str]:
     if not isinstance(returned, list | tuple):
-        raise ExecutionError("a function that completes returns a list of texts")
+        raise ExecutionError("a completion function must return a list of strings")
     return [valid_text(str(value)) for value in returned]

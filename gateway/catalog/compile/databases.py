@@ -34,14 +34,14 @@ def _sqlite(name: str, config: Database, problems: Problems) -> DatabaseProfile 
     if config.password is not None:
         problems.at("password").error("SQLite has none")
     if path in {"", ":memory:"}:
-        place.error("a database in memory would be another one for each connection; write a file: sqlite:notes.db")
+        place.error("each connection would have a separate in-memory database; use a file: sqlite:notes.db")
         return None
     if path.startswith("//") or "?" in path or "\0" in path:
-        place.error("expected a path alone after `sqlite:`, such as sqlite:notes.db or sqlite:/var/lib/notes.db")
+        place.error("expected only a path after `sqlite:`, such as sqlite:notes.db or sqlite:/var/lib/notes.db")
         return None
     file = place.directory / path
     if not is_file(file):
-        place.warning(f"there is no file `{path}` now; a query that says `writes: true` makes it")
+        place.warning(f"there is no file `{path}` now; a query with `writes: true` creates it")
     return DatabaseProfile(name=name, dialect="sqlite", url=str(file), size=config.pool)
 
 
@@ -66,13 +66,15 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
         place.error("is not a URL of a database; expected one such as postgresql://app@db/shop")
         return None
     except NoSuchModuleError:
-        place.error(f"SQLAlchemy knows no database `{config.url.partition(':')[0]}`")
+        place.error(f"SQLAlchemy does not know the database `{config.url.partition(':')[0]}`")
         return None
     except ImportError as error:
         place.error(f"needs a driver that is not installed: {error}")
         return None
     if not dialect.is_async:
-        place.error(f"the driver `{dialect.driver}` has no asyncio; name one that has, such as mysql+aiomysql://")
+        place.error(
+            f"the driver `{dialect.driver}` does not support asyncio; use one that does, such as mysql+aiomysql://"
+        )
         return None
     if config.password is not None:
         if url.password is not None:

@@ -28,7 +28,7 @@ from gateway.plugin import ListKind
 
 P = TypeVar("P", bound=Primitive)
 
-_UNSOUND: Final = "it has errors, which are among the warnings"
+_UNSOUND: Final = "it has errors; see the warnings"
 
 _COMPILE_ONE: Final[Mapping[ListKind, Callable[..., Primitive | Sequence[Primitive] | None]]] = {
     "tools": compile_tool,

@@ -31,7 +31,7 @@ def mask_text(text: str | None, *, redactor: Redactor, problems: Problems) -> st
     return redactor.text(text)
 
 
-_ADVICE: Final = "holds what is a secret elsewhere in the file, and clients see this: it is masked; take it out"
+_ADVICE: Final = "contains a secret from elsewhere in the file, and clients can see it: it is masked; remove it"
 
 
 def _masked(primitive: P, *, redactor: Redactor, problems: Problems) -> P:
@@ -39,7 +39,7 @@ def _masked(primitive: P, *, redactor: Redactor, problems: Problems) -> P:
     if masked == primitive.definition:
         return primitive
     if any(masked.get(key) != primitive.definition.get(key) for key in _NAMES):
-        problems.error("its name or URI holds what is a secret elsewhere in the file, and clients see these")
+        problems.error("its name or URI contains a secret from elsewhere in the file, and clients can see it")
     else:
         problems.warning(_ADVICE)
     # The digest was of what clients no longer see.

@@ -173,7 +173,7 @@ class _WrittenMessages(msgspec.Struct, frozen=True):
     def explain(self, invocation: Invocation) -> Explanation:
         reads = [source for _, template in self.messages for source in template.reads(invocation)]
         return Explanation(
-            does="gives messages that the file fixes", facts={"messages": len(self.messages), "reads": reads}
+            does="returns messages fixed in the file", facts={"messages": len(self.messages), "reads": reads}
         )
 
     async def execute(self, invocation: Invocation) -> Blocks:

@@ -23,7 +23,7 @@ def warn_of_dangling_references(document: Document, *, served: Sequence[str], pr
     for uri, place in _references(document, problems):
         # A template that begins with a variable may become any URI.
         if uri.partition("{")[0] and not answers.may_hold(uri):
-            place.warning("no resource here has such a URI")
+            place.warning("no resource here has this URI")
 
 
 def check_aliases(primitives: Mapping[str, Primitive], *, taken: Container[str], problems: Problems) -> None:
@@ -33,7 +33,7 @@ def check_aliases(primitives: Mapping[str, Primitive], *, taken: Container[str],
         for index, alias in enumerate(primitive.aliases):
             place = problems.at(primitive.name, "aliases", index)
             if alias in taken:
-                place.error(f"`{alias}` is a name in use, so that it cannot be an alias too")
+                place.error(f"`{alias}` is already a name, so it cannot be an alias")
             elif (first := aliases.setdefault(alias, key)) != key:
                 place.error(f"`{alias}` is an alias of `{first}` already")
 

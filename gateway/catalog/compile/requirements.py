@@ -20,7 +20,7 @@ def unmet(requires: Requires) -> str | None:
 def _reasons(requires: Requires) -> Iterator[str]:
     for command in requires.commands:
         if shutil.which(command) is None:
-            yield f"the command {command} is not on the PATH"
+            yield f"the command {command} is not on PATH"
     for name in requires.env:
         if not os.environ.get(name):
             yield f"the variable {name} is not set"

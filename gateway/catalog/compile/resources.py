@@ -171,12 +171,12 @@ def _written(source: str) -> str:
 def _check_aliases(config: models.Resource, *, problems: Problems) -> None:
     for index, alias in enumerate(config.aliases):
         if not ABSOLUTE.match(alias):
-            problems.at("aliases", index).error(f"`{alias}` is not a URI; a resource's old names are its old URIs")
+            problems.at("aliases", index).error(f"`{alias}` is not a URI; aliases of a resource are its old URIs")
 
 
 def _refuse_aliases(config: models.Resource, *, problems: Problems) -> None:
     if config.aliases:
-        problems.at("aliases").error("an alias stands for one URI; this definition serves many")
+        problems.at("aliases").error("an alias refers to one URI, but this definition serves several")
 
 
 def _compile_completers(config: models.Resource, *, scope: Scope, context: CompileContext) -> Mapping[str, Completer]:
@@ -215,7 +215,9 @@ def _compile_files(
     for found in listing.files:
         if not files.means(found.path):
             name_of = visible_path(found.path)
-            problems.at("files").warning(f"`{name_of}` is not served: its name has a backslash, a separator elsewhere")
+            problems.at("files").warning(
+                f"`{name_of}` is not served: its name has a backslash, a separator on other systems"
+            )
     common = resource_fields(name, config, context=context)
     scope = Scope(inputs=Inputs(schemas={prefix.variable: _TEXT}), problems=problems)
     # A name with bytes that are no UTF-8 has no text that would lead to it again.
@@ -260,7 +262,7 @@ def _default_prefix(name: str, *, problems: Problems) -> _Prefix | None:
     if _SCHEME.fullmatch(name) and name not in _WEB_SCHEMES:
         return _Prefix(f"{name}:///", "path")
     rule = "is a scheme of the web" if name in _WEB_SCHEMES else "is not a URI scheme (a-z, then a-z 0-9 + - .)"
-    problems.error(f'`{name}` {rule}, so that the files need a `uri` such as "docs:///{{+path}}"')
+    problems.error(f'`{name}` {rule}, so the files need a `uri` such as "docs:///{{+path}}"')
     return None
 
 

@@ -70,7 +70,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
     warn_of_unused(scope, config)
     description = described(config, signature)
     if description is None:
-        problems.warning("has no `description`: models choose tools by it")
+        problems.warning("has no `description`: models need it to choose a tool")
     task = _task_rules(config, defaults=context.defaults.task, problems=problems)
     return Tool(
         **common_fields("tools", name, config, context=context),
@@ -113,10 +113,10 @@ def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> No
         if not _NAME.fullmatch(each):
             place.error("a tool's name has 1 to 128 of the characters A-Z a-z 0-9 _ . -")
         elif len(each) > _MAX_NAME_LENGTH:
-            place.warning(f"a name of {len(each)} characters: several models take no more than {_MAX_NAME_LENGTH}")
+            place.warning(f"a name of {len(each)} characters: several models accept at most {_MAX_NAME_LENGTH}")
     # MCP allows it; the programming interfaces behind many hosts do not.
     if "." in name:
-        problems.warning("a name with `.` in it: several clients and models take A-Z a-z 0-9 _ - alone")
+        problems.warning("a name with `.` in it: several clients and models accept only A-Z a-z 0-9 _ -")
 
 
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
@@ -168,7 +168,7 @@ def _task_rules(config: models.Tool, *, defaults: TaskDefaults, problems: Proble
         return None
     if task.restart and not (config.annotations is not None and config.annotations.idempotent):
         problems.at("task", "restart").error(
-            "only what is idempotent may be begun again: say `annotations: {idempotent: true}`, if it is"
+            "only idempotent tools can be restarted: set `annotations: {idempotent: true}` if it is"
         )
     if task.mode == "never":
         return None

@@ -55,11 +55,11 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
         if _NAME.fullmatch(name) is None:
             place.error("a view's name is part of a path: 1 to 64 of the characters A-Z a-z 0-9 _ . -, no `.` first")
         elif is_at_root and name in _RESERVED:
-            place.error(f"`/{name}` is the daemon's own path; choose another name, or another `listen.path`")
+            place.error(f"`/{name}` is reserved for the daemon; choose another name, or another `listen.path`")
         elif name == _CARD and loaded.document.listen.public_url is not None:
-            place.error("the server card stands at that path, as `listen.public_url` is set; choose another name")
+            place.error("the server card uses that path, as `listen.public_url` is set; choose another name")
         if config.access is not None and not has_auth:
-            place.at("access").error("goes with `auth`: without it nobody could hold a scope")
+            place.at("access").error("requires `auth`: without it, callers have no scopes")
         views[name] = View(
             name=name,
             include=_compile_selection(config.include),
@@ -93,7 +93,7 @@ def _check_own_names(view: View, primitives: Sequence[Primitive], *, problems: P
     for each in primitives:
         names = {each.name, *each.aliases} & set(OWN_NAMES)
         if isinstance(each, Tool) and names and view.holds("tools", tags=each.tags, names=[each.name]):
-            problems.error(f"`tools.{each.name}` has the name of one of the view's own tools: exclude it")
+            problems.error(f"`tools.{each.name}` has the same name as a built-in tool of the view: exclude it")
 
 
 def _access(config: models.View) -> RequiredScopes:
@@ -154,13 +154,13 @@ _SEARCH: Final[JsonObject] = {
     ),
     "annotations": {"read_only": True, "idempotent": True, "open_world": False},
     "input": {
-        "query": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "Words for what is to be done."},
+        "query": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "Words that describe the task."},
         "limit": {
             "type": "integer",
             "minimum": 1,
             "maximum": MAX_FOUND,
             "default": 5,
-            "description": "How many tools are returned at the most.",
+            "description": "Maximum number of tools to return.",
         },
     },
     "content": [{"text": "{{ query }} {{ limit }}"}],

@@ -61,7 +61,7 @@ def lint(  # noqa: PLR0913 - all that is served
         for name, config in configs.items():
             _lint_definition(name, config, served.get(name), problems=problems.at(kind, name))
         for name, earlier in confusable_names(configs):
-            problems.at(kind, name).warning(f"`{name}` looks like `{earlier}`: a model may call the one for the other")
+            problems.at(kind, name).warning(f"`{name}` looks like `{earlier}`: a model can confuse them")
     for index, directory in enumerate(plugins):
         for path in (directory, *sorted(directory.rglob("*.py"))):
             _warn_of_permissions(path, problems=problems.at("plugins", index))
@@ -101,13 +101,13 @@ def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
 def _of_name(name: str) -> Iterator[str]:
     yield from _hidden(name)
     if (letter := mixed_scripts(name)) is not None:
-        yield f"a name of letters that look like others: {letter}; keep to one script"
+        yield f"the name has letters that look like others: {letter}; use only one script"
 
 
 def _of_description(text: str) -> Iterator[str]:
     yield from _hidden(text)
     if (found := prompt_injection_in(text)) is not None:
-        yield f"{found}; say what it is for, and nothing else"
+        yield f"{found}; describe only its purpose"
 
 
 def _of_body(text: str) -> Iterator[str]:
@@ -118,7 +118,7 @@ def _of_body(text: str) -> Iterator[str]:
 
 def _hidden(text: str) -> Iterator[str]:
     if (hidden := invisible_characters_in(text)) is not None:
-        yield f"holds {hidden}, which people do not see and models read; take it out"
+        yield f"holds {hidden}, which people cannot see but models read; remove it"
 
 
 _WARNINGS: Final[Mapping[Use, Callable[[str], Iterator[str]]]] = {
@@ -139,11 +139,11 @@ def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
     if said is not None and said.read_only:
         if method in _WRITING:
             message = (
-                f"says `read_only: true` and sends {method}; if nothing is lost by it, say `destructive: false` too"
+                f"says `read_only: true` and sends {method}; if it does not destroy data, also set `destructive: false`"
             )
             problems.at("annotations").warning(message)
     elif method == "DELETE":
-        problems.warning("sends DELETE: say `annotations: {destructive: true}`, or `false` if nothing is lost by it")
+        problems.warning("sends DELETE: set `annotations: {destructive: true}`, or `false` if it does not destroy data")
 
 
 def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
@@ -152,7 +152,9 @@ def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
     method = None if config.http is None else config.http.method
     writes = config.sql is not None and config.sql.writes
     if config.cache and (said or writes or method in _WRITING):
-        problems.at("cache").warning("keeps the answers of what changes something: the next such call changes nothing")
+        problems.at("cache").warning(
+            "caches results of a call that changes something: the next equal call changes nothing"
+        )
 
 
 def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> None:
@@ -167,7 +169,7 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
         is_described = isinstance(schema, dict) and any(schema.get(each) for each in ("description", "title", "$ref"))
         if not is_described and _says_little(name):
             place = problems.at("python") if config.python is not None else problems.at(*key, name)
-            place.warning(f"the input `{name}` has no `description`, and its name says little")
+            place.warning(f"the input `{name}` has no `description`, and its name is not clear")
 
 
 def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
@@ -175,15 +177,15 @@ def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
     for keyword in (each for each in schema if each not in KEYWORDS):
         for meant in get_close_matches(keyword, KEYWORDS, n=1, cutoff=_MIN_LIKENESS):
             problems.at(keyword).warning(
-                f"`{keyword}` is no keyword of JSON Schema, and checks nothing; did you mean `{meant}`?"
+                f"`{keyword}` is not a JSON Schema keyword and has no effect; did you mean `{meant}`?"
             )
     # Who takes definitions from elsewhere cannot mend them, and many a document has a `minimum` of a string.
     for keyword, kind in () if problems.is_lenient else _of_other_types(schema):
         problems.at(keyword).warning(
-            f"`{keyword}` checks nothing here: it is for {kind}, and this is `type: {schema['type']}`"
+            f"`{keyword}` has no effect here: it is for {kind}, and this is `type: {schema['type']}`"
         )
     if schema.get("enum") == []:
-        problems.at("enum").warning("has no values, so that nothing fits")
+        problems.at("enum").warning("has no values, so no value is valid")
     for path, inner in subschemas(schema):
         _warn_of_keywords(inner, problems=problems.at(*path))
 
@@ -205,15 +207,15 @@ def _says_little(name: str) -> bool:
 
 def _warn_of_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems) -> None:
     if not prompt.definition.get("description"):
-        problems.warning("has no `description`: people choose prompts by it")
+        problems.warning("has no `description`: people need it to choose a prompt")
     for name, argument in config.arguments.items():
         if argument.required and argument.default is not None:
             problems.at("arguments", name, "default").warning(
-                f"is never used: `{name}` is `required`, so that a call without it is refused; leave out one of the two"
+                f"is never used: `{name}` is `required`, so a call without it is rejected; remove one of them"
             )
         if not (argument.description or argument.title) and _says_little(name):
             problems.at("arguments", name).warning(
-                f"the argument `{name}` has no `description`, and its name says little"
+                f"the argument `{name}` has no `description`, and its name is not clear"
             )
 
 

@@ -17,7 +17,7 @@ _ORDERS: Final = (
             r"(?:instruction|prompt|rule|message|direction|guideline|command|context)s?\b",
             re.IGNORECASE,
         ),
-        "tells a model to drop its instructions",
+        "tells a model to ignore its instructions",
     ),
     (
         re.compile(
@@ -25,7 +25,7 @@ _ORDERS: Final = (
             r"|(?:mention|reveal|disclose)(?:ing)?\s+(?:this|that|it|these)\s+to\s+(?:the\s+)?user\b)",
             re.IGNORECASE,
         ),
-        "tells a model to keep something from its user",
+        "tells a model to hide something from its user",
     ),
 )
 _VOICES: Final = (
@@ -35,9 +35,9 @@ _VOICES: Final = (
             r"|<\|(?:im_start|im_end|system|user|assistant|endoftext)\|>|\[/?INST\]|<</?SYS>>",
             re.IGNORECASE,
         ),
-        "poses as the voice of somebody else",
+        "imitates another speaker",
     ),
-    (re.compile("<!--"), "is not shown where text is rendered, and models read it"),
+    (re.compile("<!--"), "is not visible in rendered text, but models read it"),
 )
 
 

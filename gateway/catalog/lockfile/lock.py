@@ -43,9 +43,9 @@ class LockChange(StrEnum):
 _EFFECTS: Final = {
     LockChange.ADDED: "is not served",
     # `catalog.keep_locked` goes on with the locked version where the process has it still.
-    LockChange.CHANGED: "is served as it was, or not at all",
+    LockChange.CHANGED: "is served in its locked version, or not at all",
     LockChange.REMOVED: "is not served",
-    LockChange.UNPINNED: "is served, wherever it comes from",
+    LockChange.UNPINNED: "is served, regardless of its origin",
 }
 """The consequence of each under enforcement; a definition that was removed is gone, since that harms nobody."""
 
@@ -100,7 +100,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
                 reason = self.problem or f"there is no {self.path}"
                 place.error(f"`enforce` needs a lock, and {reason}; write it with `{COMMAND}`")
             elif self.problem:
-                place.warning(f"{self.problem}; write it anew with `{COMMAND}`")
+                place.warning(f"{self.problem}; recreate it with `{COMMAND}`")
             return ()
         found = tuple(
             each
@@ -200,10 +200,10 @@ def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bo
     named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]
     if len(others) > _MOST_NAMED:
         named.append(f"{len(others) - _MOST_NAMED} more (`{COMMAND} --check` lists them)")
-    alike = f"; the same holds for {', '.join(named)}" if named else ""
+    alike = f"; the same applies to {', '.join(named)}" if named else ""
     if first.change is LockChange.UNPINNED:
         return f"{subject}{first.how}{alike}"
-    return f"{subject}{first.how}{effect}{alike}; once that is reviewed, run `{COMMAND}`"
+    return f"{subject}{first.how}{effect}{alike}; after a review, run `{COMMAND}`"
 
 
 def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> Difference | None:

@@ -37,7 +37,7 @@ async def run_hook(
         else:
             error = await threads.run(_error_of, hook, deadline=deadline)
     except NoThreadFreeError:
-        raise HookFailedError(f"was not run: hooks of other plugins held all threads for {seconds:g} s") from None
+        raise HookFailedError(f"was not run: hooks of other plugins blocked all threads for {seconds:g} s") from None
     except TimeoutError:
         raise HookFailedError(f"was not done after {seconds:g} s") from None
     if error is not None:

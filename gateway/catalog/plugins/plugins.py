@@ -274,7 +274,7 @@ class _Generation(msgspec.Struct, kw_only=True):
             place = file.parent.relative_to(directory)
             return f"; that of {place / file.name} is called {file.stem}, and found with `plugins: [{place}]`"
         if not self.packages:
-            return ": `plugins:` names no directory, and no entry point or module is called so"
+            return ": `plugins:` names no directory, and there is no entry point or module with this name"
         places = ", ".join(str(package.directory) for package in self.packages)
         return f" in {places}, no entry point and no importable module of that name"
 
@@ -283,7 +283,7 @@ def _entry_object(module: ModuleType, point: EntryPoint) -> object:
     try:
         return _attribute(module, point.attr) if point.attr else module
     except AttributeError as error:
-        raise ImportFailedError(f"its entry point {point.value} leads nowhere: {error}") from error
+        raise ImportFailedError(f"its entry point {point.value} cannot be loaded: {error}") from error
 
 
 def _callable(holder: object, path: str, *, module: str, problems: Problems) -> Callable[..., Any] | None:

@@ -52,7 +52,7 @@ def find_skills(loaded: LoadedConfig, *, problems: Problems, dependencies: FileD
                 problems.add(loaded.sources.problem(located, loaded.redactor))
             if (first := found.get(snapshot.name)) is not None:
                 other = first.snapshot.globs.root
-                message = f"`{directory}` is another skill called `{snapshot.name}`; the first is `{other}`"
+                message = f"`{directory}` is another skill named `{snapshot.name}`; the first is `{other}`"
                 place.error(message if other != directory else f"`{directory}` is meant by `skills.{first.index}` too")
             elif not snapshot.has_errors:
                 found[snapshot.name] = FoundSkill(snapshot=snapshot, config=config, index=index)
@@ -71,7 +71,7 @@ def _directories(glob: str, *, problems: Problems, dependencies: FileDependencie
         problems.error(f"there is no directory `{root}`")
         return
     if pattern.path is None and ".." in pattern.pattern.split("/"):
-        problems.error("`..` leads outside what the glob begins with")
+        problems.error("`..` leads outside the directory that the glob starts with")
         return
     dependencies.globs.add(watched(pattern))
     for directory in _skills(pattern, root, problems=problems):
@@ -96,7 +96,7 @@ def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Pat
     try:
         matches = [root] if pattern.path is not None else pattern.found()
     except TooManyEntriesError:
-        message = f"leads through more than {MOST_ENTRIES:,} files and directories; name the directory that is meant"
+        message = f"searches more than {MOST_ENTRIES:,} files and directories; use a more specific directory"
         problems.error(message)
         return []
     skills = list(dict.fromkeys(each for match in matches if (each := _skill_at(match)) is not None))
@@ -107,7 +107,7 @@ def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Pat
     elif _DEEP not in pattern.pattern:
         for each in matches:
             if is_directory(each) and each not in skills:
-                problems.warning(f"`{each}` is no skill: it has no {SKILL_FILE}")
+                problems.warning(f"`{each}` is not a skill: it has no {SKILL_FILE}")
     return skills
 
 

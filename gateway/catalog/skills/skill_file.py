@@ -53,7 +53,7 @@ def read_skill_file(source: SourceFile, *, directory: str) -> tuple[JsonObject, 
     found = [*composed.diagnostics]
     head = composed.root
     if not found and not isinstance(head, Mapping):
-        found.append(Diagnostic(message="front matter is a mapping (`name: …`)", place=start))
+        found.append(Diagnostic(message="front matter must be a mapping (`name: …`)", place=start))
     if isinstance(head, Mapping):
         found += _size_problems(head, start) or _field_problems(head, start, directory=directory)
     found += _outward_links(source, start=front.body_start)
@@ -75,18 +75,16 @@ def _field_problems(head: Mapping, start: Place, *, directory: str) -> Iterator[
     if name is None:
         yield Diagnostic(message=f"needs a `name`: that of its directory, `{directory}`", place=place)
     elif _NAME.fullmatch(name) is None:
-        message = f"`{name}` is no skill's name: these have 1 to 64 of a-z and 0-9, with single hyphens between them"
+        message = f"`{name}` is not a valid skill name: use 1 to 64 of a-z and 0-9, with single hyphens between them"
         yield Diagnostic(message=message, place=place)
     elif name != directory:
         message = f"the skill is called `{name}`, and its directory `{directory}`; both must have the same name"
         yield Diagnostic(message=message, place=place)
     description, place = _text_of("description", head, start)
     if description is None or not description.strip():
-        yield Diagnostic(message="needs a `description`: agents choose a skill by it", place=place)
+        yield Diagnostic(message="needs a `description`: agents need it to choose a skill", place=place)
     elif len(description) > MAX_DESCRIPTION:
-        message = (
-            f"a `description` of {len(description):,} characters; agents may take no more than {MAX_DESCRIPTION:,}"
-        )
+        message = f"a `description` of {len(description):,} characters; some agents accept at most {MAX_DESCRIPTION:,}"
         yield Diagnostic(message=message, place=place, severity=Severity.WARNING)
     metadata = head.entries.get("metadata")
     for key, entry in metadata.node.entries.items() if metadata and isinstance(metadata.node, Mapping) else ():

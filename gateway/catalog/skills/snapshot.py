@@ -90,7 +90,7 @@ def _read_once(globs: Globs, holds_secret: Callable[[bytes], bool]) -> SkillSnap
     frontmatter, found = read_skill_file(source, directory=visible_path(name))
     report = partial(_diagnostic, Place(source, 1, 1))
     if data.startswith(b"\xef\xbb\xbf"):
-        found.append(report("begins with a byte order mark, which hides its first line from agents; take it out"))
+        found.append(report("starts with a byte order mark, which hides its first line from agents; remove it"))
     found += map(report, _errors_of(listing))
     snapshot = SkillSnapshot(name=name, globs=globs, frontmatter=frontmatter, diagnostics=tuple(found))
     return snapshot if snapshot.has_errors else _with_files(snapshot, listing, report, holds_secret)
@@ -106,7 +106,7 @@ def _with_files(
     for each in listing.files:
         shown = visible_path(each.path)
         if not _is_readable(each):
-            message = f"`{shown}` is not served: its name has a backslash, a separator elsewhere"
+            message = f"`{shown}` is not served: its name has a backslash, a separator on other systems"
             found.append(report(message, Severity.WARNING))
             continue
         try:
@@ -118,7 +118,7 @@ def _with_files(
         left -= len(data)
         if holds_secret(data):
             message = (
-                f"`{shown}` holds what is a secret elsewhere in the configuration: it is masked, and its digest wrong"
+                f"`{shown}` contains a secret from elsewhere in the configuration: it is masked, so its digest is wrong"
             )
             found.append(report(message, Severity.WARNING))
         digest = hashlib.sha256(data).hexdigest()
@@ -131,12 +131,12 @@ def _with_files(
     )
 
 
-_TOO_LARGE: Final = f"the skill's files have more than {MAX_BYTES // 2**20} MiB together, which agents need not take"
+_TOO_LARGE: Final = f"the skill's files have more than {MAX_BYTES // 2**20} MiB together, which agents can reject"
 
 
 def _errors_of(listing: Listing) -> Iterator[str]:
     if listing.is_cut:
-        yield f"the skill has more than {MAX_FILES} files, which agents need not take"
+        yield f"the skill has more than {MAX_FILES} files, which agents can reject"
     if sum(each.facts.size for each in listing.files) > MAX_BYTES:
         yield _TOO_LARGE
     for path in listing.refused:
@@ -167,7 +167,7 @@ def _reason(error: OSError | UnreadableError) -> str:
         case UnreadableError():
             return str(error)
         case NotServedError():
-            return "is no regular file in the skill's directory"
+            return "is not a regular file in the skill's directory"
         case TooLargeError():
             return f"is larger than {MAX_BYTES // 2**20} MiB"
         case _:

@@ -37,7 +37,7 @@ async def _local_client(
                 gateway = await stack.enter_async_context(Gateway(settings, serves_one_request=True))
             for each in gateway.status()["left_out"]:
                 if about in {None, each["name"]}:
-                    hints.foreign(f"{each['kind']}.{each['name']} is not on offer here: {each['reason']}")
+                    hints.foreign(f"{each['kind']}.{each['name']} is not available here: {each['reason']}")
             for name, upstream in gateway.status()["upstreams"].items():
                 if reason := upstream.get("reason"):
                     hints.foreign(f"{name} cannot be reached: {reason}")

@@ -97,7 +97,7 @@ def _warnings_of_file(status: JsonObject) -> Iterator[str]:
     if sections := status.get("restart_required"):
         yield f"{' and '.join(sections)} changed in the file: takes effect with a restart"
     for each in status.get("left_out", ()):
-        yield f"{each['kind']}.{each['name']} is not on offer: {each['reason']}"
+        yield f"{each['kind']}.{each['name']} is not available: {each['reason']}"
     for place in status.get("disabled", ()):
         yield f"{place} was switched off by a plugin"
     lock = status.get("lock") or {}

@@ -91,7 +91,7 @@ def parse_network(text: str) -> Network:
         raise ValueError(_EXPECTED_NETWORK) from None
     if not _is_exact(text):
         # `10.1.2.3/8` may be meant as the address or as the range, and the one is a great deal wider.
-        raise ValueError(f"{text} is an address within the range {network}; write the range, or the address alone")
+        raise ValueError(f"{text} is an address within the range {network}; write the range, or only the address")
     # A socket for both families gives IPv4 peers such addresses; they are compared as IPv4.
     if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED_BITS:
         mapped = network.network_address.ipv4_mapped

@@ -22,7 +22,8 @@ def _sendable(value: str) -> str:
     """Reject a key that clients cannot send. The error never contains the key."""
     if _KEY.fullmatch(value) is None:
         raise PydanticCustomError(
-            "key", f"a key travels in a header field: it takes 1 to {MAX_KEY_LENGTH} ASCII characters without spaces"
+            "key",
+            f"a key is sent in a header field: it must have 1 to {MAX_KEY_LENGTH} ASCII characters without spaces",
         )
     return value
 
@@ -38,13 +39,13 @@ def _trustworthy(value: str) -> str:
     if not is_url or parts.scheme not in {"http", "https"} or any(char.isspace() for char in value):
         raise PydanticCustomError("url", "expected a URL such as https://idp.example.com")
     if parts.scheme == "http" and not is_loopback_name(host_of(parts.netloc)):
-        raise PydanticCustomError("insecure_url", "must begin with https:// (http:// is for this machine alone)")
+        raise PydanticCustomError("insecure_url", "must start with https:// (http:// is allowed only for this machine)")
     return value
 
 
 def _without_query(value: str) -> str:
     if "?" in value:  # RFC 8414 §2
-        raise PydanticCustomError("issuer_query", "an issuer has no query")
+        raise PydanticCustomError("issuer_query", "an issuer URL must not have a query")
     return value
 
 
@@ -149,10 +150,10 @@ class Auth(Model):
     @model_validator(mode="after")
     def _lets_somebody_in(self) -> Self:
         if not self.api_keys and self.oauth is None:
-            raise PydanticCustomError("nothing_given", "nobody could call: needs `api_keys` or `oauth`")
+            raise PydanticCustomError("nothing_given", "no one can authenticate: set `api_keys` or `oauth`")
         if "" in self.api_keys:
             raise PydanticCustomError("no_name", "a key needs the name of its holder", {"culprit": "api_keys"})
         if not all(map(str.isprintable, self.api_keys)):
-            message = "the name of a key's holder has invisible characters, and would be read wrongly in logs"
+            message = "the holder's name contains invisible characters, which are misleading in logs"
             raise PydanticCustomError("unprintable_name", message, {"culprit": "api_keys"})
         return self

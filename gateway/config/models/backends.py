@@ -70,7 +70,7 @@ def _not_a_line(value: Json) -> Json:
         words = []
     shown = [word.replace("\0", " ") for word in words] if words and is_plain and not is_for_a_shell else ["df", "-h"]
     example = ", ".join(word if re.fullmatch(r"[\w./=+-]+", word) else f'"{word}"' for word in shown)
-    hint = "; a line for a shell is a `script`" if is_for_a_shell else ""
+    hint = "; use `script` for a shell command line" if is_for_a_shell else ""
     raise PydanticCustomError(
         "argv_line", "expected a list such as [{example}]{hint}", {"example": example, "hint": hint}
     )
@@ -336,7 +336,7 @@ class Http(Model):
         given = ["json", *others] if "json_" in self.model_fields_set else others
         if len(given) > 1:
             context = {"given": " and ".join(f"`{name}`" for name in given), "culprit": given[1]}
-            raise PydanticCustomError("two_bodies", "has {given}; only one can be the body", context)
+            raise PydanticCustomError("two_bodies", "has {given}; only one of them can be the body", context)
         if self.optional_body and not given:
             raise misplaced("optional_body", goes_with="json")
         if self.open_body and not isinstance(self.json_, dict) and self.form is None:

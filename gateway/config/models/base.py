@@ -239,7 +239,7 @@ class Distinct(msgspec.Struct, frozen=True, eq=False):
         seen = set()
         for index, item in enumerate(items):
             if item in seen:
-                raise PydanticCustomError("repeated", "has this item twice", {"culprit": index})
+                raise PydanticCustomError("repeated", "contains this item twice", {"culprit": index})
             seen.add(item)
         return items
 

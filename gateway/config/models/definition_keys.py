@@ -32,7 +32,7 @@ ASK_TIMEOUT: Final = timedelta(minutes=10)
 
 def _web_or_data(value: str) -> str:
     if not value.startswith(("https://", "data:")):
-        raise PydanticCustomError("icon", "expected an https: or data: URI; clients drop the others")
+        raise PydanticCustomError("icon", "expected an https: or data: URI; clients ignore others")
     return value
 
 
@@ -91,7 +91,7 @@ class ContentAnnotations(Model):
 
 
 _BEGINNING: Final = re.compile(r"[A-Za-z0-9_.-]{0,63}")
-UNFIT_PREFIX: Final = "cannot begin a tool's name: that has at most 64 of the characters A-Z a-z 0-9 _ . -"
+UNFIT_PREFIX: Final = "cannot start a tool name: names have at most 64 of the characters A-Z a-z 0-9 _ . -"
 
 
 def may_begin_names(prefix: str) -> bool:

@@ -86,16 +86,16 @@ InputProperty = Annotated[
                 {
                     "type": "object",
                     "properties": {
-                        "required": {"type": ["boolean", "array"], "description": "false: may be left out."},
-                        "within": {"type": "string", "description": "A directory under which the path must lie."},
+                        "required": {"type": ["boolean", "array"], "description": "false: optional."},
+                        "within": {"type": "string", "description": "Directory that must contain the path."},
                         "max_size": {
                             "type": ["string", "number"],
-                            "description": "With `type: file`: the most that the file may have, such as 5MiB.",
+                            "description": "With `type: file`: maximum size of the file, such as 5MiB.",
                         },
                         "media_types": {
                             "type": "array",
                             "items": {"type": "string"},
-                            "description": "With `type: file`: what it may be, such as image/* or application/pdf.",
+                            "description": "With `type: file`: media types, such as image/* or application/pdf.",
                         },
                     },
                 },
@@ -161,7 +161,7 @@ class Tool(Definition):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.sql is not None and self.sql.writes and self.annotations is not None and self.annotations.read_only:
-            message = "says `read_only: true`, and its `sql` says `writes: true`"
+            message = "has `read_only: true`, but its `sql` has `writes: true`"
             raise PydanticCustomError("read_only_writes", message, {"culprit": "annotations"})
         if self.backend != "content" and self.is_error:
             raise misplaced("is_error", goes_with="content")
@@ -169,7 +169,7 @@ class Tool(Definition):
             raise misplaced("confirm_fallback", goes_with="confirm")
         not_together(self, "input", "input_schema")
         if self.http is None and any(test.http is not None for test in self.tests):
-            message = "has tests with `http`, which stands in for the server of an `http` backend; this is {backend}"
+            message = "has tests with `http`, which replaces the server of an `http` backend; this is {backend}"
             raise PydanticCustomError("stand_in", message, {"backend": self.backend, "culprit": "tests"})
         return self
 

@@ -81,7 +81,7 @@ def _form_value(value: Json, *, is_inner: bool = False) -> Json:
         for name in value:
             # Nested fields go out as `a[b]`: a bracket in a name would say something else there.
             if "[" in name or "]" in name:
-                message = "the name of a nested field has no brackets; nest another mapping"
+                message = "the name of a nested field cannot have brackets; use a nested mapping"
                 raise PydanticCustomError("brackets", message, {"culprit": name})
         return {name: _form_value(member, is_inner=True) for name, member in value.items()}
     try:
@@ -89,7 +89,7 @@ def _form_value(value: Json, *, is_inner: bool = False) -> Json:
     except PydanticCustomError as error:
         if not is_inner:
             raise
-        raise PydanticCustomError("nested_form", "expected text, lists and mappings here, and nothing else") from error
+        raise PydanticCustomError("nested_form", "expected only text, lists and mappings") from error
 
 
 FormValue = Annotated[

@@ -21,7 +21,7 @@ def _sendable(value: str) -> str:
     """Reject text that cannot be sent in a header field. The error never contains the text."""
     if _TOKEN.fullmatch(value) is None:
         raise PydanticCustomError(
-            "token", "a token travels in a header field: it takes ASCII characters without spaces"
+            "token", "a token is sent in a header field: it must have only ASCII characters without spaces"
         )
     return value
 

@@ -49,7 +49,7 @@ class ToolOverride(_ToolChanges):
     @model_validator(mode="after")
     def _needs_no_stand_in(self) -> Self:
         if any(test.http is not None for test in self.tests):
-            message = "has tests with `http`, which stands in for the server of an `http` backend"
+            message = "has tests with `http`, which replaces the server of an `http` backend"
             raise PydanticCustomError("stand_in", message, {"culprit": "tests"})
         return self
 
@@ -84,7 +84,5 @@ class OperationOverride(_ToolChanges):
     def _sets_what_it_shows(self) -> Self:
         if both := sorted(set(self.hide) & self.set.keys()):
             context = {"both": both[0], "culprit": "set"}
-            raise PydanticCustomError(
-                "hidden_and_set", "`{both}` is in `hide` and in `set`; `set` alone is enough", context
-            )
+            raise PydanticCustomError("hidden_and_set", "`{both}` is in `hide` and in `set`; `set` is enough", context)
         return self

@@ -85,7 +85,7 @@ _SSE: Final = ("/sse", "/messages")
 
 def _no_reserved_path(value: str) -> str:
     if _is_below(_RESERVED, value):
-        raise PydanticCustomError("reserved_path", "/-/… and /metrics are the daemon's own")
+        raise PydanticCustomError("reserved_path", "/-/… and /metrics are reserved for the daemon")
     return value
 
 
@@ -180,14 +180,14 @@ class Listen(Model):
     @model_validator(mode="after")
     def _listens_apart(self) -> Self:
         if self.admin is not None and _share(Address.parse(self.http), Address.parse(self.admin)):
-            message = "`http` listens there already; choose another port"
+            message = "`http` already uses this address; choose another port"
             raise PydanticCustomError("address_clash", message, {"culprit": "admin"})
         return self
 
     @model_validator(mode="after")
     def _has_paths_of_their_own(self) -> Self:
         if self.sse and _is_below(_SSE, self.path):
-            message = "`path` is one of HTTP+SSE (/sse, /messages); choose another, or say `sse: false`"
+            message = "`path` conflicts with HTTP+SSE (/sse, /messages); choose another, or set `sse: false`"
             raise PydanticCustomError("path_clash", message, {"culprit": "path"})
         return self
 

@@ -51,7 +51,7 @@ def _part_of_error(value: Json) -> Json:
     if value is True:
         return {"contains": ""}
     if value is False:
-        raise PydanticCustomError("error", "expected true, or a part of what is said; leave it out for no error")
+        raise PydanticCustomError("error", "expected true, or a part of the error text; omit it to expect success")
     return value if isinstance(value, dict | TextMatch) else {"contains": keep_text(value)}
 
 
@@ -69,7 +69,7 @@ class Expectation(Model):
     def _is_one_thing(self) -> Self:
         given = [name for name in ("text", "json_", "error") if name in self.model_fields_set]
         if not given:
-            raise PydanticCustomError("nothing_given", "needs what is expected: one of `text`, `json`, `error`")
+            raise PydanticCustomError("nothing_given", "needs an expectation: one of `text`, `json`, `error`")
         if len(given) > 1:
             named = " and ".join(f"`{name.rstrip('_')}`" for name in given)
             context = {"given": named, "culprit": given[1].rstrip("_")}

@@ -45,7 +45,7 @@ _BOUND_TO_ONE_HOP: Final = re.compile(r"(?i)authorization|cookie|host|mcp-.*|for
 
 def _may_be_forwarded(name: str) -> str:
     if _BOUND_TO_ONE_HOP.fullmatch(name):
-        raise PydanticCustomError("forwarded", "is between the caller and this server, and is never passed on")
+        raise PydanticCustomError("forwarded", "is only for this server and is never forwarded")
     return name
 
 

@@ -140,7 +140,7 @@ class _Composer:
         next_event()  # document end
         following = next_event()
         if not isinstance(following, yaml.StreamEndEvent):
-            self._give_up("a second document begins here; a file holds one", following.start_mark)
+            self._give_up("a second document starts here; a file can contain only one", following.start_mark)
         # A file of comments alone, or of `null`, is as empty as one without a byte.
         return None if isinstance(root, Scalar) and root.value is None else root
 
@@ -184,11 +184,11 @@ class _Composer:
         if node is not None:
             return node
         if name in self._anchors:
-            self._report(f"`*{name}` stands inside its own anchor", event)
+            self._report(f"`*{name}` is inside its own anchor", event)
         else:
             known = ", ".join(f"`&{anchor}`" for anchor in islice(self._anchors, 10))
             self._report(
-                f"`*{name}` names no anchor before it" + (f"; there are {known}" if known else ""),
+                f"`*{name}` has no anchor before it" + (f"; there are {known}" if known else ""),
                 event,
             )
         return self._invalid(event)
@@ -207,7 +207,7 @@ class _Composer:
                 return Invalid()
         if has_surrogate(text):
             # From an escape in double quotes; libyaml refuses those itself, PyYAML's own scanner does not.
-            self._report("half of a surrogate pair is not text", event)
+            self._report("an unpaired surrogate is not valid text", event)
             return Invalid()
         return text
 
@@ -301,7 +301,7 @@ class _Composer:
         # Before anything walks the tree: a few hundred bytes of aliases can stand for hundreds of millions of values.
         if size > self.max_nodes:
             self._give_up(
-                f"more than {self.max_nodes:,} values once aliases are expanded; is an alias repeated inside its like?",
+                f"more than {self.max_nodes:,} values once aliases are expanded; check for nested aliases",
                 event.start_mark,
             )
         return size

@@ -10,7 +10,7 @@ from gateway.config.reading.source_file import SourceFile
 _FENCE: Final = re.compile(r"---[ \t]*(?:\r\n|\n|\Z)")
 _CLOSING_FENCE: Final = re.compile(r"^---[ \t]*(?:\r\n|\n|\Z)", re.MULTILINE)
 
-UNCLOSED: Final = "the front matter that begins here is never closed by `---`"
+UNCLOSED: Final = "the front matter that starts here is not closed by `---`"
 
 
 class FrontMatter(msgspec.Struct, frozen=True):

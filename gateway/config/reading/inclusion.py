@@ -123,7 +123,7 @@ class Inclusion:
             found = wanted.found() if wanted.path is None else []
         except TooManyEntriesError:  # not to be watched either
             most = f"{MOST_ENTRIES:,} files and directories"
-            self._refuse(request, f"{request.shown} leads through more than {most}; name the directory that is meant")
+            self._refuse(request, f"{request.shown} searches more than {most}; use a more specific directory")
             return []
         self.globs.append(wanted)
         if wanted.path is not None:
@@ -181,7 +181,7 @@ class Inclusion:
                 "expected a mapping (`key: value`) as the file's content", place_at(source, composed.root.start)
             )
         elif (version := _openapi_version(composed.root)) is not None:
-            message = "is an OpenAPI document: name it as a `document` under `openapi:`, and include other files alone"
+            message = "is an OpenAPI document: add it as `document` under `openapi:` instead of including it"
             self._report(message, place_at(source, version.start))
         else:
             self.parts.append(Part(source, composed.root, is_main))

@@ -153,7 +153,7 @@ class Interpolator:
         """The value of one `${…}`; None, reported, if it has none."""
         content = match[1]
         if content is None:
-            self._fail("`${` without its `}`; a literal `${` is written `$${`")
+            self._fail("`${` without a closing `}`; for a literal `${`, write `$${`")
             return None
         if content.startswith("file:"):
             return self._from_file(content.removeprefix("file:"), source, use)
@@ -172,7 +172,7 @@ class Interpolator:
 
     def _from_environment(self, name: str, default: str | None, use: Use) -> Interpolation | None:
         if default is not None and "${" in default:
-            self._fail(f"the default of `${{env:{name}}}` is plain text; it cannot hold another `${{…}}`")
+            self._fail(f"the default of `${{env:{name}}}` is plain text; it cannot contain another `${{…}}`")
             return None
         self._note(name, is_needed=default is None, is_secret=use is Use.SECRET)
         value = self._environ.get(name)
@@ -180,7 +180,7 @@ class Interpolator:
         if not value and default is not None:
             value = default
         if value is None:
-            self._fail(f"the variable {name} is not set; a default is written `${{env:{name}:-default}}`")
+            self._fail(f"the variable {name} is not set; for a default, write `${{env:{name}:-default}}`")
             return None
         if has_surrogate(value):  # which `os.environ` has in place of such a byte (PEP 383)
             self._fail(f"the value of the variable {name} is not UTF-8")
@@ -192,7 +192,7 @@ class Interpolator:
         variable = f"INPUT_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
         if variable not in self._environ:
             self._note(variable, is_needed=True, is_secret=use is Use.SECRET)
-            message = f"`${{input:{name}}}` asks a client's user, which is not possible here"
+            message = f"`${{input:{name}}}` prompts the user of a client, which is not possible here"
             self._fail(f"{message}; set the variable {variable} instead")
             return None
         return self._from_environment(variable, None, use)
@@ -206,11 +206,11 @@ class Interpolator:
 
     def _from_file(self, name: str, source: SourceFile, use: Use) -> Interpolation | None:
         if use in SHOWN:
-            self._fail(f"`${{file:{name}}}` is a secret, and clients see this text")
+            self._fail(f"`${{file:{name}}}` is a secret, but clients can see this text")
             return None
         name, has_default, default = name.partition(":-")
         if not name:
-            self._fail("`${file:}` names no file; write `${file:/path}`")
+            self._fail("`${file:}` has no path; write `${file:/path}`")
             return None
         path = source.directory / os.path.expanduser(name)  # noqa: PTH111 - pathlib's raises where there is no home
         value = self._text_of(path)
@@ -246,7 +246,7 @@ class Interpolator:
         """Whether a key holds no `${…}`; one that does is reported."""
         if "${env:" not in key and "${file:" not in key:
             return True
-        message = "`${…}` is filled in in values only, not in keys"
+        message = "`${…}` is allowed only in values, not in keys"
         self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
         return False
 
@@ -267,9 +267,9 @@ def _suggestion(content: str) -> str:
     """The message for an unknown `${content}`, with the form that was probably meant."""
     wrong = f"`${{{content}}}`"
     if content.startswith("{") and content.endswith("}"):
-        return f"{wrong} is not known here; did you mean {{{content}}}?"
+        return f"{wrong} is unknown; did you mean {{{content}}}?"
     if _NAME.fullmatch(content) is not None:
-        return f"{wrong} is not known here; did you mean ${{env:{content}}}?"
+        return f"{wrong} is unknown; did you mean ${{env:{content}}}?"
     if content.startswith(("/", "./", "../", "~/")):
-        return f"{wrong} is not known here; did you mean ${{file:{content}}}?"
-    return f"{wrong} is not known here; there are {_FORMS}, and `$${{` for a literal `${{`"
+        return f"{wrong} is unknown; did you mean ${{file:{content}}}?"
+    return f"{wrong} is unknown; available are {_FORMS}, and `$${{` for a literal `${{`"

@@ -104,7 +104,7 @@ class _Composer:
         self._position += 1
         while (character := self._next()) != end:
             if not character:
-                self._give_up(f"expected `{end}`; what it closes begins at {opened.line + 1}:{opened.column + 1}")
+                self._give_up(f"expected `{end}`; its opening bracket is at {opened.line + 1}:{opened.column + 1}")
             yield self._position
             if self._next() == ",":
                 self._position += 1
@@ -116,13 +116,13 @@ class _Composer:
         found = _TOKEN.match(self._text, self._position)
         token = "" if found is None else found[0]
         if found is None and self._next() == '"':
-            self._give_up("the quote that is opened here is never closed")
+            self._give_up("the quote opened here is never closed")
         try:
             value: bool | int | float | str | None = orjson.loads(token)
         except orjson.JSONDecodeError as error:
             if token.startswith('"'):
                 self._position += error.pos
-                self._give_up("JSON does not allow this control character or escape in a text")
+                self._give_up("JSON does not allow this control character or escape in a string")
             self._give_up("expected a value: text in double quotes, a number, true, false, null, `{` or `[`")
         self._position += len(token)
         return value
@@ -132,7 +132,7 @@ class _Composer:
         found = _SKIPPED.match(self._text, self._position)
         self._position = self._position if found is None else found.end()
         if self._text.startswith("/*", self._position):
-            self._give_up("the comment that is opened here is never closed")
+            self._give_up("the comment opened here is never closed")
         return self._text[self._position : self._position + 1]
 
     def _point(self, position: int) -> Point:

@@ -67,7 +67,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
     found = dict(_sections(root))
     is_empty = isinstance(root, MappingNode) and not root.entries
     if not found and not is_empty:  # some clients write `{}` before they have a server
-        message = "expected a JSON object with `mcpServers` or `servers`, as MCP clients have it"
+        message = "expected a JSON object with `mcpServers` or `servers`, as in files of MCP clients"
         return {}, [Diagnostic(message=message, path=("mcp_json",), place=Place(source, 1, 1))]
     servers: dict[str, ClientServer] = {}
     excluded, allowed = _names_of(root, _EXCLUDED, "excluded"), _names_of(root, _ALLOWED, "allowed")
@@ -83,7 +83,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
             elif isinstance(entry.node, MappingNode):
                 servers[name] = _ours(name, entry, diagnostics)
             elif section != "mcp":  # where other settings stand beside the servers
-                diagnostics.append(_warning("expected a JSON object; this server is left out", (name,), entry))
+                diagnostics.append(_warning("expected a JSON object; this server is skipped", (name,), entry))
     return servers, diagnostics
 
 
@@ -91,7 +91,7 @@ def _ambiguous(found: Diagnostic) -> Diagnostic:
     """An error about a section that is written twice, or a warning about a server for which this is true."""
     if len(found.path) == 1:
         return msgspec.structs.replace(found, path=("mcp_json",))
-    message = f"{found.message}; this server is left out"
+    message = f"{found.message}; this server is skipped"
     path = ("upstreams", *found.path[1:])
     return msgspec.structs.replace(found, message=message, path=path, severity=Severity.WARNING)
 
@@ -152,7 +152,7 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientSer
         kept["env"] = _with(env, _mapping(env.node, given))
     for key, item in written.items():
         if key not in kept and key not in _EXCLUDED_TOOLS | _INCLUDED_TOOLS:
-            diagnostics.append(_warning(f"`{key}` is the client's own, and is not used here", (name, key), item))
+            diagnostics.append(_warning(f"`{key}` is a setting of the client and is ignored", (name, key), item))
     return ClientServer(_with(entry, _mapping(entry.node, kept)), env_file)
 
 

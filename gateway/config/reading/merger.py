@@ -66,7 +66,7 @@ LISTS: Final = ("include", "plugins", "prompt_files", "mcp_json")
 ITEMS: Final = ("skills",)
 """Sections that are lists of mappings; those of all files are put together, too."""
 
-_NEVER_EMPTY: Final = {"auth": "nothing is written here, so that nobody would have to authenticate; write `api_keys`"}
+_NEVER_EMPTY: Final = {"auth": "is empty, so no one would have to authenticate; add `api_keys`"}
 """Sections whose absence has a dangerous meaning, so that they must not be empty."""
 
 _DEFAULTS: Final = {name: field.default for name, field in Document.model_fields.items()}
@@ -104,7 +104,7 @@ class Merger:
                 self._report(unknown_key(key, Document), (key,), entry.place)
             elif key in MAIN_FILE_ONLY and not part.is_main:
                 self._report(
-                    f"`{key}` may stand in the main file alone, and this file is included", (key,), entry.place
+                    f"`{key}` is allowed only in the main file, but this file is included", (key,), entry.place
                 )
             elif entry.is_empty:
                 if key in _NEVER_EMPTY:
@@ -223,7 +223,7 @@ class Merger:
         for diagnostics, new in found:
             del diagnostics[len(diagnostics) - len(new) :]
             for each in new:
-                message = f"{each.message}; this server is left out"
+                message = f"{each.message}; this server is skipped"
                 self.diagnostics.append(msgspec.structs.replace(each, message=message, severity=Severity.WARNING))
         if value is not None and not any(new for _, new in found):
             self._add("upstreams", name, item, value)
@@ -262,7 +262,7 @@ class Merger:
     def _single_section(self, section: str, entry: MapItem) -> None:
         if section in self._single:
             first = self._single[section][0]
-            message = f"`{section}` stands twice, first at {_shown(first.place)}"
+            message = f"`{section}` is defined twice, first at {_shown(first.place)}"
             self._report(message, (section,), entry.place)
             return
         document = self._single_validated(section, entry)

@@ -51,7 +51,7 @@ def _prompt(source: SourceFile, *, front: str, body_start: int) -> PromptFile:
     elif composed.root is None and not diagnostics:
         head = Mapping({}, source, START, is_flow=True, size=1)
     elif composed.root is not None:
-        diagnostics.append(Diagnostic(message="front matter is a mapping (`key: value`)", place=_at(source, 1)))
+        diagnostics.append(Diagnostic(message="front matter must be a mapping (`key: value`)", place=_at(source, 1)))
     if not body.value:
         diagnostics.append(Diagnostic(message="has no text for the message", place=_at(source, body.start.line)))
     return PromptFile(head, body, tuple(diagnostics))

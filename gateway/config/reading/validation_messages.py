@@ -25,8 +25,8 @@ _EXPECTED: Final = {
     "int_from_float": "a whole number",
     "float_type": "a number",
     "dict_type": "a mapping (`key: value`)",
-    "list_type": "a list (`[…]`, or lines that begin with `-`)",
-    "tuple_type": "a list (`[…]`, or lines that begin with `-`)",
+    "list_type": "a list (`[…]`, or lines that start with `-`)",
+    "tuple_type": "a list (`[…]`, or lines that start with `-`)",
 }
 
 _BARE: Final = {
@@ -102,7 +102,7 @@ def expected(what: str, given: Json) -> str:
     if what == "text" and given is None:
         return f'{message}; write "" for empty text'
     if isinstance(given, str) and (bare := _BARE.get(what)) is not None and bare.fullmatch(given):
-        return f"{message}; take the quotes away"
+        return f"{message}; remove the quotes"
     return message
 
 

@@ -9,19 +9,19 @@ from gateway.config.reading.source_file import LINE_BREAK
 
 _ADVICE: Final = (
     # A part of the scanner's message → our message.
-    ("mapping values are not allowed", "a second `: ` in one line; put quotes around the text that holds it"),
-    ("cannot start any token", "text cannot begin with this character; put quotes around it"),
-    ("found unexpected end of stream", "the quote that is opened here is never closed"),
-    ("found unexpected document indicator", "the quote that is opened here is never closed"),
+    ("mapping values are not allowed", "a second `: ` in one line; quote the text that contains it"),
+    ("cannot start any token", "text cannot start with this character; quote it"),
+    ("found unexpected end of stream", "the quote opened here is never closed"),
+    ("found unexpected document indicator", "the quote opened here is never closed"),
     ("did not find expected node content", "expected a value"),
-    ("found unknown escape character", "unknown escape in double quotes; write it in single quotes, or double the \\"),
-    ("expected ',' or ']'", "expected `,` or `]` in the list that is opened"),
-    ("expected ',' or '}'", "expected `,` or `}` in the mapping that is opened"),
-    ("expected key", "this line stands at no level that is open; check its indentation"),
-    ("expected <block end>", "this line stands at no level that is open; check its indentation"),
+    ("found unknown escape character", "unknown escape in double quotes; use single quotes, or double the \\"),
+    ("expected ',' or ']'", "expected `,` or `]` in the list opened"),
+    ("expected ',' or '}'", "expected `,` or `}` in the mapping opened"),
+    ("expected key", "this line does not match any open level; check its indentation"),
+    ("expected <block end>", "this line does not match any open level; check its indentation"),
     ("expected '-' indicator", "expected another item of the list (`- …`); check the indentation"),
     ("could not find expected ':'", "expected `key: value`; a `:` is missing"),
-    ("incompatible YAML document", "this YAML version is not known; take the %YAML line away"),
+    ("incompatible YAML document", "this YAML version is not supported; remove the %YAML line"),
 )
 
 _DEEPER: Final = "this line continues the text above it because it is indented deeper; check its indentation"
@@ -37,7 +37,7 @@ def explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple
     if "mapping values are not allowed" in problem and ": " not in before:
         return _DEEPER, error.problem_mark
     advice = next((ours for theirs, ours in _ADVICE if theirs in problem), problem)
-    if opened is not None and advice.endswith("is opened"):
+    if opened is not None and advice.endswith(" opened"):
         advice += f" at {opened.line + 1 + first_line}:{opened.column + 1}"
     # The scanner notices the end of the file; the author looks for the quote.
     is_quote = "opened here" in advice

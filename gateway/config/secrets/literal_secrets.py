@@ -32,7 +32,7 @@ _SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest)\s+", re.IGNORECASE)
 _MIN_LENGTH: Final = 8
 """Characters. What is shorter is a word such as `none`."""
 
-ADVICE: Final = "a secret in plain text: write `${env:NAME}` or `${file:/path}` in its place"
+ADVICE: Final = "a secret in plain text: write `${env:NAME}` or `${file:/path}` instead"
 
 
 @lru_cache(maxsize=4096)

@@ -230,7 +230,7 @@ def _check_default(schema: JsonObject, rule: FileRule, problems: Problems) -> No
     try:
         decoded_file(default, rule)
     except FileRefusedError as error:
-        problems.at("default").error(f"the default does not fit: {error}")
+        problems.at("default").error(f"the default does not match: {error}")
 
 
 def _show_as_text(schema: dict[str, Json]) -> None:

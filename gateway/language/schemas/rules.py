@@ -183,7 +183,7 @@ def _cost_problems(cost: ValidationCost) -> Iterator[SchemaError]:
 
 def _unresolved(reference: str) -> str:
     if reference.startswith("#"):
-        return f"leads nowhere: this schema has no {reference}"
+        return f"cannot be loaded: this schema has no {reference}"
     return f"only places in the schema itself (#/…) can be referred to, nothing is fetched: {reference}"
 
 

@@ -113,7 +113,7 @@ class _Attempt(msgspec.Struct, frozen=True):
     def _why_left_out(self) -> str:
         left_out = self.dry.catalog.left_out
         reasons: Iterator[str] = (each.reason for each in left_out if (each.kind, each.name) == ("tools", self.tool))
-        return next(reasons, "it is not on offer")
+        return next(reasons, "it is not available")
 
     async def _mismatch(self, tool: Tool) -> Mismatch | None:
         try:

@@ -100,7 +100,7 @@ def _show_left_out(left_out: Sequence[Unavailable], *, lists_all: bool, hints: C
             hints.line(str(each))
     counts = Counter(each.name.partition(":")[0] for each in left_out if each.kind == "openapi")
     for name, count in counts.items() if not lists_all else ():
-        hints.line(f"openapi.{name}: {counted(count, 'operation')} not on offer; --list says which, and why")
+        hints.line(f"openapi.{name}: {counted(count, 'operation')} not available; --list shows which, and why")
 
 
 def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:

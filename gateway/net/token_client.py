@@ -211,7 +211,7 @@ class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
     """The way that the file names."""
 
     def proofs(self, server: ServerMetadata) -> Sequence[Proof]:
-        """Return HTTP Basic, then the form (RFC 6749 §2.3.1), or the only one that the file or the server names."""
+        """Return HTTP Basic and the form (RFC 6749 §2.3.1), first what the server names; or the one that the file names."""
         # RFC 6749 §2.3.1: both are form-encoded (appendix B) before they become a user name and a password.
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
         ways: dict[str, Proof] = {
@@ -220,8 +220,8 @@ class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
         }
         if self.method is not None:
             return [ways[f"client_secret_{self.method}"]]
-        # A server that names both may still have settled on one of them for this client.
-        return [ways[name] for name in ways if name in server.auth_methods] or [*ways.values()]
+        # What a server names is not always what it takes from this client.
+        return [ways[name] for name in sorted(ways, key=lambda name: name not in server.auth_methods)]
 
 
 class ClientKey(msgspec.Struct, frozen=True, kw_only=True):

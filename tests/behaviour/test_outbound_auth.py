@@ -528,6 +528,8 @@ async def test_two_clients_of_one_issuer_do_not_share_tokens(
         ("post", None, {}, ["basic", "post"]),
         ("post", ["private_key_jwt"], {}, ["basic", "post"]),
         ("post", ["client_secret_post"], {}, ["post"]),
+        ("post", ["client_secret_basic"], {}, ["basic", "post"]),
+        ("basic", ["client_secret_post"], {}, ["post", "basic"]),
         ("post", ["client_secret_basic"], {"client_auth": "post"}, ["post"]),
         ("basic", ["client_secret_post"], {"client_auth": "basic"}, ["basic"]),
         ("basic", ["client_secret_basic", "client_secret_post"], {}, ["basic"]),

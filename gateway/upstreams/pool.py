@@ -52,7 +52,7 @@ EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampli
 """All capabilities to be asked that there are."""
 STARTING: Final = max(4, 2 * (os.cpu_count() or 1))
 """How many child processes start at the same time."""
-_START_SECONDS: Final = 10.0
+_START_SECONDS: Final = 4.0
 """After this time a child that still starts leaves its place to the next: it may hang."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64

@@ -211,7 +211,7 @@ class ClientSecret(msgspec.Struct, frozen=True, kw_only=True):
     """The way that the file names."""
 
     def proofs(self, server: ServerMetadata) -> Sequence[Proof]:
-        """Return HTTP Basic and the form (RFC 6749 §2.3.1), the server's choice first; or the only one that the file names."""
+        """Return HTTP Basic and the form (RFC 6749 §2.3.1), the metadata's choice first; or only that of the file."""
         # RFC 6749 §2.3.1: both are form-encoded (appendix B) before they become a user name and a password.
         pair = f"{quote_plus(self.client_id)}:{quote_plus(self.secret)}"
         ways: dict[str, Proof] = {

@@ -285,6 +285,12 @@ def _encoding(error: UnknownEncodingError, host: str) -> ExecutionError:
     return ExecutionError(f"The answer of {host} has the content encoding `{error}`, which cannot be decoded")
 
 
+def _malformed(error: aiohttp.ClientResponseError, host: str) -> ExecutionError:
+    if "content-encoding" in error.message:  # `br` and `zstd`, without the libraries that aiohttp decodes them with
+        return ExecutionError(f"The response of {host} has a content encoding that cannot be decoded here")
+    return ConnectionFailedError(f"The answer of {host} is not HTTP as it should be")
+
+
 def _system_text(error: OSError) -> str:
     # Errors of getaddrinfo have numbers of their own, on Linux below zero.
     return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else "no connection"
@@ -308,6 +314,6 @@ _EXPLANATIONS: Final[tuple[tuple[type[Exception], Callable[..., ExecutionError]]
     (UnknownEncodingError, _encoding),
     (aiohttp.ClientPayloadError, _saying("The answer of {} broke off, or is not encoded as it says")),
     (aiohttp.ClientConnectionError, _saying("{} closed the connection before it answered")),
-    (aiohttp.ClientResponseError, _saying("The answer of {} is not HTTP as it should be")),
+    (aiohttp.ClientResponseError, _malformed),
 )
 """The first that fits; more special ones stand before those that they derive from."""

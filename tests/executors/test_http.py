@@ -453,6 +453,7 @@ async def talking(sent: bytes, services: Services) -> Outcome:
     [
         (b"", "closed the connection before it answered"),
         (b"SSH-2.0-OpenSSH\r\n\r\n", "is not HTTP as it should be"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 3\r\n\r\nabc", "encod"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", "broke off, or is not encoded as it says"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", "broke off, or is not encoded as it says"),
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", "broke off, or is not encoded"),

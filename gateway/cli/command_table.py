@@ -36,14 +36,14 @@ COMMANDS: Final = {
     "serve": CommandEntry("serve the file as an MCP server", "gateway.cli.commands.serve"),
     "dev": CommandEntry("serve the file, and show in the terminal what happens", "gateway.cli.commands.dev.command"),
     "validate": CommandEntry("check the file; every mistake at once", "gateway.cli.commands.validate.command"),
-    "lock": CommandEntry("pin every definition, or check that they are as pinned", "gateway.cli.commands.lock"),
+    "lock": CommandEntry("pin every definition, or check for changes", "gateway.cli.commands.lock"),
     "list": CommandEntry("list tools, resources, templates and prompts", "gateway.cli.commands.list"),
     "call": CommandEntry("call a tool", "gateway.cli.commands.call"),
     "read": CommandEntry("read a resource", "gateway.cli.commands.read"),
     "prompt": CommandEntry("get a prompt", "gateway.cli.commands.prompt"),
-    "plan": CommandEntry("show what serving another file would change, and for whom", "gateway.cli.commands.plan"),
+    "plan": CommandEntry("show what another file would change, and for whom", "gateway.cli.commands.plan"),
     "test": CommandEntry("run the tests under `tests:` of the tools", "gateway.cli.commands.test.command"),
-    "client-config": CommandEntry("print what to paste into a client", "gateway.cli.commands.client_config"),
+    "client-config": CommandEntry("print configuration to paste into a client", "gateway.cli.commands.client_config"),
     "bundle": CommandEntry("pack the file into a bundle that desktop clients install", "gateway.cli.commands.bundle"),
     "publish-info": CommandEntry(
         "write the server.json with which a registry lists the server", "gateway.cli.commands.publish_info"

@@ -35,7 +35,7 @@ class Option(NamedTuple):
 
 HTTP: Final = Option("http", "HOST:PORT", "MCP endpoint at http://HOST:PORT/mcp; port 0 takes a free one")
 ALLOW_ANONYMOUS: Final = Option("allow_anonymous", None, "listen beyond loopback although the file has no `auth`")
-POLL: Final = Option("poll", "TIME", "compare the files this often, for file systems without events; 0 never")
+POLL: Final = Option("poll", "TIME", "interval to compare files, for file systems without events; 0 disables it")
 VIEW: Final = Option("view", "NAME", "the view to ask, in place of everything")
 _LOG_LEVEL: Final = Option("log_level", "LEVEL", "debug, info, warning or error")
 

@@ -58,7 +58,7 @@ Progress is shown on standard error.
     )
     arguments.add_argument("words", nargs="+", metavar="TOOL", help="what to call, and with what")
     arguments.add_argument("--json", metavar="OBJECT", default=None, help="the arguments as a JSON object")
-    add_explain(arguments, "the command, request or function, as it would be run; runs nothing")
+    add_explain(arguments, "the command, request or function without running it")
     add_output(arguments)
     add_url(arguments)
     return arguments

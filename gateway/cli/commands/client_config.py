@@ -31,7 +31,7 @@ def parser(name: str) -> Parser:
     arguments = Parser(
         name,
         words="CLIENT [CONFIG | --url URL]",
-        summary="Print what to paste into a client, so that it finds this server.",
+        summary="Print the configuration to paste into a client.",
         epilog=f"""\
 examples:
   {name} claude           it starts `serve ./config.yaml --stdio`

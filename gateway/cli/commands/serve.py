@@ -33,11 +33,11 @@ _OPTIONS: Final = {
         HTTP,
         Option("stdio", None, "speak MCP on standard input and output; alone, unless --http is given too"),
         ALLOW_ANONYMOUS,
-        Option("scopes", "A,B", "what the caller on stdio may do; needs --stdio"),
+        Option("scopes", "A,B", "scopes of the caller on stdio; needs --stdio"),
         Option("view", "NAME", "the view that the caller on stdio is served; needs --stdio"),
     ),
     "changes of the file": (
-        Option("no_watch", None, "reload on SIGHUP and POST /-/reload alone"),
+        Option("no_watch", None, "reload only on SIGHUP and POST /-/reload"),
         POLL,
     ),
     "what survives a restart": (
@@ -46,7 +46,7 @@ _OPTIONS: Final = {
         Option("store", "URL", "Redis, for several replicas that work as one: redis://HOST:PORT, rediss://…"),
     ),
     "stopping and logging": (
-        Option("drain_timeout", "TIME", "how long calls may go on after SIGTERM or Ctrl-C"),
+        Option("drain_timeout", "TIME", "time limit of running calls after SIGTERM or Ctrl-C"),
         Option("log_level", "LEVEL", "debug, info, warning or error; debug shows every message, secrets masked"),
         Option("log_format", "FORMAT", "json or console"),
     ),

@@ -61,7 +61,7 @@ pipe or a file there are plain lines; Ctrl-C ends it.
     for option in (HTTP, ALLOW_ANONYMOUS, POLL):
         add_option(arguments.add_argument, option)
     add_option(
-        arguments.add_argument, Option("drain_timeout", "TIME", "how long calls may go on after Ctrl-C"), default="1s"
+        arguments.add_argument, Option("drain_timeout", "TIME", "time limit of calls after Ctrl-C"), default="1s"
     )
     add_log_level(arguments.add_argument, default=None)
     arguments.add_argument(

@@ -52,10 +52,10 @@ exit codes:
         "--connect",
         action="store_true",
         default=False,
-        help="ask the upstreams what they offer, and the databases to prepare each query, and check that too",
+        help="connect to upstreams and databases, and check their definitions and queries too",
     )
     arguments.add_argument(
-        "--list", action="store_true", default=False, help="name each operation of OpenAPI documents that is no tool"
+        "--list", action="store_true", default=False, help="list each operation of OpenAPI documents that is not a tool"
     )
     add_json(arguments, "the problems as a JSON list")
     return arguments

@@ -261,9 +261,9 @@ class TaskCall:
         self._release()
 
     def _release(self) -> None:
-        """Let go of the requester once nobody needs it: it refers to the call, which refers to this."""
+        """Let go of the requester and the error once nobody needs them: both lead back to this."""
         if self._has_ended and self._exchange is None:
-            self._requester = None
+            self._requester = self._error = None
 
     def _asks_before(self, where: Where | None) -> bool:
         if not self._is_request_open:

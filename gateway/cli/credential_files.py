@@ -1,6 +1,7 @@
 """Recognises files that hold credentials, by name and by content, so that a bundle does not give them away."""
 
 import re
+from base64 import b64decode
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Final
@@ -10,7 +11,7 @@ _NAMES: Final = (
     *(".gcloud", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".npmrc", ".pypirc", ".git-credentials", ".htpasswd"),
     *(".dockercfg", ".s3cfg", ".boto", ".vault-token", "credentials", "credentials.json", "*.tfstate", "*.kdbx"),
     *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", "*.p12", "*.pfx", "*.jks"),
-    *("*.keystore", "*.ppk"),
+    *("*.keystore", "*.ppk", "*.env", "kubeconfig", "*.kubeconfig"),
 )
 """Globs of files and directories."""
 _PEM: Final = re.compile(rb"----[- ]BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[- ]----")
@@ -24,6 +25,12 @@ _OTHER_TEXT: Final = re.compile(
     # RFC 7517: a private JSON Web Key has `d`, a symmetric one `k`.
     rb'"kty"\s*:\s*"(?:EC|RSA|OKP|oct)"[^{}]*"[dk]"\s*:\s*"|"[dk]"\s*:\s*"[^{}]*"kty"\s*:'
 )
+_ENCODED_PEM: Final = re.compile(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/\s]{30,}")
+"""Base64 of `-----BEGIN `, as in kubeconfigs and Kubernetes secrets."""
+_KUBECONFIG: Final = tuple(
+    map(re.compile, (rb"\bclusters['\"]?\s*:", rb"\busers['\"]?\s*:", rb"\btoken['\"]?\s*:\s*['\"]?[\w.~+/-]{16}"))
+)
+"""A kubeconfig with a token has all of these."""
 _DER: Final = re.compile(
     rb"\x30(?:[\x02-\x7f]|\x81.|\x82..|\x83...)(?:"
     rb"\x02\x01[\x00\x01]\x30.{1,3}\x06|"  # PKCS #8 (RFC 5958)
@@ -46,13 +53,20 @@ def named_as_credentials(path: PurePath) -> PurePath | None:
 
 
 def holds_private_key(content: bytes) -> bool:
-    """Tell whether a private key stands anywhere in a file.
+    """Tell whether a file contains a private key, or is a kubeconfig with a token.
 
     A PEM header without a key after it is in a program that looks for one.
     """
     if _DER.match(content) is not None or _OTHER_TEXT.search(content) is not None:
         return True
     text = content.replace(b"\0", b"")  # UTF-16
+    if _has_pem(text) or all(each.search(text) for each in _KUBECONFIG):
+        return True
+    encoded = (b"".join(found[0].split()) for found in _ENCODED_PEM.finditer(text))
+    return any(_has_pem(b64decode(each[: len(each) // 4 * 4])) for each in encoded)
+
+
+def _has_pem(text: bytes) -> bool:
     return any(
         _LINE_OF_KEY.match(text, found.end()) or _BASE64.search(text, found.end(), found.end() + _AFTER_HEADER)
         for found in _PEM.finditer(text)

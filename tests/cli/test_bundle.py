@@ -75,6 +75,12 @@ OPENSSL = (
     "printf -- '---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nP2/5\n' > k.txt",
     "printf -- '-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1\n\nlQ==' > k.txt",
     """printf '{"kty":"EC","crv":"P-256","d":"x","x":"y"}' > k.txt""",
+    "openssl genpkey -algorithm ED25519 -out r.txt && (printf 'tls.key: '; base64 -w 0 < r.txt) > k.txt",
+    "openssl genpkey -algorithm RSA -out r.txt && (echo 'client-key-data: |'; base64 r.txt | sed 's/^/  /') > k.txt",
+    "printf 'clusters: []\nusers:\n- name: a\n  user:\n    token: eyJhbGciOiJSUzI1NiJ9.x\n' > k.txt",
+    """printf '{"clusters":[],"users":[{"user":{"token":"eyJhbGciOiJSUzI1NiJ9.x"}}]}' > k.txt""",
+    """openssl req -x509 -newkey ed25519 -nodes -keyout k.txt -out r.txt -subj /CN=x
+       (echo 'clusters:'; printf 'certificate-authority-data: '; base64 -w 0 r.txt; printf '\nusers: []\n') > c.txt""",
 )
 
 
@@ -89,6 +95,7 @@ def test_a_private_key_is_known_by_its_content(made_by: str, tmp_path: Path) -> 
 
 def test_credentials_are_left_out_by_their_names_and_listed(run: Run, folder: Path) -> None:
     out = ["notes/.git", "plugins/.env", "plugins/.env.local", "plugins/.ssh", "plugins/sub/id_rsa", "plugins/.netrc"]
+    out += ["plugins/prod.env", "plugins/kubeconfig"]
     for name in out:
         path = folder / "ops" / name / "a.md" if name.endswith(("git", "ssh")) else folder / "ops" / name
         path.parent.mkdir(parents=True, exist_ok=True)

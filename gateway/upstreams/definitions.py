@@ -331,9 +331,8 @@ def _sourced(entry: UpstreamEntry, place: DocumentPath, wire: JsonObject, config
     for key in place:
         override = override.get(key) if isinstance(override, dict) else None
     path: DocumentPath = ("upstreams", entry.name) if override is None else ("upstreams", entry.name, *place)
-    common = {
-        key: entry.written.get(key) for key in ("access", "tags", "validate", *_SHARED_KEYS) if key in entry.written
-    }
+    # Without timeouts and limits: changing these for a whole upstream needs no new review of its definitions.
+    common = {key: entry.written.get(key) for key in ("access", "tags", "validate") if key in entry.written}
     return SourceDefinition(path=path, written=[dict(wire), override, common], config=config)
 
 

@@ -216,6 +216,8 @@ def _subscribe(components: Components) -> None:
 
 def _watch_upstreams(components: Components) -> None:
     """Have upstreams tell of updates of what our clients watch there."""
+    if not components.upstreams.servers:
+        return  # else each subscription would look up everything that is watched
     catalog = components.pipeline.store.current
     found = (components.upstreams.origin_of(catalog, uri) for uri in components.dispatcher.notifier.watched)
     components.upstreams.watch([origin for origin in found if origin is not None])

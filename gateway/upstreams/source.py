@@ -152,6 +152,8 @@ class UpstreamSource:
 
     async def watching(self) -> None:
         """Wait, not for long, until upstreams tell of updates of what is watched there."""
+        if not self._servers:
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(_WATCH_SECONDS):
                 await asyncio.gather(*(server.watching() for server in self._servers.values()))

@@ -10,8 +10,9 @@ from typing import Final
 import pytest
 from aiohttp import web
 
+from gateway.errors import RpcError
 from gateway.json_types import Json
-from gateway.upstreams.client.link import Unreadable, messages_in
+from gateway.upstreams.client.link import Incoming, Pending, Unreadable, messages_in
 from gateway.wire.jsonrpc import Response
 from tests import local_server
 from tests.upstreams.test_controls import state
@@ -176,3 +177,33 @@ def test_only_the_id_of_a_message_itself_is_that_of_a_request(line: bytes, ids: 
     found = messages_in(line)
     assert not any(isinstance(each, Response) for each in found)
     assert [each.answers for each in found if isinstance(each, Unreadable) and each.answers] == ids
+
+
+@pytest.mark.parametrize("start", ['"id": null, ', ""])
+async def test_an_error_without_an_id_over_stdio_is_that_of_the_only_call(start: str, tmp_path: Path) -> None:
+    line = f'{{"jsonrpc": "2.0", {start}"error": {{"code": -32700, "message": "not read here"}}}}'
+    async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=raw(odd=line))) as running:
+        await until_listed(running, "odd")
+        client = running.memory_client()
+        before = await said(client, "pid")
+        with pytest.raises(RpcError, match="not read here"):
+            await said(client, "odd")
+        assert await said(client, "pid") == before
+
+
+@pytest.mark.parametrize(("ids", "has_notified"), [((1, 2), False), ((1,), True)])
+async def test_an_error_without_an_id_that_may_be_about_something_else_is_malformed(
+    ids: tuple[int, ...], *, has_notified: bool
+) -> None:
+    pending = Pending()
+    if has_notified:
+        pending.note_notification()
+    waiting = [pending.expect(each) for each in ids]
+    heard: list[Incoming] = []
+    error = messages_in(b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "no id"}}')
+    pending.take(error, lambda message, during: heard.append(message))
+    assert [isinstance(each, Unreadable) and "no id" in each.excerpt for each in heard] == [True]
+    assert not any(each.done() for each in waiting)
+    pending.forget(2)
+    pending.take(error, lambda message, during: heard.append(message))
+    assert waiting[0].result() == Response(1, None, {"code": -32600, "message": "no id"})

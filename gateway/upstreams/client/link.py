@@ -216,17 +216,24 @@ class Pending:
 
     def __init__(self) -> None:
         self._waiting: Final[dict[RequestId, asyncio.Future[Response]]] = {}
+        self._has_notified = False
+        """Whether an error without an id may be about a notification or response that was sent."""
 
     def expect(self, request_id: RequestId) -> asyncio.Future[Response]:
         waiting = self._waiting[request_id] = asyncio.get_running_loop().create_future()
         return waiting
+
+    def note_notification(self) -> None:
+        """Note that something other than a request is sent."""
+        self._has_notified = True
 
     def forget(self, request_id: RequestId) -> None:
         self._waiting.pop(request_id, None)
 
     def take(self, messages: Iterable[Incoming | Response], inbox: Inbox) -> None:
         """Hand responses to those who wait for them, and other messages to the inbox."""
-        for message in messages:
+        for each in messages:
+            message = self._attributed(each) if isinstance(each, Response) else each
             if not isinstance(message, Response):
                 inbox(message, during=None)
                 if not isinstance(message, Unreadable):
@@ -236,9 +243,22 @@ class Pending:
             if (waiting := self._waiting.get(request_id or "")) is None or waiting.done():
                 continue
             if isinstance(message, Response):
+                self._has_notified = False
                 waiting.set_result(message)
             else:
                 waiting.set_exception(BadAnswerError(f"answers with a message that cannot be read: {message.reason}"))
+
+    def _attributed(self, response: Response) -> Response | Unreadable:
+        """Assign an error without an id (JSON-RPC 2.0 §5) to the only open request, if there is just one."""
+        if response.id is not None or response.error is None:
+            return response
+        open_ids = [request_id for request_id, waiting in self._waiting.items() if not waiting.done()]
+        if not open_ids:
+            return response
+        if len(open_ids) == 1 and not self._has_notified:
+            return Response(open_ids[0], None, response.error)
+        self._has_notified = False
+        return Unreadable(reason="an error without a request id", excerpt=str(response.error)[:_EXCERPT])
 
     def fail(self, error: Exception) -> None:
         """End every wait."""

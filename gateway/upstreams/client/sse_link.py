@@ -53,6 +53,7 @@ class SseLink:
             self._pending.forget(outgoing.id)
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
+        self._pending.note_notification()
         await self._post(message, fields)
 
     async def _post(self, message: JsonObject, fields: Mapping[str, str], outgoing: Outgoing | None = None) -> None:

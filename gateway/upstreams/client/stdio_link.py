@@ -93,13 +93,17 @@ class StdioLink:
     async def request(self, outgoing: Outgoing) -> Response:
         waiting = self._pending.expect(outgoing.id)
         try:
-            await self.send(outgoing.message, {})
+            self._write(outgoing.message)
             return await waiting
         finally:
             self._pending.forget(outgoing.id)
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
         del fields
+        self._pending.note_notification()
+        self._write(message)
+
+    def _write(self, message: JsonObject) -> None:
         if self.closed.done():
             raise ConnectionLostError(self.closed.result())
         if not self._input.write(jsonrpc.encode(message) + b"\n"):

@@ -64,6 +64,12 @@ class EventParser:
         if len(self._buffer) + self._size > self._max_event:
             raise EventTooLargeError(f"an event of more than {self._max_event // 2**20} MiB")
 
+    def end(self) -> Event | None:
+        """Return the last event if the stream ended before its blank line. WHATWG HTML discards such an event."""
+        self._field(bytes(self._buffer))
+        self._buffer.clear()
+        return self._finished()
+
     def _next_line(self) -> bytes | None:
         """Take the next whole line: lines end with CR, LF, or both."""
         # A CR may end one piece and its LF begin the next: that LF does not end a second, empty line.

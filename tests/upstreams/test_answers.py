@@ -107,6 +107,16 @@ async def test_an_odd_answer_over_stdio_is_read_or_fails_at_once_and_costs_no_ot
         assert state(running, "up")["restarts"] == 0
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\nid: 7", "\r"])
+async def test_a_response_at_the_end_of_a_stream_needs_no_blank_line(end: str, tmp_path: Path) -> None:
+    body = f'data: {START}whole"}}]}}}}{end}'
+    async with local_server.listening(Answering(body=body, kind="text/event-stream").application) as port:
+        entry = f"url: 'http://127.0.0.1:{port}/mcp', allow_private: true"
+        async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=entry)) as running:
+            await until_listed(running, "up_bad")
+            assert await said(running.memory_client(), "up_bad") == "whole"
+
+
 @pytest.mark.parametrize(
     "body", ['{"jsonrpc": "2.0", "id": ID, "error": null, "result": RESULT}', '{"id": "ID", "result": RESULT}']
 )
@@ -139,6 +149,7 @@ ERROR: Final = '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32050, "message"
         (200, "text/event-stream", "data: " + START + "\n\n", "cannot be read"),
         (200, "text/event-stream", "data: " + START + "LONG", "sends an event of more than 1 MiB"),
         (200, "text/event-stream", ": nothing\n\n", "ended the stream without a response"),
+        (200, "text/event-stream", 'data: {"jsonrpc": "2.0", "id": ID, "res', "ended the stream without a response"),
         (200, "text/html", "<p>Sign in", "answers 200 text/html"),
     ],
 )

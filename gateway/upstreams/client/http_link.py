@@ -23,7 +23,7 @@ from gateway.upstreams.client.http_channel import (
     refusal,
     speaks_of_a_lost_session,
 )
-from gateway.upstreams.client.link import Inbox, Outgoing, Unreadable, messages_in
+from gateway.upstreams.client.link import Inbox, Incoming, Outgoing, Unreadable, messages_at_end, messages_in
 from gateway.upstreams.failures import (
     ANSWERS,
     BadAnswerError,
@@ -139,7 +139,7 @@ class HttpLink:
     async def _single(self, answer: Answer, request_id: int) -> Response:
         """The response in an answer that is no stream, whatever its media type. It may be an error with any status."""
         body = await read_body(answer)
-        if (response := self._taken(body, request_id, alone=True)) is not None:
+        if (response := self._taken(messages_in(body), request_id, alone=True)) is not None:
             if answer.status < 400:
                 self._note_session(answer)
             # An error with the id of the request is about that, unless it says otherwise.
@@ -171,8 +171,9 @@ class HttpLink:
             async for chunk in answer.content.iter_any():
                 for event in parser.feed(chunk):
                     seen.note(event)
-                    if event.data and (response := self._taken(event.data, request_id)) is not None:
+                    if event.data and (response := self._taken(messages_in(event.data), request_id)) is not None:
                         return response, seen
+            return self._taken(messages_at_end(parser), request_id), seen
         except EventTooLargeError as error:
             seen.event_id = None  # a stream that is resumed would bring the same event again
             raise BadAnswerError(f"sends {error}") from error
@@ -182,13 +183,15 @@ class HttpLink:
                 raise
         return None, seen
 
-    def _taken(self, data: bytes, request_id: int | None, *, alone: bool = False) -> Response | None:
+    def _taken(
+        self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
+    ) -> Response | None:
         """The response to the request, if it is in an event or body; everything else goes to the inbox.
 
         An error without an id, `alone` in an answer, is the answer: the server could not read the request.
         """
         found: Response | None = None
-        for each in messages_in(data):
+        for each in messages:
             if not isinstance(each, Response):
                 self._inbox(each, during=request_id)
                 if isinstance(each, Unreadable) and not alone and each.answers == request_id is not None:

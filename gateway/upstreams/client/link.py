@@ -14,6 +14,7 @@ from gateway.errors import ErrorCode
 from gateway.json_types import Json, JsonObject, empty
 from gateway.upstreams.failures import BadAnswerError
 from gateway.wire import jsonrpc
+from gateway.wire.event_parser import EventParser
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, RequestId, Response
 
 MAX_DEPTH: Final = 128
@@ -142,6 +143,17 @@ def messages_in(data: bytes) -> list[Incoming | Response]:
         elif isinstance(each, InvalidMessageError) and each.request_id is not None:
             messages.append(Response(own_id(each.request_id), None, {"code": each.code, "message": each.message}))
     return messages
+
+
+def messages_at_end(parser: EventParser) -> list[Incoming | Response]:
+    """The messages of an event that the end of its stream cut off, if its data is complete."""
+    if (event := parser.end()) is None:
+        return []
+    try:
+        jsonrpc.decode(event.data, max_depth=MAX_DEPTH)
+    except InvalidMessageError:
+        return []
+    return messages_in(event.data)
 
 
 def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool = False) -> Unreadable:

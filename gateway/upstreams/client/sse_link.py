@@ -12,7 +12,7 @@ from gateway.json_types import JsonObject
 from gateway.net.answer import Answer
 from gateway.net.request import origin_of, parse_url
 from gateway.upstreams.client.http_channel import Endpoint, HttpChannel, read_body, refusal
-from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Outgoing, Pending, messages_in
+from gateway.upstreams.client.link import INTERNAL_ERROR, Inbox, Outgoing, Pending, messages_at_end, messages_in
 from gateway.upstreams.failures import BadAnswerError, ConnectionLostError, NotMcpError, UnreachableError, UpstreamError
 from gateway.wire import jsonrpc
 from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
@@ -102,6 +102,7 @@ class SseLink:
                     self._endpoint(event)
                 elif event.data:
                     self._pending.take(messages_in(event.data), self._inbox)
+        self._pending.take(messages_at_end(parser), self._inbox)
 
     def _endpoint(self, event: Event) -> None:
         """Note where to post: within the origin of the stream, lest credentials go elsewhere."""

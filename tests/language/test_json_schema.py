@@ -55,6 +55,10 @@ def said(schema: JsonObject, instance: Json) -> list[str]:
             "properties.a.minLength: must be at least 0, was -1",
         ),
         (
+            {"items": {"pattern": "[[:alpha:]]"}},
+            ('items.pattern: the pattern "[[:alpha:]]" is not an ECMA-262 regular expression that the engine takes'),
+        ),
+        (
             {"properties": {"a": {"pattern": "(a"}}},
             ('properties.a.pattern: the pattern "(a" is not an ECMA-262 regular expression that the engine takes'),
         ),

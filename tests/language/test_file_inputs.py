@@ -239,7 +239,7 @@ def test_files_are_found_wherever_a_schema_leads_to_them() -> None:
         ({"type": "file", "x-mcp-header": "X"}, "a file cannot be mirrored in a header field"),
         ({"type": "file", "max_size": 0}, "max_size: "),
         ({"type": "file", "media_types": ["png"]}, "media_types.0: expected a media type"),
-        ({"type": "file", "default": "!"}, "default: the default does not fit"),
+        ({"type": "file", "default": "!"}, "default: the default does not match"),
         ({"type": ["file", "string"]}, "cannot be alternatives"),
         ({"anyOf": [{"type": "file"}, {"type": "string"}]}, "cannot be alternatives"),
         ({"not": {"type": "file"}}, "nothing would read this one"),

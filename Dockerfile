@@ -6,7 +6,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY gateway gateway
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
  && python -m venv /opt/mcp-gateway \
- && /opt/mcp-gateway/bin/pip install --no-cache-dir --constraint constraints.txt "$(echo /wheels/*.whl)[auth,otel,redis]"
+ && /opt/mcp-gateway/bin/pip install --no-cache-dir --constraint constraints.txt "$(echo /wheels/*.whl)[auth,otel,redis,sql]"
 
 COPY config/demo.yaml config/schema.json /etc/mcp-gateway/
 COPY plugins /etc/mcp-gateway/plugins

@@ -16,7 +16,7 @@ from tests.structure import FILES, GATEWAY, MEASURES, modules_named_in, table, t
 
 LEAVES: Final = {
     *("background_tasks", "bounded_map", "control_characters", "rfc3339", "whole_file", "events", "permit"),
-    *("json_types", "exact_json", "errors", "deadline", "threads", "plugin"),
+    *("json_types", "exact_json", "errors", "deadline", "threads", "plugin", "distribution"),
     "__init__",
 }
 """Importable by all."""
@@ -27,6 +27,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "control_characters": set(),
     "rfc3339": set(),
     "whole_file": set(),
+    "distribution": set(),
     "json_types": set(),
     "exact_json": {"json_types"},
     "errors": {"json_types"},
@@ -215,8 +216,8 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 79_050,
-    "files": 611,
+    "lines": 79_950,
+    "files": 612,
     "classes": 940,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

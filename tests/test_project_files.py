@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from gateway import __version__
 from gateway.cli.commands.validate.command import check
 from gateway.config.settings import read_settings
+from gateway.distribution import DISTRIBUTION, EXTRAS, install_command
 from tests.fork_launcher import fork_launcher
 from tests.fork_server import FORKED
 
@@ -83,6 +84,17 @@ def test_constraints_pin_every_dependency_of_both_commands() -> None:
         assert requirement.specifier.contains(pins[requirement.name.lower()], prereleases=True), requirement
     assert all("==" in requirement for requirement in data["build-system"]["requires"])
     assert all(line.count("pip install") == line.count("-c constraints.txt") for line in commands_of(README)[:2])
+
+
+def test_install_command_of_each_extra_names_its_packages() -> None:
+    with (PROJECT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    assert project["name"] == DISTRIBUTION
+    assert set(project["optional-dependencies"]) == set(EXTRAS)
+    for extra, packages in project["optional-dependencies"].items():
+        expected = {re.split("[><=]", text)[0] for text in packages}
+        assert set(shlex.split(install_command(extra))[2:]) == expected
+        assert f"| `{extra}` |" in (PROJECT / "docs" / "install.md").read_text()
 
 
 def test_the_demo_and_every_example_load_without_a_warning() -> None:

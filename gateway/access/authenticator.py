@@ -21,6 +21,7 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.address import Address
 from gateway.config.models.auth import Auth, OAuth
+from gateway.distribution import install_command
 from gateway.json_types import JsonObject
 
 OnDenied = Callable[[AuthError, str, str], None]
@@ -182,7 +183,7 @@ def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
     if auth.oauth is None:
         return
     if not is_installed():
-        message = "needs packages that are not installed: pip install 'mcp-gateway-daemon[auth]'"
+        message = f"needs packages that are not installed: {install_command('auth')}"
         problems.at("oauth").error(message)
     listen = loaded.document.listen
     is_elsewhere = listen.trusted_proxies or listen.allowed_hosts or not Address.parse(listen.http).is_loopback

@@ -22,6 +22,7 @@ from gateway.config.models.backends import Connection
 from gateway.config.models.outbound_auth import PEM, BasicAuth, ClientCredentials, OutboundAuth, TokenExchange
 from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
+from gateway.distribution import install_command
 from gateway.errors import ExecutionError
 from gateway.net.clients import HttpClients
 from gateway.net.json_fetcher import MAX_BYTES
@@ -284,7 +285,7 @@ def _compile_authentication(config: ClientCredentials, problems: Problems) -> Cl
         return ClientSecret(client_id=config.client_id, secret=config.client_secret or "", method=config.client_auth)
     problems, pem = problems.at("private_key"), config.private_key
     if not is_installed():
-        problems.error("needs packages that are not installed: pip install 'mcp-gateway-daemon[auth]'")
+        problems.error(f"needs packages that are not installed: {install_command('auth')}")
         return None
     try:
         if PEM not in pem:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from gateway.config.settings import variable_of
+from gateway.distribution import install_command
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 from gateway.state.mailbox import Mailbox
@@ -17,8 +18,6 @@ from gateway.state.redis_semaphores import RedisSemaphores
 from gateway.state.redis_session_count import RedisSessionCount
 from gateway.state.redis_sessions import RedisSessionStore
 from gateway.state.redis_url import RedisUrl
-
-INSTALL: Final = "pip install 'mcp-gateway-daemon[redis]'"
 
 
 class Replica:
@@ -75,7 +74,7 @@ def _connect(url: str, *, replica: str) -> RedisConnection:
         # Another module that is missing is our own bug, and no package to be installed.
         if not (error.name or "").startswith("redis"):
             raise
-        problem = f"a store needs a package that is not installed: {INSTALL}"
+        problem = f"a store needs a package that is not installed: {install_command('redis')}"
         raise ConfigError([Problem(message=problem, path=variable_of("store"))]) from error
     except ValueError as error:
         raise ConfigError([Problem(message=str(error), path=variable_of("store"))]) from error

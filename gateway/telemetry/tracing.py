@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from gateway.distribution import install_command
+
 if TYPE_CHECKING:
     from gateway.telemetry.spans import Spans
 
 log: Final = structlog.get_logger(__name__)
 
-INSTALL: Final = "pip install 'mcp-gateway-daemon[otel]'"
 _EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -35,7 +36,7 @@ def open_tracing(environ: Mapping[str, str]) -> "Spans | None":
         # A module of our own that is missing is a defect, and nothing to install.
         if not (error.name or "").startswith("opentelemetry"):
             raise
-        log.warning("spans are not recorded", reason="OpenTelemetry is not installed", install=INSTALL)
+        log.warning("spans are not recorded", reason="OpenTelemetry is not installed", install=install_command("otel"))
     except ValueError as error:  # a variable has an invalid value
         log.warning("spans are not recorded", reason=str(error))
     return None

@@ -268,6 +268,6 @@ def test_tokens_without_the_packages_that_check_them_name_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jwt", None)  # what is not installed cannot be imported
-    expected = "error: auth.oauth: needs packages that are not installed: pip install 'mcp-gateway-daemon[auth]'"
+    expected = "error: auth.oauth: needs packages that are not installed: pip install 'pyjwt[crypto]'"
     assert expected in problems_of(tmp_path, f"auth: {{oauth: {{issuer: 'https://idp.example.com'}}}}\n{TOOL}")
     assert problems_of(tmp_path, keys(ci=OLD) + TOOL) == []

@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway import __version__
 from gateway.cli.credential_files import holds_private_key
 from tests.cli.typed import Finished, Run
 from tests.node import NodePackage, find_package
@@ -134,6 +137,7 @@ def test_a_bundle_holds_what_is_named_and_no_secret(run: Run, folder: Path) -> N
     assert set(members) == {
         "manifest.json",
         "pyproject.toml",
+        f"mcp_gateway_daemon-{__version__}-py3-none-any.whl",
         "server/start.py",
         "server/config.yaml",
         "server/tools.d/one.yaml",
@@ -147,6 +151,29 @@ def test_a_bundle_holds_what_is_named_and_no_secret(run: Run, folder: Path) -> N
     first = (folder / "ops.mcpb").read_bytes()
     assert bundled(run).code == 0
     assert (folder / "ops.mcpb").read_bytes() == first
+
+
+def test_bundle_contains_a_wheel_that_its_project_file_names(run: Run, folder: Path) -> None:
+    assert bundled(run).code == 0
+    with zipfile.ZipFile(folder / "ops.mcpb") as archive:
+        project = tomllib.loads(archive.read("pyproject.toml").decode())
+        wheel = archive.read(project["tool"]["uv"]["sources"]["mcp-gateway-daemon"]["path"])
+    assert project["project"]["dependencies"] == ["mcp-gateway-daemon"]
+    with zipfile.ZipFile(BytesIO(wheel)) as archive:
+        names = archive.namelist()
+        [record] = [name for name in names if name.endswith(".dist-info/RECORD")]
+        recorded = archive.read(record).decode().splitlines()
+    assert "gateway/console/static/index.html" in names
+    assert [line.split(",")[0] for line in recorded] == names
+
+
+def test_package_option_replaces_the_wheel(run: Run, folder: Path) -> None:
+    requirement = "mcp-gateway-daemon @ git+https://git.example.com/gateway"
+    assert bundled(run, "--package", requirement).code == 0
+    with zipfile.ZipFile(folder / "ops.mcpb") as archive:
+        project = tomllib.loads(archive.read("pyproject.toml").decode())
+        assert not [name for name in archive.namelist() if name.endswith(".whl")]
+    assert project["project"]["dependencies"] == [requirement]
 
 
 def test_the_manifest_asks_for_what_the_file_reads(run: Run, folder: Path) -> None:

@@ -239,7 +239,7 @@ def test_without_the_extra_there_are_lines_all_the_same(folder: Path, tmp_path_f
     modules = tmp_path_factory.mktemp("modules")
     (modules / "rich.py").write_text("raise ImportError('not installed')")
     with developing(folder, terminal=True, modules=modules) as dev:
-        dev.wait_for("pip install 'mcp-gateway-daemon[dev]'")
+        dev.wait_for("pip install rich")
         call(dev, "echo", "text=hello")
         dev.wait_for("✓ echo")
         assert "0 sessions" not in dev.shown

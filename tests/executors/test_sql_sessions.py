@@ -9,9 +9,10 @@ import pytest
 
 from gateway.cli.commands.validate.command import check
 from gateway.config.settings import read_settings
+from gateway.distribution import install_command
 from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.sql.dialects import dialect_of
-from gateway.executors.sql.pools import INSTALL, DatabasePools, DatabaseProfile
+from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement, Statement, pieces_of, statements_of
 from gateway.executors.sql.rows import RowCollector, RowLimits
 from gateway.executors.sql.tokens import tokens_of
@@ -92,7 +93,7 @@ def test_a_database_without_the_packages_names_the_extra(tmp_path: Path, monkeyp
     with pytest.raises(ConfigError) as raised:
         check(read_settings({"config": tmp_path / "config.yaml"}))
     [problem] = raised.value.errors
-    assert problem.message == f"needs packages that are not installed: {INSTALL}"
+    assert problem.message == f"needs packages that are not installed: {install_command('sql')}"
     assert problem.location is not None
     assert problem.location.line == 2
 

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.distribution import install_command
 from gateway.json_types import Json
-from gateway.telemetry.tracing import INSTALL, open_tracing
+from gateway.telemetry.tracing import open_tracing
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 
@@ -64,7 +65,7 @@ async def test_where_the_packages_are_missing_the_log_says_how_to_get_them(
     monkeypatch.delitem(sys.modules, "gateway.telemetry.spans", raising=False)
     assert open_tracing(ENDPOINT) is None
     [line] = told
-    assert (line["log_level"], line["install"]) == ("warning", INSTALL)
+    assert (line["log_level"], line["install"]) == ("warning", install_command("otel"))
 
 
 async def test_a_variable_that_says_nonsense_costs_the_spans_alone(

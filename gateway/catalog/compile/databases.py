@@ -6,7 +6,8 @@ from typing import Final
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_file
 from gateway.config.models.databases import Database
-from gateway.executors.sql.pools import INSTALL, DatabaseProfile, is_installed
+from gateway.distribution import install_command
+from gateway.executors.sql.pools import DatabaseProfile, is_installed
 
 _POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
 
@@ -20,7 +21,7 @@ def compile_databases(databases: Mapping[str, Database], *, problems: Problems) 
 def compile_database(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
     """Compile one entry; None where it cannot be connected to, which is then reported."""
     if not is_installed():
-        problems.error(f"needs packages that are not installed: {INSTALL}")
+        problems.error(f"needs packages that are not installed: {install_command('sql')}")
         return None
     scheme = config.url.partition(":")[0].lower()
     if scheme.partition("+")[0] == "sqlite":

@@ -1,16 +1,22 @@
 """The command `bundle`: packs a file and what it names into an MCP bundle."""
 
+import json
 import re
 import zipfile
 from argparse import Namespace
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
+from importlib.metadata import distribution
+from io import BytesIO
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import orjson
 
+import gateway
 from gateway import __version__
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.file_dependencies import FileDependencies
@@ -21,25 +27,32 @@ from gateway.cli.options import add_config, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.prerequisites import complete_prerequisites_of
 from gateway.config.loader import LoadedConfig
+from gateway.config.models.document import Document
 from gateway.config.models.server import Server
 from gateway.config.reading.interpolation import Variable
+from gateway.distribution import DISTRIBUTION
 from gateway.errors import ConfigError
 from gateway.json_types import Json
 from gateway.whole_file import whole_file
 
-DISTRIBUTION: Final = "mcp-gateway-daemon"
 _DIRECTORY: Final = "server"
 """The directory of the bundle in which the configuration lies."""
 _ENTRY_POINT: Final = f"{_DIRECTORY}/start.py"
 
-_PROJECT: Final = f"""\
+_PROJECT: Final = """\
 [project]
 name = "mcp-gateway-bundle"
 version = "0"
 requires-python = ">=3.11"
-dependencies = ["{DISTRIBUTION}=={__version__}"]
+dependencies = [{requirement}]
 """
-"""The `pyproject.toml` from which the client's uv makes the environment."""
+"""The `pyproject.toml` from which the client's uv creates the environment."""
+_WHEEL: Final = f"{re.sub('[-.]', '_', DISTRIBUTION)}-{__version__}"
+_WHEEL_FILE: Final = f"{_WHEEL}-py3-none-any.whl"
+_SOURCES: Final = f"""
+[tool.uv.sources]
+{DISTRIBUTION} = {{ path = "{_WHEEL_FILE}" }}
+"""
 
 _SHOWN: Final = 10
 """Files that were left out, of those that are named."""
@@ -79,6 +92,12 @@ must be on the machine where the bundle is installed.""",
     arguments.add_argument(
         "-o", "--output", type=Path, default=None, metavar="FILE", help="the bundle (default: <server's name>.mcpb)"
     )
+    arguments.add_argument(
+        "--package",
+        default=None,
+        metavar="REQUIREMENT",
+        help=f"install this, such as `{DISTRIBUTION} @ git+URL` (default: a wheel of this program, in the bundle)",
+    )
     arguments.add_argument("--author", default=None, metavar="NAME", help="who made it (default: the server's name)")
     add_log_level(arguments.add_argument)
     return arguments
@@ -101,7 +120,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     script = _start_script("." if main.is_dir() else main.name)
     made = {
         "manifest.json": orjson.dumps(document, option=orjson.OPT_INDENT_2),
-        "pyproject.toml": _PROJECT.encode(),
+        **_environment(options.package, dry.loaded.document),
         _ENTRY_POINT: script.encode(),
     }
     output = options.output or Path(f"{document['name']}.mcpb")
@@ -117,6 +136,38 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         hints.line(f"… and {counted(len(contents.outside) - _SHOWN, 'file')} more")
     out.line(f"Wrote {output} with {counted(len(contents.files), 'file')}.")
     return 0
+
+
+def _environment(package: str | None, document: Document) -> dict[str, bytes]:
+    """Return the project file of the bundle, and the wheel that it installs unless another package is given."""
+    extras = [name for name, used in (("auth", document.auth), ("sql", document.databases)) if used]
+    requirement = package or DISTRIBUTION + (f"[{','.join(extras)}]" if extras else "")
+    project = _PROJECT.format(requirement=json.dumps(requirement))
+    if package is not None:
+        return {"pyproject.toml": project.encode()}
+    return {"pyproject.toml": (project + _SOURCES).encode(), _WHEEL_FILE: _wheel()}
+
+
+def _wheel() -> bytes:
+    """Make a wheel of the running program (PEP 427), which works for editable installations too."""
+    package, metadata = Path(gateway.__file__).parent, f"{_WHEEL}.dist-info"
+    files = {
+        path.relative_to(package.parent).as_posix(): path.read_bytes()
+        for path in sorted(package.rglob("*"))
+        if path.is_file() and not _CACHES.intersection(path.parts)
+    }
+    files[f"{metadata}/METADATA"] = (distribution(DISTRIBUTION).read_text("METADATA") or "").encode()
+    files[f"{metadata}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: bundle\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    lines = [
+        f"{name},sha256={urlsafe_b64encode(sha256(content).digest()).decode().rstrip('=')},{len(content)}\n"
+        for name, content in files.items()
+    ]
+    files[f"{metadata}/RECORD"] = "".join([*lines, f"{metadata}/RECORD,,\n"]).encode()
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            _add(archive, name, content, mode=0o644)
+    return buffer.getvalue()
 
 
 def _pack(output: Path, made: Mapping[str, bytes], contents: _Contents) -> None:

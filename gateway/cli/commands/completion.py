@@ -15,6 +15,7 @@ from gateway.cli.options import one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.positional import split_config
 from gateway.config.definition_source import load_definitions
+from gateway.distribution import DISTRIBUTION
 from gateway.json_types import Json
 
 # A candidate is a line (IFS), and may have spaces in it.
@@ -23,7 +24,7 @@ _mcp_gateway() {
   local IFS=$'\\n'
   COMPREPLY=($("$1" completion bash --words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
 }
-complete -o bashdefault -o default -F _mcp_gateway mcp-gateway mcp-gateway-daemon
+complete -o bashdefault -o default -F _mcp_gateway mcp-gateway @DISTRIBUTION@
 """
 _ZSH: Final = """\
 _mcp_gateway() {
@@ -31,7 +32,7 @@ _mcp_gateway() {
   found=("${(@f)$("${words[1]}" completion zsh --words "${(@)words[2,CURRENT]}" 2>/dev/null)}")
   if (( ${#found[1]} )); then compadd -- "${found[@]}"; else _files; fi
 }
-compdef _mcp_gateway mcp-gateway mcp-gateway-daemon
+compdef _mcp_gateway mcp-gateway @DISTRIBUTION@
 """
 _FISH: Final = """\
 function __mcp_gateway
@@ -43,11 +44,14 @@ function __mcp_gateway
     __fish_complete_path (commandline -ct)
   end
 end
-for name in mcp-gateway mcp-gateway-daemon
+for name in mcp-gateway @DISTRIBUTION@
   complete -c $name -f -a '(__mcp_gateway)'
 end
 """
-_SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+_SCRIPTS: Final = {
+    name: script.replace("@DISTRIBUTION@", DISTRIBUTION)
+    for name, script in (("bash", _BASH), ("zsh", _ZSH), ("fish", _FISH))
+}
 _NAMES: Final = {"call": "tools", "prompt": "prompts"}
 """The part of the file whose names a command takes."""
 

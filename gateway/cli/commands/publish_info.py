@@ -15,7 +15,6 @@ import orjson
 from gateway import __version__
 from gateway.app.listeners import check_view
 from gateway.catalog.compile.wire_definitions import server_info
-from gateway.cli.commands.bundle import DISTRIBUTION
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.options import VIEW, add_config, add_log_level, add_option, one_shot_settings
 from gateway.cli.parser import Parser
@@ -24,6 +23,7 @@ from gateway.config.loader import LoadedConfig
 from gateway.config.models.address import is_loopback_name
 from gateway.config.models.document import Document
 from gateway.config.reading.interpolation import Variable
+from gateway.distribution import DISTRIBUTION
 from gateway.errors import ConfigError
 from gateway.json_types import Json, JsonObject
 from gateway.net.request import parse_url

@@ -19,7 +19,6 @@ from gateway.json_types import Json
 
 log: Final = structlog.get_logger(__name__)
 
-INSTALL: Final = "pip install 'mcp-gateway-daemon[sql]'"
 _PACKAGES: Final = ("sqlalchemy.ext.asyncio", "greenlet", "aiosqlite", "asyncpg")
 _CLOSE_SECONDS: Final = 5.0
 _CONNECTIONS: Final = "gateway.executors.sql.connections"

@@ -32,6 +32,7 @@ from gateway.cli.options import (
 )
 from gateway.cli.parser import EXIT_CODES, Parser
 from gateway.config.settings import NO_STATE
+from gateway.distribution import install_command
 
 _DRAIN: Final = timedelta(seconds=1)
 _LIVE: Final = "gateway.cli.commands.dev.live_view"
@@ -86,7 +87,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
             try:
                 live = import_module(_LIVE).LiveView
             except ImportError:
-                console.line("(a live view comes with the extra: pip install 'mcp-gateway-daemon[dev]')")
+                console.line(f"(for the live view: {install_command('dev')})")
             else:
                 view = stack.enter_context(live(console, terminal.stream, config=str(settings.config)))
                 lines, report = view.lines, view.report

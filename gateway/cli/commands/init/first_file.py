@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
+from gateway.distribution import install_command
 from gateway.errors import ConfigError, Severity
 from gateway.openapi.document import DocumentError, version_of
 from gateway.openapi.local_documents import LocalDocuments
@@ -109,7 +110,7 @@ _NUMBERS: Final = ("REAL", "FLOA", "DOUB", "NUM", "DEC")
 
 _DATABASE: Final = """\
 # A database, read only: a query becomes a tool, and what callers send is bound to it, never a part of its text.
-# Needs the extra: pip install 'mcp-gateway-daemon[sql]'. `validate --connect` lets the database check each query.
+# Needs these packages: {install}. `validate --connect` lets the database check each query.
 
 databases:
   {name}: {{url: {url}}}
@@ -192,7 +193,7 @@ def of_database(file: str, directory: Path) -> str:
         raise ConfigError.at(file, f"cannot be read as a database of SQLite: {error}") from error
     if not tools:
         raise ConfigError.at(file, "has no tables")
-    return _DATABASE.format(name=name, url=json.dumps(url), tools="\n".join(tools))
+    return _DATABASE.format(install=install_command("sql"), name=name, url=json.dumps(url), tools="\n".join(tools))
 
 
 def _tools(connection: sqlite3.Connection, database: str) -> Iterator[str]:

@@ -1,0 +1,18 @@
+"""The distribution's name, and the packages of its extras."""
+
+from typing import Final
+
+DISTRIBUTION: Final = "mcp-gateway-daemon"
+EXTRAS: Final = {
+    "auth": "'pyjwt[crypto]'",
+    "dev": "rich",
+    "otel": "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
+    "redis": "redis",
+    "sql": "'sqlalchemy[asyncio]' aiosqlite asyncpg",
+}
+"""The packages of each extra, quoted for a shell."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra, wherever this distribution was installed from."""
+    return f"pip install {EXTRAS[extra]}"

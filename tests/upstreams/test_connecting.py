@@ -16,6 +16,7 @@ from aiohttp import web
 
 from gateway.app.gateway import Gateway
 from gateway.config.models.upstreams import Upstream
+from gateway.errors import RpcError
 from gateway.json_types import Json
 from gateway.upstreams.circuit_breaker import CircuitBreaker
 from gateway.upstreams.client.http_link import HttpLink
@@ -63,7 +64,9 @@ class Sloppy:
             session = f"s{len(self.sessions)}-{self.tool}"
             self.sessions[session] = 0
         elif method != "server/discover" and session not in self.sessions:
-            return web.Response(status=self.unknown[0], text=self.unknown[1])
+            status, text = self.unknown
+            kind = "text/event-stream" if text.startswith("data:") else "application/json"
+            return web.Response(status=status, text=text.replace("ID", str(message.get("id"))), content_type=kind)
         if "id" not in message:
             return web.Response(status=202)
         if method == "tools/call":
@@ -218,9 +221,14 @@ async def test_a_lost_session_is_opened_again_at_once_though_others_wait_for_the
         (400, '{"jsonrpc": "2.0", "error": {"code": -32000, "message": "Bad Request: Server not initialized"}}'),
         (410, ""),
         (422, "unknown session"),
+        (401, "Session not found"),
+        (401, '{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "Your session has expired"}}'),
+        (200, '{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "Session not found"}}'),
+        (200, '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32001, "message": "Unknown session id s0"}}'),
+        (200, 'data: {"jsonrpc": "2.0", "id": ID, "error": {"code": -32001, "message": "Session terminated"}}\n\n'),
     ],
 )
-async def test_servers_say_in_many_ways_that_a_session_is_unknown(status: int, text: str, tmp_path: Path) -> None:
+async def test_error_that_names_a_lost_session_reopens_it(status: int, text: str, tmp_path: Path) -> None:
     server = Sloppy(unknown=(status, text))
     async with behind(server.application, tmp_path) as running:
         await until_listed(running, "old")
@@ -230,6 +238,42 @@ async def test_servers_say_in_many_ways_that_a_session_is_unknown(status: int, t
         server.restart("old")
 
         assert await said(client, "old") == "1"
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "text"),
+    [
+        (401, {}, "Unauthorized"),
+        (401, {}, "Your session token has expired"),
+        (401, {"WWW-Authenticate": 'Bearer error="invalid_token"'}, "Session expired"),
+        (200, {}, '{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "Request timed out"}}'),
+        (200, {}, '{"jsonrpc": "2.0", "id": null, "error": {"code": -32603, "message": "Session not found"}}'),
+    ],
+)
+async def test_other_errors_keep_the_session(status: int, headers: dict[str, str], text: str, tmp_path: Path) -> None:
+    server = Sloppy()
+    async with behind(server.application, tmp_path) as running:
+        await until_listed(running, "old")
+        client = running.memory_client()
+        assert await said(client, "old") == "1"
+        server.refused["tools/call"] = lambda: web.Response(status=status, text=text, headers=headers)
+
+        with suppress(RpcError):
+            await said(client, "old")
+
+        server.refused.clear()
+        assert await said(client, "old") == "2"
+        assert server.asked["initialize"] == 1
+
+
+async def test_session_that_is_lost_again_at_once_is_reopened_only_once(tmp_path: Path) -> None:
+    server = Sloppy()
+    async with behind(server.application, tmp_path) as running:
+        await until_listed(running, "old")
+        client = running.memory_client()
+        server.refused["tools/call"] = lambda: web.Response(status=401, text="Session not found")
+        assert "session has ended" in await said(client, "old")
+        assert server.asked["tools/call"] == 2
 
 
 async def test_the_url_of_an_upstream_may_have_a_query(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from tests import local_server
 from tests.e2e.daemon import serving
 
 ODD: Final = Path(__file__).parent / "testdata" / "odd_server.py"
-SECONDS: Final = 20.0
+SECONDS: Final = 90.0
+"""The longest wait for anything: long enough for a slow, loaded machine."""
 
 
 def odd(mode: str, *arguments: object) -> str:
@@ -121,10 +122,10 @@ async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
 
         async def are_told() -> bool:
             told = running.status()["upstreams"]
-            return all(reason in told[name].get("reason", "") for name, reason in expected.items())
+            has_reasons = all(reason in told[name].get("reason", "") for name, reason in expected.items())
+            return has_reasons and told["good"]["state"] == "up"
 
         await until(are_told)
-        assert running.status()["upstreams"]["good"]["state"] == "up"
 
 
 async def test_entries_that_nobody_could_ask_for_are_left_out_and_said_to_be(tmp_path: Path) -> None:

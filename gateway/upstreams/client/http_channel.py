@@ -43,6 +43,12 @@ _SEE_OTHER: Final = 303
 _EXCERPT: Final = 300
 # RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: about the content, its size, or how many requests there are.
 _OF_THE_REQUEST: Final = frozenset({413, 414, 422, 429, 431})
+_LOSS: Final = (
+    r"\b(?:not found|unknown|expired|invalid|no longer|terminated|not exist|n.t exist|ended|closed|no such)\b"
+)
+_SESSION: Final = r"\bsession(?:[ _-]?id)?\b(?![ _-]?(?:token|cookie))"
+LOST_SESSION: Final = re.compile(rf"{_SESSION}.{{0,80}}{_LOSS}|{_LOSS}.{{0,20}}{_SESSION}", re.IGNORECASE | re.DOTALL)
+"""An error message about an unknown or expired session, and not about a token."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,20 +179,25 @@ def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
     text = body[:_EXCERPT].decode(errors="replace").strip()
     said = f"answers {answer.status} {answer.reason}".rstrip()
     full = f"{said}: {text}" if text else said
+    # 2025-06-18 basic/transports, "Session Management": the status is 404, but some servers use others.
+    if has_session and (answer.status in {404, 410} or reports_lost_session(answer, text)):
+        return SessionLostError(f"the session has ended ({full})")
     if answer.status in {401, 403}:
         return RefusedCredentialsError(full if text and answer.status != 401 else f"{said}: it wants other credentials")
-    # 2025-06-18 basic/transports, "Session Management": 404 says that it has ended; some servers say it otherwise.
-    if has_session and (answer.status in {404, 410} or speaks_of_a_lost_session(answer.status, text)):
-        return SessionLostError(f"the session has ended ({full})")
     if answer.status >= 500:
         return BadAnswerError(full)
     kind = RequestRefusedError if answer.status in _OF_THE_REQUEST else NotMcpError
     return kind(full)
 
 
-def speaks_of_a_lost_session(status: int, text: str) -> bool:
-    """Whether an error says that a session is unknown. The TypeScript SDK says "Server not initialized"."""
-    return status in {400, 404, 410, 422, 503} and re.search("session|not initialized", text, re.IGNORECASE) is not None
+def reports_lost_session(answer: Answer, text: str) -> bool:
+    """Whether the text of an HTTP error means that the server does not know the session."""
+    if answer.status == _UNAUTHORIZED:
+        # RFC 6750 §3.1: an error code in the challenge is about the access token.
+        return LOST_SESSION.search(text) is not None and "error=" not in answer.headers.get("WWW-Authenticate", "")
+    # The TypeScript SDK says "Server not initialized".
+    pattern = re.compile("session|not initialized", re.IGNORECASE)
+    return answer.status in {400, 404, 410, 422, 503} and pattern.search(text) is not None
 
 
 def _reason(error: ExecutionError) -> str:

@@ -17,11 +17,12 @@ from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from gateway.net.answer import Answer
 from gateway.upstreams.client.http_channel import (
+    LOST_SESSION,
     Endpoint,
     HttpChannel,
     read_body,
     refusal,
-    speaks_of_a_lost_session,
+    reports_lost_session,
 )
 from gateway.upstreams.client.link import Inbox, Incoming, Outgoing, Unreadable, messages_at_end, messages_in
 from gateway.upstreams.failures import (
@@ -52,6 +53,8 @@ _SHORT: Final = 5.0
 LEAST_PAUSE: Final = 0.1
 """Between streams that belong to no request, whatever the server wants: it must not be asked in a tight loop."""
 _DELETE_SECONDS: Final = 2.0
+_SESSION_NOT_FOUND: Final = -32001
+"""The code of several SDKs, also for other errors."""
 
 
 class HttpLink:
@@ -82,6 +85,10 @@ class HttpLink:
                 response, seen = await self._single(answer, outgoing.id), _Seen()
         if response is None:
             response = await self._resumed(outgoing.id, seen, outgoing.fields)
+        if self.session_id is not None and _is_session_lost(response):
+            reason = f"the session has ended ({response.error['message']})"
+            self._lost(reason)
+            raise SessionLostError(reason)
         return response
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
@@ -143,7 +150,7 @@ class HttpLink:
             if answer.status < 400:
                 self._note_session(answer)
             # An error with the id of the request is about that, unless it says otherwise.
-            is_own = response.id is not None and not speaks_of_a_lost_session(answer.status, repr(response.error))
+            is_own = response.id is not None and not reports_lost_session(answer, repr(response.error))
             if answer.status < 400 or is_own or self.session_id is None:
                 return response
         if answer.status < 400:
@@ -246,6 +253,15 @@ class HttpLink:
     def _lost(self, reason: str) -> None:
         if not self.closed.done():
             self.closed.set_result(reason)
+
+
+def _is_session_lost(response: Response) -> bool:
+    """Whether a JSON-RPC error means that the server does not know the session: some servers send it with HTTP 200."""
+    error = response.error
+    if not isinstance(error, dict) or error.get("code") != _SESSION_NOT_FOUND:
+        return False
+    message = error.get("message")
+    return isinstance(message, str) and LOST_SESSION.search(message) is not None
 
 
 class _Seen:

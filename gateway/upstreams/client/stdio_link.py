@@ -7,6 +7,7 @@ tree is ended, as every tree of ours).
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -24,6 +25,7 @@ from gateway.processes.processes import Processes
 from gateway.upstreams.client.link import (
     INTERNAL_ERROR,
     Inbox,
+    Incoming,
     Outgoing,
     Pending,
     Unreadable,
@@ -48,6 +50,11 @@ MAX_UNREAD: Final = 32 * 2**20
 """Bytes that wait for a child that does not read."""
 CLOSE_SECONDS: Final = 2.0
 """The time that a child has to end by itself once its input has."""
+_JOIN_SECONDS: Final = 1.0
+"""The longest wait for the next line of pretty-printed JSON."""
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_FIRST_LINE: Final = re.compile(rb'\s*[\[{]\s*(?:$|["\[{])')
+_MESSAGE_LINE: Final = re.compile(rb'\{.*"jsonrpc"\s*:')
 _STDERR_BYTES: Final = 4096
 _TAIL_LINES: Final = 200
 _TAIL_LINE_BYTES: Final = 2000
@@ -72,6 +79,8 @@ class StdioLink:
         self._skipped = 0
         """Bytes of a line that is too long and has not ended."""
         self._tail = b""
+        self._text: Final = _MultilineText()
+        self._joining: asyncio.TimerHandle | None = None
         self._garbage = 0
         self._has_spoken = False
         """Whether it has written a message."""
@@ -141,6 +150,7 @@ class StdioLink:
             log.exception("process of an upstream given up")
             self._lost(INTERNAL_ERROR)
         else:
+            self._end_text()
             how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code}"
             self._lost(self._with_stderr(how))
 
@@ -171,7 +181,7 @@ class StdioLink:
         *lines, rest = bytes(self._line).split(b"\n")
         self._line = bytearray(rest)
         for line in lines:
-            self._message(line)
+            self._take_line(line)
 
     def _skip(self, more: bytes, *, is_end: bool) -> None:
         """Leave out a line that is too long, but for its beginning and its end, which may have the id."""
@@ -188,16 +198,51 @@ class StdioLink:
         elif self._skipped > _MAX_LINES * MAX_LINE:
             self._end(f"writes {said}")
 
-    def _message(self, line: bytes) -> None:
-        if not line.strip() or self.closed.done():
-            return
+    def _take_line(self, line: bytes) -> None:
+        if self._text.lines:
+            if not _is_message_line(line) and self._text.add(line):
+                self._continue_text()
+                return
+            self._end_text()
         messages = messages_in(line)
-        # A server that also greets or logs on its standard output is one, as long as messages come between.
+        if all(isinstance(each, Unreadable) for each in messages) and self._text.start(line):
+            self._continue_text()
+        else:
+            self._take_messages(line, messages)
+
+    def _continue_text(self) -> None:
+        """Wait for the next line of a text that is not complete."""
+        self._cancel_join()
+        if self._text.is_complete:
+            self._end_text()
+        else:
+            self._joining = asyncio.get_running_loop().call_later(_JOIN_SECONDS, self._end_text)
+
+    def _end_text(self) -> None:
+        """Take the lines as one text, or each by itself if they are not one."""
+        self._cancel_join()
+        lines = self._text.end()
+        text = b"\n".join(lines)
+        messages = messages_in(text) if lines else []
+        if any(not isinstance(each, Unreadable) or each.answers is not None for each in messages):
+            self._take_messages(text, messages)
+        else:
+            for line in lines:
+                self._take_messages(line, messages_in(line))
+
+    def _cancel_join(self) -> None:
+        if self._joining is not None:
+            self._joining.cancel()
+
+    def _take_messages(self, text: bytes, messages: list[Incoming | Response]) -> None:
+        if not text.strip() or self.closed.done():
+            return
+        # Some servers also log to standard output: accepted as long as messages come between.
         is_noise = all(isinstance(each, Unreadable) and each.answers is None for each in messages)
-        self._garbage = self._garbage + len(line) + 1 if is_noise else 0
+        self._garbage = self._garbage + len(text) + 1 if is_noise else 0
         self._has_spoken = self._has_spoken or not is_noise
         if is_noise and not self._has_spoken:
-            self.noise = self.noise or line[:_NOISE].decode(errors="replace").strip()
+            self.noise = self.noise or text[:_NOISE].decode(errors="replace").strip()
         if self._garbage > MAX_GARBAGE:
             self._end("writes what is not MCP to its standard output")
         self._pending.take(messages, self._inbox)
@@ -209,6 +254,7 @@ class StdioLink:
             self._running.cancel()
 
     def _lost(self, reason: str) -> None:
+        self._cancel_join()
         if not self.closed.done():
             self.closed.set_result(reason)
             self._pending.fail(ConnectionLostError(reason))
@@ -217,6 +263,52 @@ class StdioLink:
         said = self._stderr.end(_STDERR_BYTES).decode(errors="replace").strip()
         last = "\n".join(said.splitlines()[-5:])
         return f"{how}: {last}" if last else how
+
+
+class _MultilineText:
+    """The lines of a JSON text that is not complete, such as a pretty-printed message."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self._size = 0
+        self._open = 0
+        """Brackets that are not closed."""
+
+    @property
+    def is_complete(self) -> bool:
+        return self._open <= 0
+
+    def start(self, line: bytes) -> bool:
+        """Start with a line. Return whether it can be the first of several."""
+        self._size = self._open = 0
+        return _FIRST_LINE.match(line) is not None and (_open_brackets(line) or 0) > 0 and self.add(line)
+
+    def add(self, line: bytes) -> bool:
+        """Add a line. Return False if it cannot continue the text."""
+        opened = _open_brackets(line)
+        if opened is None or self._size + len(line) > MAX_LINE:
+            return False
+        self.lines.append(line)
+        self._size += len(line) + 1
+        self._open += opened
+        return True
+
+    def end(self) -> list[bytes]:
+        """Return the lines, and forget them."""
+        lines, self.lines = self.lines, []
+        return lines
+
+
+def _open_brackets(line: bytes) -> int | None:
+    """Count the brackets that a line opens, minus those that it closes; None if a string does not end in it."""
+    rest = _STRING.sub(b"", line)
+    if b'"' in rest:
+        return None
+    return rest.count(b"{") + rest.count(b"[") - rest.count(b"}") - rest.count(b"]")
+
+
+def _is_message_line(line: bytes) -> bool:
+    return _MESSAGE_LINE.search(line) is not None and _open_brackets(line) == 0
 
 
 class LineTail:

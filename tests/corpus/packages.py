@@ -23,6 +23,8 @@ from tests.programs import do_without, need_named_by
 HERE: Final = Path(__file__).parent
 SCHEMA_SUITE: Final = "jsonschema-4.26.0"
 """The source distribution that contains JSON-Schema-Test-Suite."""
+COMPOSE_LINT: Final = "compose_lint-0.36.2"
+"""A source distribution with compose files."""
 _SECONDS: Final = 600
 
 
@@ -46,7 +48,7 @@ def install(target: Path, *, is_whole: bool) -> None:
     python = {name: str(entry["pypi"]) for name, entry in chosen.items() if "pypi" in entry}
     with ThreadPoolExecutor(2) as threads:
         waiting = [threads.submit(_install_from_npm, target, [str(e["npm"]) for e in chosen.values() if "npm" in e])]
-        waiting.append(threads.submit(_fetch_schema_suite, target))
+        waiting += [threads.submit(_fetch_source, target, each) for each in (SCHEMA_SUITE, COMPOSE_LINT)]
         waiting += [threads.submit(_install_from_pypi, target / "python" / name, each) for name, each in python.items()]
         for each in waiting:
             each.result()
@@ -60,11 +62,11 @@ def _install_from_npm(target: Path, names: list[str]) -> None:
     _run([*npm(node()), "install", *flags], cwd=target)
 
 
-def _fetch_schema_suite(target: Path) -> None:
-    name, _, version = SCHEMA_SUITE.rpartition("-")
+def _fetch_source(target: Path, distribution: str) -> None:
+    name, _, version = distribution.rpartition("-")
     flags: list[str | Path] = ["--quiet", "--no-deps", "--no-binary", name, "--dest", target]
     _run([*_pip(), "download", *flags, f"{name}=={version}"], cwd=target)
-    with tarfile.open(target / f"{SCHEMA_SUITE}.tar.gz") as archive:
+    with tarfile.open(target / f"{distribution}.tar.gz") as archive:
         archive.extractall(target, filter="data")
 
 

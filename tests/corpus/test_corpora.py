@@ -10,7 +10,7 @@ from tests.corpus.page import PAGE, figures_of, shown
 from tests.corpus.registry import CORPORA
 
 pytestmark = [pytest.mark.corpus, pytest.mark.asyncio]
-WHOLE = ("json-schema", "uri-templates", "yaml")
+WHOLE = ("compose-files", "json-schema", "uri-templates", "yaml")
 """Corpora that take seconds: every case is judged."""
 
 

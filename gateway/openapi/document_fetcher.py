@@ -26,10 +26,6 @@ _ACCEPT: Final = "application/json, application/yaml, application/vnd.oai.openap
 _NO_TOKEN: Final[Credential | None] = None
 
 
-class NotModified(Exception):  # noqa: N818 - an answer, and no error
-    """The document is as it was (RFC 9110 §15.4.5)."""
-
-
 class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
     """A way to fetch documents."""
 
@@ -39,14 +35,13 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[Header, ...] = ()
     authorization: Authorization | None = None
 
-    async def fetch(self, url: str, *, etag: str) -> tuple[bytes, str]:
-        """Return a document with its ETag, where it has one.
+    async def fetch(self, url: str, *, etag: str) -> tuple[bytes, str] | None:
+        """Return a document and its ETag, or None if it still has the given `etag` (RFC 9110 §15.4.5).
 
         Raises:
-            NotModified: it is the one with this `etag`.
-            DocumentError: the server has none.
-            ExecutionError: no answer came, or an address is refused.
-            DeadlineExceededError: none came in time.
+            DocumentError: the server does not return the document.
+            ExecutionError: the request failed, or the address is not allowed.
+            DeadlineExceededError: the response took too long.
         """
         deadline = asyncio.get_running_loop().time() + SECONDS
         headers = [Header(name="Accept", value=_ACCEPT, is_bound=False)]
@@ -62,7 +57,7 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
         request = Request(method="GET", url=parse_url(url, encoded=True), headers=tuple(headers))
         response = await self.sender.send(request, deadline=deadline)
         if response.status == 304:
-            raise NotModified
+            return None
         if response.status != 200:
             raise DocumentError(f"{url} answered {response.status} {response.reason}".rstrip())
         return response.body, response.headers.get("ETag", "")

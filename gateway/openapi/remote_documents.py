@@ -28,7 +28,7 @@ from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
 from gateway.net.request import origin_of, parse_url
 from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, Source, read
-from gateway.openapi.document_fetcher import DocumentFetcher, NotModified, compile_fetcher
+from gateway.openapi.document_fetcher import DocumentFetcher, compile_fetcher
 
 log: Final = structlog.get_logger(__name__)
 
@@ -274,12 +274,11 @@ async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocu
 async def _one(url: str, fetcher: DocumentFetcher, earlier: FetchedDocuments) -> tuple[bytes, str]:
     known = earlier.documents.get(url)
     etag = earlier.etags.get(url, "") if known is not None else ""
-    try:
-        return await fetcher.fetch(url, etag=etag)
-    except NotModified:
-        if known is None:
-            raise DocumentError(f"{url} answered 304 to a request without conditions") from None
-        return known, etag
+    if (fetched := await fetcher.fetch(url, etag=etag)) is not None:
+        return fetched
+    if known is None:
+        raise DocumentError(f"{url} answered 304 to a request without conditions")
+    return known, etag
 
 
 def _references(base: str, data: bytes) -> list[str]:

@@ -1,7 +1,6 @@
-"""Request bodies: which of the offered media types is sent, the inputs that it takes, and the `http:` keys for it.
+"""Request bodies of operations: the media type to send, its inputs, and the keys of the `http:` block.
 
-A body that is an object becomes flat inputs, one for each member; any other is the input `body`. Where several media
-types are offered, the first of `_WRITERS` is taken.
+Each member of an object body becomes an input. Any other body is the single input `body`.
 """
 
 import re
@@ -19,82 +18,78 @@ from gateway.openapi.schemas import Schemas
 
 Names = Mapping[tuple[Place, str], str]
 BODY: Final = "body"
-
-
-class BodyMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a body that is an object, and what `encoding` says of it."""
-
-    input: Input
-    node: Node
-    encoding: Mapping[str, Json]
+_MAX_SCHEMAS: Final = 100
+"""Schemas that one flattened body can combine. Ends an `allOf` that refers to itself."""
 
 
 class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str
-    kind: "BodyFormat"
+    format: "BodyFormat"
     is_required: bool
-    members: tuple[BodyMember, ...] | None
-    """None: the whole body is one input."""
+    members: tuple[Input, ...] | None
+    """None if the whole body is one input."""
+    encodings: Node | None = None
+    """The Encoding Objects of the members."""
     whole: Input | None = None
     is_open: bool = False
-    """Whether members are allowed that the schema does not name."""
+    """Whether members without a declaration are allowed."""
+    min_members: int = 0
 
     @property
     def inputs(self) -> list[Input]:
         if self.members is None:
             return [] if self.whole is None else [self.whole]
         if self.is_required:
-            return [each.input for each in self.members]
-        # An optional body with required members has all of them or none: see `dependencies`.
-        return [msgspec.structs.replace(each.input, is_required=False) for each in self.members]
+            return [*self.members]
+        # An optional body has all of its required members or no members: see `dependencies`.
+        return [msgspec.structs.replace(each, is_required=False) for each in self.members]
 
     def dependencies(self, names: Names) -> dict[str, list[str]]:
-        """`dependentRequired`: once a member of an optional body is given, the required ones must be."""
+        """`dependentRequired`: any member of an optional body needs the required members."""
         if self.is_required or not self.members:
             return {}
-        required = [names[each.input.key] for each in self.members if each.input.is_required]
-        if not required:
-            return {}
-        each_name = (names[each.input.key] for each in self.members)
+        required = [names[each.key] for each in self.members if each.is_required]
+        each_name = (names[each.key] for each in self.members)
         found = {name: [other for other in required if other != name] for name in each_name}
         return {name: others for name, others in found.items() if others}
 
     def http(self, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
-        """The keys of the `http:` block; `values` are fixed by the operator."""
-        written = self.kind.write(self, names, values)
+        """Return the keys of the `http:` block. `values` are set by the operator."""
+        written = self.format.write(self, names, values)
         if not self.is_required:
             written["optional_body"] = True
         if self.is_open:
             written["open_body"] = True
-        if self.kind.says_type(self.media_type):
+        if self.format.needs_content_type(self.media_type):
             written["headers"] = {"Content-Type": self.media_type}
         return written
 
 
 class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """A group of media types, and how bodies of them are written."""
+    """A group of media types whose bodies are written alike."""
 
     pattern: re.Pattern[str]
     write: Callable[["RequestBody", Names, Mapping[tuple[Place, str], Json]], dict[str, Json]]
     is_flat: bool = False
-    """Whether objects become flat inputs."""
-    needs_object: bool = False
+    """Whether the members of objects become inputs."""
+    is_form: bool = False
+    """Whether the body must be an object."""
     has_files: bool = False
     can_be_open: bool = False
-    says_type: Callable[[str], bool] = lambda _: False
-    """Whether the header field must be written, because it is not what the backend says by itself."""
+    needs_content_type: Callable[[str], bool] = lambda _: False
+    """Whether `Content-Type` differs from the backend's default."""
     sent_as: str | None = None
-    """The media type that stands for one with a wildcard."""
+    """The media type to send instead of one with a wildcard."""
 
 
 def request_body_of(operation: Operation, references: References, schemas: Schemas) -> RequestBody | None:
-    """The body of an operation; None without one.
+    """Return the request body of an operation, or None if it has no body.
 
-    OpenAPI 3.0.3 "Operation Object": a body without semantics in HTTP (RFC 9110 §9.3.1, §9.3.2, §9.3.5) is ignored. A
-    required one is sent all the same, because the service expects it.
+    OpenAPI 3.0.3 "Operation Object": a body without defined semantics (RFC 9110 §9.3.1, §9.3.2, §9.3.5) is ignored. If
+    the document requires it, the service expects it, so it is sent.
 
     Raises:
-        DocumentError: nothing here can write it.
+        DocumentError: no supported format fits the body.
     """
     given = operation.node.at("requestBody")
     can_be_ignored = operation.method in {"get", "head", "delete"}
@@ -110,139 +105,206 @@ def request_body_of(operation: Operation, references: References, schemas: Schem
     content = references.follow(node.at("content"))
     if not isinstance(content.value, dict) or (is_required and not content.value):
         raise DocumentError(f"the request body at {node.shown} has no usable `content` (got {str(content.value)[:60]})")
-    return (
-        _written(content, references, schemas, is_required=is_required, can_be_ignored=can_be_ignored)
-        if content.value
-        else None
-    )
+    if not content.value:
+        return None
+    return _body(content, references, schemas, is_required=is_required, can_be_ignored=can_be_ignored)
 
 
-def _written(
+def _body(
     content: Node, references: References, schemas: Schemas, *, is_required: bool, can_be_ignored: bool
 ) -> RequestBody | None:
-    media_type, kind = _chosen(content.value)
+    media_type, body_format = _chosen(content.value)
     media = references.follow(content.at(media_type))
     schema = media.at("schema")
-    if (kind.needs_object or can_be_ignored) and _is_empty(references.follow(schema).value):
+    if (body_format.is_form or can_be_ignored) and _is_empty(references.follow(schema).value):
         return None
-    sent = kind.sent_as if kind.sent_as is not None and "*" in media_type else media_type
-    members = _members(schema, references, schemas, kind) if kind.is_flat else None
-    if members is not None:
-        encoding = media.at("encoding").value
-        of = encoding if isinstance(encoding, dict) else {}
-        made = tuple(
-            _member(name, member, schemas=schemas, said=of.get(name), kind=kind) for name, member in members.items()
+    sent = body_format.sent_as if body_format.sent_as is not None and "*" in media_type else media_type
+    if body_format.is_flat and (found := _Flattening(body_format, references, schemas).members(schema)) is not None:
+        encodings = media.at("encoding")
+        members = tuple(
+            _member(name, found, schemas=schemas, encoding=_object(encodings.at(name).value), body_format=body_format)
+            for name in found.properties
         )
-        is_open = kind.can_be_open and _is_open(schema, references, kind)
-        return RequestBody(media_type=sent, kind=kind, is_required=is_required, members=made, is_open=is_open)
-    if kind.needs_object:
-        raise DocumentError(f"its {media_type} body is no plain object, so that it has no fields")
-    if kind.has_files:
-        whole = Input(place="body", wire_name=BODY, schema=_file({}), is_required=is_required)
-    else:
-        converted = schemas.convert(schema, "request")
-        # XML and other text is written by the caller; the schema is of what the text means.
-        own = converted.schema if kind.is_flat else {"type": "string"}
-        whole = Input(
-            place="body",
-            wire_name=BODY,
-            schema=own,
-            names=converted.names if kind.is_flat else frozenset(),
+        return RequestBody(
+            media_type=sent,
+            format=body_format,
             is_required=is_required,
+            members=members,
+            encodings=encodings,
+            is_open=found.is_open,
+            min_members=found.min_members,
         )
-    return RequestBody(media_type=sent, kind=kind, is_required=is_required, members=None, whole=whole)
+    if body_format.is_form:
+        raise DocumentError(f"its {media_type} body is not an object with known fields")
+    if body_format.has_files:
+        whole = Input(place="body", wire_name=BODY, schema=_file({}), is_required=is_required)
+    elif body_format.is_flat:
+        converted = schemas.convert(schema, "request")
+        whole = Input(
+            place="body", wire_name=BODY, schema=converted.schema, names=converted.names, is_required=is_required
+        )
+    else:
+        # The caller writes XML and other text. The schema describes its parsed form.
+        whole = Input(place="body", wire_name=BODY, schema={"type": "string"}, is_required=is_required)
+    return RequestBody(media_type=sent, format=body_format, is_required=is_required, members=None, whole=whole)
 
 
 def _chosen(content: Iterable[str]) -> tuple[str, BodyFormat]:
-    # Plain JSON first, then a merge patch (RFC 7396), whose members are inputs as well.
+    # Prefer plain JSON, then a merge patch (RFC 7396): its members become inputs too.
     preferred = sorted(content, key=lambda each: ("application/json" not in each, "/merge-patch" not in each))
-    for kind in _WRITERS:
+    for body_format in _FORMATS:
         for media_type in preferred:
-            if kind.pattern.fullmatch(media_type.partition(";")[0].strip()):
-                return media_type, kind
-    raise DocumentError(f"nothing here can write its body: {', '.join(content)}")
+            if body_format.pattern.fullmatch(media_type.partition(";")[0].strip()):
+                return media_type, body_format
+    raise DocumentError(f"no supported format fits its body: {', '.join(content)}")
 
 
-def _member(name: str, member: "tuple[Node, bool]", *, schemas: Schemas, said: Json, kind: BodyFormat) -> BodyMember:
-    node, is_required = member
-    encoding = said if isinstance(said, dict) else {}
-    converted = schemas.convert(node, "request")
-    made = Input(place="body", wire_name=name, schema=converted.schema, names=converted.names, is_required=is_required)
-    if kind.pattern is _MULTIPART and (file := _file_schema(node, schemas, encoding)) is not None:
-        made = msgspec.structs.replace(made, schema=file, names=frozenset())
-    return BodyMember(input=made, node=node, encoding=encoding)
+def _member(
+    name: str, found: "_Members", *, schemas: Schemas, encoding: Mapping[str, Json], body_format: BodyFormat
+) -> Input:
+    node = found.member(name)
+    if body_format.pattern is _MULTIPART and (file := _file_schema(node, schemas, encoding)) is not None:
+        schema, names = file, frozenset[str]()
+    else:
+        converted = schemas.convert(node, "request")
+        schema, names = converted.schema, converted.names
+    return Input(place="body", wire_name=name, schema=schema, names=names, is_required=name in found.required)
 
 
-def _members(
-    schema: Node, references: References, schemas: Schemas, kind: BodyFormat
-) -> dict[str, tuple[Node, bool]] | None:
-    """The members of an object, or of several that `allOf` joins, and whether each is required; None for other bodies.
+def _object(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, dict) else {}
 
-    Raises:
-        DocumentError: a reference leads nowhere.
+
+class _Members(msgspec.Struct, kw_only=True):
+    """The members of a flattened body."""
+
+    properties: dict[str, list[Node]] = msgspec.field(default_factory=dict)
+    """The schemas of each member. Several are alternatives."""
+    required: set[str] = msgspec.field(default_factory=set)
+    read_only: set[str] = msgspec.field(default_factory=set)
+    min_members: int = 0
+    is_open: bool = False
+
+    def member(self, name: str) -> Node:
+        first, *others = self.properties[name]
+        different = [first.value]
+        different += [each.value for each in others if each.uri == first.uri and each.value not in different]
+        return first if len(different) == 1 else Node({"anyOf": different}, first.uri, first.pointer)
+
+    def join(self, part: "_Members") -> None:
+        for name, nodes in part.properties.items():
+            self.properties.setdefault(name, nodes)
+        self.required |= part.required
+        self.read_only |= part.read_only
+        self.min_members = max(self.min_members, part.min_members)
+        self.is_open |= part.is_open
+
+
+def _any_of(branches: list[_Members]) -> _Members:
+    """Combine alternatives: the members of all of them, of which those are required that all require."""
+    made = _Members(
+        required=set.intersection(*(each.required for each in branches)),
+        read_only=set().union(*(each.read_only for each in branches)),
+        min_members=min(each.min_members for each in branches),
+        is_open=any(each.is_open for each in branches),
+    )
+    for branch in branches:
+        for name, nodes in branch.properties.items():
+            made.properties.setdefault(name, []).extend(nodes)
+    return made
+
+
+class _Flattening:
+    """Collects the members of an object schema, and of schemas that `allOf` joins to it.
+
+    A form must be an object, so it has the members of all alternatives too.
     """
-    properties: dict[str, Node] = {}
-    required: set[str] = set()
-    waiting: list[tuple[Node, Node | None]] = [(schema, None)]
-    seen = 0
-    admits_others = kind.needs_object and kind.can_be_open
-    while waiting:
-        given, whole = waiting.pop(0)
-        # A form has to be an object, and takes the members that all subtypes share.
-        if schemas.has_subtypes(given, whole) and not kind.needs_object:
+
+    def __init__(self, body_format: BodyFormat, references: References, schemas: Schemas) -> None:
+        self._is_form: Final = body_format.is_form
+        self._can_be_open: Final = body_format.can_be_open
+        self._references: Final = references
+        self._schemas: Final = schemas
+        self._seen = 0
+
+    def members(self, schema: Node) -> _Members | None:
+        """Return the members of a body; None if it is not a plain object.
+
+        Raises:
+            DocumentError: a reference cannot be resolved.
+        """
+        found = self._members(schema, None)
+        if found is None:
             return None
-        node = references.follow(given)
-        waiting += [(beside, node) for beside in schemas.beside(given)]
-        seen += 1
-        # The bound ends an `allOf` that leads back to itself. No form is null.
-        if (
-            seen > 100
-            or not _is_plain_object(node.value, admits_others=admits_others)
-            or (node.at("nullable").value is True and not kind.needs_object)
-        ):
+        for name in sorted(found.required - found.properties.keys() - found.read_only):
+            found.properties[name] = [Node({}, schema.uri)]
+        return found if found.properties or (self._is_form and found.is_open) else None
+
+    def _members(self, given: Node, whole: Node | None) -> _Members | None:
+        if self._schemas.has_subtypes(given, whole) and not self._is_form:
             return None
-        for name, member in references.follow(node.at("properties")).members():
-            if not schemas.is_read_only(member):
-                properties.setdefault(name, member)
-        names = node.value.get("required")
-        required.update(each for each in (names if isinstance(names, list) else ()) if isinstance(each, str))
-        waiting += [(part, node) for part in node.at("allOf").items()]
-    if not properties and not (admits_others and _is_open(schema, references, kind)):
-        return None
-    return {name: (node, name in required) for name, node in properties.items()}
+        node = self._references.follow(given)
+        self._seen += 1
+        if self._seen > _MAX_SCHEMAS or not self._is_plain(node):
+            return None
+        found = self._own_members(node)
+        for part in (*self._schemas.siblings(given), *node.at("allOf").items()):
+            if (joined := self._members(part, node)) is None:
+                return None
+            found.join(joined)
+        for keyword in ("oneOf", "anyOf") if self._is_form else ():
+            if not (alternatives := node.at(keyword).items()):
+                continue
+            branches = [each for part in alternatives if (each := self._members(part, node)) is not None]
+            if not branches:
+                return None
+            found.join(_any_of(branches))
+        return found
+
+    def _is_plain(self, node: Node) -> bool:
+        admits_others = self._is_form and self._can_be_open
+        is_plain = _is_plain_object(node.value, admits_others=admits_others, admits_alternatives=self._is_form)
+        return is_plain and (self._is_form or node.at("nullable").value is not True)
+
+    def _own_members(self, node: Node) -> _Members:
+        members = self._references.follow(node.at("properties")).members()
+        read_only = {name for name, member in members if self._schemas.is_read_only(member)}
+        required, least = node.value.get("required"), node.value.get("minProperties")
+        others = node.at("additionalProperties").value
+        return _Members(
+            properties={name: [member] for name, member in members if name not in read_only},
+            required={each for each in (required if isinstance(required, list) else ()) if isinstance(each, str)},
+            read_only=read_only,
+            min_members=least if isinstance(least, int) else 0,
+            is_open=self._can_be_open and (others in (True, {}) or (self._is_form and isinstance(others, dict))),
+        )
 
 
 def _is_empty(value: Json) -> bool:
-    """Whether a schema describes an object without members, or nothing."""
+    """Return whether a schema is missing or describes an object without members."""
     return not value or (
-        _is_plain_object(value) and not any(value.get(key) for key in ("properties", "allOf", "additionalProperties"))
+        _is_plain_object(value)
+        and not any(value.get(key) for key in ("properties", "allOf", "additionalProperties", "required"))
     )
 
 
-def _is_open(schema: Node, references: References, kind: BodyFormat) -> bool:
-    """Whether one of the objects that `_members` joins says that others are allowed."""
-    node = references.follow(schema)
-    others = node.at("additionalProperties").value
-    is_open = others in (True, {}) or (kind.needs_object and isinstance(others, dict))
-    return is_open or any(_is_open(part, references, kind) for part in node.at("allOf").items())
+_ALTERNATIVES: Final = ("anyOf", "oneOf")
+_NOT_FLAT: Final = ("not", "if", "patternProperties", "dependentSchemas", "propertyNames")
 
 
-_NOT_FLAT: Final = ("anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "propertyNames")
-
-
-def _is_plain_object(value: Json, *, admits_others: bool = False) -> bool:
-    if not isinstance(value, dict) or any(keyword in value for keyword in _NOT_FLAT):
+def _is_plain_object(value: Json, *, admits_others: bool = False, admits_alternatives: bool = False) -> bool:
+    not_flat = _NOT_FLAT if admits_alternatives else (*_NOT_FLAT, *_ALTERNATIVES)
+    if not isinstance(value, dict) or any(keyword in value for keyword in not_flat):
         return False
     types = value.get("type", "object")
     others = value.get("additionalProperties")
     is_open = isinstance(others, dict) and bool(others) and not admits_others
-    lists = value.get("allOf", [])
-    is_well_formed = isinstance(value.get("properties", {}), dict) and isinstance(lists, list)
+    is_well_formed = isinstance(value.get("properties", {}), dict) and isinstance(value.get("allOf", []), list)
     return types in ("object", ["object"]) and not is_open and is_well_formed
 
 
 def _file_schema(node: Node, schemas: Schemas, encoding: Mapping[str, Json]) -> Json:
-    """The input for a member of a multipart body that is a file, or a list of files; None for what is none."""
+    """Return the input schema of a multipart member that is a file or a list of files, else None."""
     value = schemas.target(node).value
     if not isinstance(value, dict):
         return None
@@ -250,7 +312,7 @@ def _file_schema(node: Node, schemas: Schemas, encoding: Mapping[str, Json]) -> 
         inner = _file_schema(schemas.target(node).at("items"), schemas, encoding)
         shown = {"description": value["description"]} if isinstance(value.get("description"), str) else {}
         return None if inner is None else {"type": "array", "items": inner, **shown}
-    # OpenAPI 3.0 says `format: binary`; 3.1 a media type that is not text, or nothing but `type: string` of octets.
+    # OpenAPI 3.0 has `format: binary`. OpenAPI 3.1 has `contentMediaType` without `contentEncoding`.
     media_type = value.get("contentMediaType")
     is_file = value.get("format") == "binary" or (isinstance(media_type, str) and "contentEncoding" not in value)
     return _file(value, media_type or encoding.get("contentType")) if is_file else None
@@ -258,11 +320,11 @@ def _file_schema(node: Node, schemas: Schemas, encoding: Mapping[str, Json]) -> 
 
 def _file(value: Mapping[str, Json], media_types: Json = None) -> dict[str, Json]:
     made: dict[str, Json] = {"type": "file"}
-    if isinstance(said := value.get("description"), str):
-        made["description"] = said
+    if isinstance(description := value.get("description"), str):
+        made["description"] = description
     named = [each.strip() for each in media_types.split(",")] if isinstance(media_types, str) else []
     is_narrow = named not in ([], ["*/*"], ["application/octet-stream"])
-    # A media type that is none would let no file in.
+    # A malformed media type would refuse every file.
     if is_narrow and all(re.fullmatch(r"[\w.+-]+/(\*|[\w.+-]+)", each) for each in named):
         made["media_types"] = named
     return made
@@ -279,9 +341,9 @@ def _whole(names: Names, values: Mapping[tuple[Place, str], Json]) -> Json:
 
 def _fields(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
     return {
-        each.input.wire_name: values[each.input.key] if each.input.key in values else expression(names[each.input.key])
+        each.wire_name: values[each.key] if each.key in values else expression(names[each.key])
         for each in body.members or ()
-        if each.input.key in values or each.input.key in names
+        if each.key in values or each.key in names
     }
 
 
@@ -290,19 +352,20 @@ _STYLES: Final = ("form", "spaceDelimited", "pipeDelimited", "deepObject")
 
 
 def _form(body: RequestBody, names: Names, values: Mapping[tuple[Place, str], Json]) -> dict[str, Json]:
-    """A form: nested members are written in brackets, unless `encoding` says otherwise (OpenAPI "Encoding Object")."""
+    """Write a form. Nested members use brackets, unless the Encoding Object sets a style."""
     fields, styles = _fields(body, names, values), {}
     for each in body.members or ():
-        name, said = each.input.wire_name, each.encoding
-        style = {ours: said[key] for key, ours in _STYLE_KEYS.items() if isinstance(said.get(key), str | bool)}
+        name = each.wire_name
+        encoding = _object(None if body.encodings is None else body.encodings.at(name).value)
+        style = {ours: encoding[key] for key, ours in _STYLE_KEYS.items() if isinstance(encoding.get(key), str | bool)}
         if name not in fields:
             continue
         if style:
             if style.get("style", "form") not in _STYLES:
                 raise DocumentError(f"the style `{style['style']}` of the form field `{name}` is not supported")
             styles[name] = style
-        elif each.input.key not in values and re.fullmatch(_JSON, str(said.get("contentType"))):
-            fields[name] = expression(names[each.input.key], filtered="tojson")
+        elif each.key not in values and re.fullmatch(_JSON, str(encoding.get("contentType"))):
+            fields[name] = expression(names[each.key], filtered="tojson")
     return {"form": fields, **({"form_styles": styles} if styles else {})}
 
 
@@ -314,12 +377,11 @@ def _text(_body: RequestBody, names: Names, values: Mapping[tuple[Place, str], J
     return {"body": _whole(names, values)}
 
 
-def _is_not(*own: str) -> Callable[[str], bool]:
-    return lambda media_type: media_type.strip().lower() not in own
+def _is_not(default: str) -> Callable[[str], bool]:
+    return lambda media_type: media_type.strip().lower() != default
 
 
 _MULTIPART: Final = re.compile(r"(?i)multipart/form-data")
-_BYTES: Final = re.compile(r"(?i)application/octet-stream")
 _JSON_PATCH: Final = re.compile(r"(?i)application/json-patch\S*")
 _JSON: Final = re.compile(r"(?i)(?!application/json-patch)[\w.*+-]+/([\w.*+-]+\+)?json|\*\+json")
 _TEXT: Final = re.compile(
@@ -329,36 +391,46 @@ _ANYTHING: Final = re.compile(r"\*/\*|application/\*")
 
 
 def _json_format(pattern: re.Pattern[str]) -> BodyFormat:
-    said = "application/json"
+    default = "application/json"
     return BodyFormat(
-        pattern=pattern, write=_json, is_flat=True, can_be_open=True, says_type=_is_not(said), sent_as=said
+        pattern=pattern,
+        write=_json,
+        is_flat=True,
+        can_be_open=True,
+        needs_content_type=_is_not(default),
+        sent_as=default,
     )
 
 
-_WRITERS: Final = (
+_FORMATS: Final = (
     _json_format(_JSON),
     BodyFormat(
         pattern=re.compile(r"(?i)application/x-www-form-urlencoded"),
         write=_form,
         is_flat=True,
-        needs_object=True,
+        is_form=True,
         can_be_open=True,
     ),
-    BodyFormat(pattern=_MULTIPART, write=_multipart, is_flat=True, needs_object=True),
+    BodyFormat(pattern=_MULTIPART, write=_multipart, is_flat=True, is_form=True),
     _json_format(_JSON_PATCH),
-    BodyFormat(pattern=_TEXT, write=_text, says_type=_is_not("text/plain"), sent_as="text/plain"),
+    BodyFormat(pattern=_TEXT, write=_text, needs_content_type=_is_not("text/plain"), sent_as="text/plain"),
     BodyFormat(
-        pattern=re.compile(r"(?i)application/octet-stream"), write=_text, has_files=True, says_type=lambda _: True
+        pattern=re.compile(r"(?i)application/octet-stream"),
+        write=_text,
+        has_files=True,
+        needs_content_type=lambda _: True,
     ),
     BodyFormat(
-        pattern=re.compile(r"(?i)(application|text)/xml|[\w.+-]+/[\w.+-]+\+xml"), write=_text, says_type=lambda _: True
+        pattern=re.compile(r"(?i)(application|text)/xml|[\w.+-]+/[\w.+-]+\+xml"),
+        write=_text,
+        needs_content_type=lambda _: True,
     ),
     _json_format(_ANYTHING),
     BodyFormat(
         pattern=re.compile(r"(?i)(?!multipart/)[\w.+*-]+/[\w.+*-]+"),
         write=_text,
         has_files=True,
-        says_type=lambda type_: "*" not in type_,
+        needs_content_type=lambda type_: "*" not in type_,
     ),
 )
-"""The kinds of bodies that can be written, in the order in which they are preferred."""
+"""The supported formats, in order of preference."""

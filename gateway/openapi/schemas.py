@@ -127,7 +127,7 @@ class Schemas:
         subtypes = self.discriminators.subtypes(self.target(node))
         return bool(subtypes) and not any(whole is not None and each.node.place == whole.place for each in subtypes)
 
-    def beside(self, node: Node) -> list[Node]:
+    def siblings(self, node: Node) -> list[Node]:
         """The keywords beside a reference, as a schema: in OpenAPI 3.1 both apply; empty without any."""
         if self._is_3_0 or not isinstance(node.value, dict) or "$ref" not in node.value:
             return []
@@ -212,7 +212,7 @@ class _Conversion:
     def _reference(self, node: Node, whole: Node | None = None) -> Json:
         with_subtypes = not self._is_answer and self._schemas.has_subtypes(node, whole)
         made = self._referring(self._schemas.resolve(node), with_subtypes=with_subtypes)
-        for beside in self._schemas.beside(node):  # OpenAPI 3.0.3 "Reference Object": there it is ignored
+        for beside in self._schemas.siblings(node):  # OpenAPI 3.0.3 "Reference Object": there it is ignored
             # `whole`: members that the target has must not be forbidden.
             schema = self.schema(beside, node)
             made |= schema if isinstance(schema, dict) else {}

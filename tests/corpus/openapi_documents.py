@@ -82,9 +82,9 @@ _MESSAGES: Final = {
     "Failed to deserialize value with application/xml": "no sample",
     "MediaTypeDeserializeError(mimetype='application/json', value='a')": "content",
     "TRACE is nothing to call": "trace",
-    "nothing here can write its body": "unwritable",
+    "no supported format fits its body": "unwritable",
     "KiB are allowed": "size",
-    "body is no plain object, so that it has no fields": "body",
+    "body is not an object with known fields": "body",
     "has no `name`, or no `in` that is known": "parameter",
 }
 _FROM_PACKAGES: Final = {

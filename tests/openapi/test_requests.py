@@ -151,8 +151,8 @@ async def test_a_body_is_written_in_the_first_media_type_that_can_be(  # one row
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"multipart/related": {}}, "nothing here can write its body: multipart/related"),
-        ({"application/x-www-form-urlencoded": {"schema": LIST}}, "is no plain object"),
+        ({"multipart/related": {}}, "no supported format fits its body: multipart/related"),
+        ({"application/x-www-form-urlencoded": {"schema": LIST}}, "is not an object with known fields"),
     ],
 )
 def test_an_operation_whose_body_cannot_be_written_is_left_out_and_named(
@@ -191,6 +191,80 @@ def test_a_body_is_flat_where_it_is_one_object(tmp_path: Path, schema: Json, nam
     given = {**with_body({"application/json": {"schema": schema}}), "components": components}
     [made] = offer(given, tmp_path).made
     assert set(inputs_of(made.data)) == names
+
+
+FORM: Final = "application/x-www-form-urlencoded"
+BY_CARD: Final = {"properties": {"kind": {"const": "card"}, "number": TEXT}, "required": ["kind", "number"]}
+BY_BANK: Final = {"properties": {"kind": {"const": "bank"}, "iban": TEXT}, "required": ["kind", "iban"]}
+
+
+@pytest.mark.parametrize("keyword", ["oneOf", "anyOf"])
+@pytest.mark.parametrize("media_type", [FORM, "multipart/form-data"])
+async def test_form_has_the_fields_of_all_alternatives(
+    tmp_path: Path, services: Services, keyword: str, media_type: str
+) -> None:
+    schema = {"properties": {"amount": {"type": "integer"}}, "required": ["amount"], keyword: [BY_CARD, BY_BANK]}
+    given = with_body({media_type: {"schema": schema}})
+    catalog = compiled(config_of(given, tmp_path), services)
+    definition = catalog.tools["shop_x"].definition["inputSchema"]
+    assert definition["properties"].keys() == {"amount", "kind", "number", "iban"}
+    assert set(definition["required"]) == {"amount", "kind"}
+    assert definition["properties"]["kind"] == {"anyOf": [{"const": "card"}, {"const": "bank"}]}
+    if media_type == FORM:
+        body = request_of(catalog, "shop_x", {"amount": 1, "kind": "bank", "iban": "x"}).body
+        assert parse_qs(str(body, "ascii") if isinstance(body, bytes) else "") == {
+            "amount": ["1"],
+            "kind": ["bank"],
+            "iban": ["x"],
+        }
+
+
+def test_form_without_an_alternative_that_is_an_object_is_not_a_tool(tmp_path: Path) -> None:
+    given = with_body({FORM: {"schema": {"oneOf": [LIST, TEXT]}}})
+    [left_out] = offer(given, tmp_path).left_out
+    assert "is not an object with known fields" in left_out.reason
+
+
+async def test_required_member_without_a_declaration_is_an_input(tmp_path: Path, services: Services) -> None:
+    schema = {"type": "object", "properties": {"a": TEXT}, "required": ["b"]}
+    catalog = compiled(config_of(with_body({"application/json": {"schema": schema}}), tmp_path), services)
+    assert catalog.tools["shop_x"].definition["inputSchema"]["required"] == ["b"]
+    assert request_of(catalog, "shop_x", {"b": [1]}).body == b'{"b":[1]}'
+    with pytest.raises(ExecutionError, match="do not fit"):
+        request_of(catalog, "shop_x", {"a": "1"})
+
+
+def test_required_member_that_is_read_only_is_not_an_input(tmp_path: Path) -> None:
+    schema = {"properties": {"a": TEXT, "id": {**TEXT, "readOnly": True}}, "required": ["id"]}
+    [made] = offer(with_body({"application/json": {"schema": schema}}), tmp_path).made
+    assert set(inputs_of(made.data)) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("is_required", "schema", "least"),
+    [
+        (True, {"properties": {"a": TEXT, "b": TEXT}, "minProperties": 1}, 1),
+        (True, {"allOf": [{"properties": {"a": TEXT, "b": TEXT}}, {"minProperties": 2}]}, 2),
+        (True, {"properties": {"a": TEXT, "b": TEXT}, "required": ["a"], "minProperties": 1}, None),
+        (False, {"properties": {"a": TEXT, "b": TEXT}, "minProperties": 1}, None),
+    ],
+)
+async def test_min_properties_of_a_body_holds_for_its_inputs(
+    tmp_path: Path, services: Services, *, is_required: bool, schema: Json, least: int | None
+) -> None:
+    given = document(
+        {
+            "/x/{c}": {
+                "post": operation(
+                    operationId="x",
+                    requestBody={"required": is_required, "content": {"application/json": {"schema": schema}}},
+                )
+            }
+        }
+    )
+    catalog = compiled(config_of(given, tmp_path), services)
+    expected = None if least is None else least + 1  # the path parameter
+    assert catalog.tools["shop_x"].definition["inputSchema"].get("minProperties") == expected
 
 
 async def test_what_is_hidden_is_never_sent_and_what_is_set_always(tmp_path: Path, services: Services) -> None:

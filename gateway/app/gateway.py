@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -121,11 +121,16 @@ class Gateway:
             exit_code = 0 if error is None else 2 if isinstance(error, ConfigError) else 1
             self._watchdog.arm(seconds=EXIT_SECONDS, exit_code=exit_code)
 
-    async def serve(self, *, on_exit: Callable[[], None] = lambda: None) -> None:
+    async def serve(
+        self,
+        *,
+        on_exit: Callable[[], None] = lambda: None,
+        on_started: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """Listen until SIGINT, SIGTERM or the end of standard input; then let the calls in flight finish.
 
         For a process of its own: from the first signal on the process will end, whatever hangs. `on_exit` is called
-        from any thread just before it ends without cleaning up.
+        from any thread just before it ends without cleaning up. `on_started` is called when the listeners are open.
 
         Raises:
             ConfigError: the address cannot be listened on.
@@ -144,12 +149,15 @@ class Gateway:
         if self._worker is not None:
             on_stop_signals(self._leave_sockets, watchdog=watchdog, seconds=seconds, signals=[signal.SIGUSR2])
         await self.start()
+        if on_started is not None:
+            await on_started()
         returning = asyncio.create_task(return_free_memory(), name="return free memory")
         await self._stop_wanted.wait()
         returning.cancel()
         # Again: the end of standard input, or of the supervisor, is no signal, and nothing has armed it then.
         watchdog.arm(seconds=seconds)
         await self.stop()
+        log.info("stopped")
 
     def _leave_sockets(self) -> None:
         """Stop, and leave the sockets to the worker that replaces this one."""

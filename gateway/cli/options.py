@@ -1,5 +1,9 @@
 """Options that several commands take, and the `Settings` made of those that are settings."""
 
+import os
+import shlex
+import shutil
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -97,6 +101,15 @@ def add_output(parser: Parser) -> None:
 
 def add_json(parser: Parser, shows: str) -> None:
     parser.add_argument("--json", action="store_true", default=False, help=f"print {shows}")
+
+
+def typed_command() -> str:
+    """Return how this program was started, for command lines that people paste into the same terminal."""
+    found = shutil.which("mcp-gateway")
+    program = Path(sys.argv[0])
+    if program.name != "mcp-gateway" or not os.access(program, os.X_OK):
+        return "mcp-gateway" if found else f"{shlex.quote(sys.executable)} -m gateway"
+    return "mcp-gateway" if found and program.samefile(found) else shlex.quote(sys.argv[0])
 
 
 def given_by(field: str, options: Namespace) -> str:

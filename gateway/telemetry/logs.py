@@ -70,7 +70,9 @@ class Logs:
             structlog.contextvars.merge_contextvars,
             self._with_context,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
+            if self._style == "console"
+            else structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
             # Before the mask: a traceback quotes what a function was given.
             structlog.processors.format_exc_info,
@@ -132,7 +134,7 @@ class Logs:
     def _renderer(self) -> Processor:
         if self._style == "console":
             console = structlog.dev.ConsoleRenderer(
-                colors=self._colours, exception_formatter=structlog.dev.plain_traceback, pad_event_to=32
+                colors=self._colours, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
             )
             return lambda logger, method, event: console(logger, method, _visible(event))
         return structlog.processors.JSONRenderer(_json)

@@ -1,7 +1,10 @@
 """The command `serve`: serves the file until a signal asks it to stop."""
 
 import os
+import shlex
 from argparse import Namespace
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import structlog
@@ -10,7 +13,7 @@ from gateway.app.gateway import Gateway
 from gateway.app.listeners import take_sockets
 from gateway.app.signals import cancelled_by_signals
 from gateway.app.workers.supervisor import Supervisor
-from gateway.app.workers.worker import take_worker
+from gateway.app.workers.worker import Worker, take_worker
 from gateway.cli.console import Console
 from gateway.cli.options import (
     ALLOW_ANONYMOUS,
@@ -21,10 +24,12 @@ from gateway.cli.options import (
     add_option,
     given_by,
     settings_of,
+    typed_command,
 )
 from gateway.cli.parser import EXIT_CODES, Parser
-from gateway.config.settings import Settings, flag_of, variable_of
+from gateway.config.settings import TOKEN_VARIABLE, Settings, flag_of, variable_of
 from gateway.errors import ConfigError
+from gateway.json_types import JsonObject
 
 log: Final = structlog.get_logger(__name__)
 
@@ -79,7 +84,7 @@ password belongs: arguments are visible to everybody on the machine.
     return arguments
 
 
-async def run(options: Namespace, _out: Console, _hints: Console) -> int:
+async def run(options: Namespace, _out: Console, hints: Console) -> int:
     settings = settings_of(options)
     if "store" in options and "@" in options.store:
         raise ConfigError.at(
@@ -103,13 +108,39 @@ async def run(options: Namespace, _out: Console, _hints: Console) -> int:
     with cancelled_by_signals():
         async with Gateway(settings, worker=worker) as gateway:
             try:
-                await gateway.serve()
+                await gateway.serve(on_started=partial(_show_start, gateway, settings, worker, hints))
             except ConfigError:
                 raise
             except Exception:  # Boundary: the log, which masks secrets, has what ended the daemon
                 log.exception("daemon failed")
                 return 1
     return 0
+
+
+async def _show_start(gateway: Gateway, settings: Settings, worker: Worker | None, hints: Console) -> None:
+    """Show the endpoint, a command that tries it, and the console's link. Logs in JSON stay free of other lines."""
+    is_readable = settings.log_format == "console" or (settings.log_format is None and hints.is_terminal)
+    if gateway.url is None or not is_readable or (worker is not None and worker.number):
+        return
+    tools = (await gateway.memory_client().request("tools/list"))["tools"]
+    key = f"{TOKEN_VARIABLE}=KEY " if gateway.status()["auth"] else ""
+    lines = {
+        "MCP endpoint": gateway.url,
+        "try it": f"{key}{typed_command()} {_attempt(tools)} --url {gateway.url}",
+        "console": gateway.console_link,
+        "stop": "Ctrl-C",
+    }
+    for label, text in lines.items():
+        if text is not None:
+            hints.fact(label, text, width=12)
+
+
+def _attempt(tools: Sequence[JsonObject]) -> str:
+    """Return a command that works as it is: a call of a read-only tool without required arguments, or `list`."""
+    for tool in tools:
+        if tool.get("annotations", {}).get("readOnlyHint") and not tool["inputSchema"].get("required"):
+            return f"call {shlex.quote(tool['name'])}"
+    return "list"
 
 
 def _require_what_workers_need(settings: Settings, *, where: str) -> None:

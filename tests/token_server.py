@@ -27,6 +27,9 @@ TOKEN: Final = "/oauth/token"
 SECRET: Final = "s3cret/of+the=gateway"
 """With characters that RFC 6749 §2.3.1 has encoded before they go into HTTP Basic."""
 EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
+ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"
 _METHODS: Final = ["client_secret_basic", "client_secret_post", "client_assertion_jwt"]
 
@@ -58,7 +61,7 @@ class RegisteredClient:
         return method in self.methods
 
     def check_grant_type(self, grant_type: str) -> bool:
-        return grant_type in {"client_credentials", EXCHANGE}
+        return grant_type in {"client_credentials", EXCHANGE, JWT_BEARER}
 
 
 @dataclass(kw_only=True)
@@ -85,10 +88,16 @@ class TokenServer:
     """The only accepted values of `aud` in assertions; empty for the issuer and the token endpoint."""
     used: set[str] = field(default_factory=set)
     """The `jti` of assertions."""
+    trusted: "TokenServer | None" = None
+    """The identity provider whose assertions are accepted; None for this server's own."""
 
     @property
     def url(self) -> str:
         return str(self.issuer.metadata["token_endpoint"])
+
+    @property
+    def assertion_key(self) -> Key:
+        return (self.trusted or self).issuer.keys[-1]
 
     def caller_token(self, subject: str = "alice", **claims: Any) -> str:
         return self.issuer.token(self.gateway, sub=subject, **claims)
@@ -119,6 +128,7 @@ class _Endpoint(AuthlibServer):  # type: ignore[misc]
         self.register_client_auth_method("client_assertion_jwt", _Assertion(server))
         self.register_grant(_ClientCredentials)
         self.register_grant(_TokenExchange)
+        self.register_grant(_JwtBearer)
 
     def query_client(self, client_id: str) -> RegisteredClient | None:
         return self.state.clients.get(client_id)
@@ -175,7 +185,8 @@ class _TokenExchange(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]
     def validate_token_request(self) -> None:
         self.request.client = self.authenticate_token_endpoint_client()
         form, state = self.request.form, self.server.state
-        if form.get("subject_token_type") != ACCESS_TOKEN:
+        expected = ID_TOKEN if form.get("requested_token_type") == ID_JAG else ACCESS_TOKEN
+        if form.get("subject_token_type") != expected:
             raise InvalidRequestError("subject_token_type is missing, or not known here")
         for key in state.issuer.keys:
             try:
@@ -190,10 +201,40 @@ class _TokenExchange(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]
         raise InvalidGrantError("the subject token is not ours")
 
     def create_token_response(self) -> tuple[int, Any, Any]:
+        form, state = self.request.form, self.server.state
+        if form.get("requested_token_type") == ID_JAG:
+            claims = {"sub": self.request.user, "client_id": "gateway", "resource": form.get("resource")}
+            assertion = state.issuer.token(form["audience"], headers={"typ": "oauth-id-jag+jwt"}, **claims)
+            answer = {"access_token": assertion, "issued_token_type": ID_JAG, "token_type": "N_A"}
+            return 200, {**answer, **state.additions}, self.TOKEN_RESPONSE_HEADER
         answer = self.server.state.issue(
             self.request.form, sub=self.request.user, act={"sub": self.request.client.client_id}
         )
         return 200, {"issued_token_type": ACCESS_TOKEN, **answer}, self.TOKEN_RESPONSE_HEADER
+
+
+class _JwtBearer(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]
+    """RFC 7523 §2.1: assertions of trusted issuers, from confidential clients or from workloads without a client."""
+
+    GRANT_TYPE = JWT_BEARER
+    TOKEN_ENDPOINT_AUTH_METHODS = _METHODS
+
+    def validate_token_request(self) -> None:
+        form, state = self.request.form, self.server.state
+        if "Authorization" in self.request.headers or form.get("client_secret"):
+            self.request.client = self.authenticate_token_endpoint_client()
+        try:
+            key = state.assertion_key
+            claims = jwt.decode(
+                form["assertion"], key.private.public_key(), algorithms=[key.algorithm], audience=state.issuer.issuer
+            )
+        except jwt.PyJWTError as error:
+            raise InvalidGrantError(f"the assertion is not valid: {error}") from error
+        self.request.user = claims["sub"]
+
+    def create_token_response(self) -> tuple[int, Any, Any]:
+        answer = self.server.state.issue(self.request.form, sub=self.request.user)
+        return 200, answer, self.TOKEN_RESPONSE_HEADER
 
 
 @dataclass(kw_only=True)

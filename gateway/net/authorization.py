@@ -19,7 +19,7 @@ from gateway.access.jose import is_installed, read_private_key
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import Connection
-from gateway.config.models.outbound_auth import PEM, BasicAuth, ClientCredentials, OutboundAuth, TokenExchange
+from gateway.config.models.outbound_auth import PEM, BasicAuth, OutboundAuth, TokenRequest
 from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
 from gateway.distribution import install_command
@@ -35,6 +35,7 @@ from gateway.net.token_client import (
     ClientAuthentication,
     ClientKey,
     ClientSecret,
+    PublicClient,
     TokenClient,
 )
 from gateway.threads import DaemonThreadPool
@@ -95,7 +96,7 @@ class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """An authorization by an access token: `client_credentials` and `token_exchange`."""
+    """An authorization by an access token: `client_credentials`, `token_exchange` and `enterprise`."""
 
     summary: str
     is_per_caller: bool
@@ -230,19 +231,19 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
         return FixedAuthorization(summary="bearer", value=f"Bearer {auth.bearer}")
     if auth.basic is not None:
         return FixedAuthorization(summary="basic", value=_basic(auth.basic))
-    config = auth.token_exchange or auth.client_credentials
-    kind = "client_credentials" if auth.token_exchange is None else "token_exchange"
-    assert config is not None  # noqa: S101 - the model has one of the four
-    is_exchange, is_named = auth.token_exchange is not None, config.issuer is not None or config.token_url is not None
-    if is_exchange and issuers is not None and not issuers:
+    config, is_per_caller = auth.token_request, auth.is_per_caller
+    assert config is not None  # noqa: S101 - the model has one of them
+    kind = next(name for name in type(auth).model_fields if getattr(auth, name) is config)
+    is_named = config.issuer is not None or config.token_url is not None
+    if is_per_caller and issuers is not None and not issuers:
         problems.at(kind).error("needs `auth.oauth`: without it no caller has an access token that could be exchanged")
-    elif is_exchange and issuers and not is_named:
+    elif auth.token_exchange is not None and issuers and not is_named:
         # Not the one that the service names: it could name one of its own, which would get every caller's token.
         if len(issuers) > 1:
             problems.at(kind).error("needs `issuer`, because `auth.oauth` has more than one")
         config, is_named = config.model_copy(update={"issuer": issuers[0]}), True
     authentication = _compile_authentication(config, problems.at(kind))
-    if authentication is None or (is_exchange and not is_named):
+    if authentication is None or (auth.token_exchange is not None and not is_named):
         return None
     # The connection's client certificate is for the service alone, and no redirect leads secrets elsewhere.
     trust = sender.identity.elsewhere
@@ -259,7 +260,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     where = config.issuer or config.token_url or service_url
     return TokenAuthorization(
         summary=f"{kind} ({where})",
-        is_per_caller=isinstance(config, TokenExchange),
+        is_per_caller=is_per_caller,
         client=client,
         # A digest of all of it, secret included: with a changed `auth` no old token is used.
         key=hashlib.sha256(f"{kind} {config.model_dump_json()} {where}".encode()).digest(),
@@ -270,7 +271,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
 
 def key_file_of(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
     """Return the file that holds the private key, to be watched; `problems` is at the key `auth`."""
-    config = None if auth is None else auth.token_exchange or auth.client_credentials
+    config = None if auth is None else auth.token_request
     if config is None or config.private_key is None or PEM in config.private_key:
         return []
     return [problems.directory / config.private_key]
@@ -280,7 +281,9 @@ def _basic(basic: BasicAuth) -> str:
     return f"Basic {base64.b64encode(f'{basic.username}:{basic.password}'.encode()).decode('ascii')}"  # RFC 7617 §2.1
 
 
-def _compile_authentication(config: ClientCredentials, problems: Problems) -> ClientAuthentication | None:
+def _compile_authentication(config: TokenRequest, problems: Problems) -> ClientAuthentication | None:
+    if config.private_key is None and config.client_secret is None:
+        return PublicClient(client_id=config.client_id)
     if config.private_key is None:
         return ClientSecret(client_id=config.client_id, secret=config.client_secret or "", method=config.client_auth)
     problems, pem = problems.at("private_key"), config.private_key

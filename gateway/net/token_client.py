@@ -9,14 +9,20 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, Literal
 from urllib.parse import parse_qsl, quote_plus, urlencode
 
 import msgspec
 
 from gateway.access.jose import PrivateKey, sign
-from gateway.config.models.outbound_auth import MAX_TOKEN_LENGTH, ClientCredentials, TokenExchange
+from gateway.config.models.outbound_auth import (
+    MAX_TOKEN_LENGTH,
+    ClientCredentials,
+    EnterpriseAuth,
+    TokenExchange,
+    TokenRequest,
+)
 from gateway.config.secrets.redactor import Redactor
 from gateway.control_characters import strip_control_characters
 from gateway.errors import ExecutionError
@@ -28,7 +34,10 @@ from gateway.net.server_metadata import ServerMetadata, discover, discover_of_se
 
 _ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - RFC 8693 §3, no secret
 _JWT: Final = "urn:ietf:params:oauth:token-type:jwt"
+_ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105
+_ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 # Wider than `b64token` of RFC 6750 §2.1: whatever can stand in the field is passed on.
 _SENDABLE: Final = re.compile(r"[\x21-\x7e]+")
 _LIFETIME: Final = 300.0
@@ -66,7 +75,7 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
 class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
     """One client of one authorization server."""
 
-    config: ClientCredentials
+    config: TokenRequest
     authentication: "ClientAuthentication"
     service_url: str
     """The service that is signed in to: it is asked for its authorization server where the file names none."""
@@ -80,12 +89,15 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: it cannot be found.
         """
+        if self.config.token_url is not None:
+            return ServerMetadata(token_url=self.config.token_url)
+        if self.config.issuer is not None:
+            return await self._explained(discover(self.config.issuer, self.sender))
+        return await self._explained(discover_of_service(self.service_url, self.sender))
+
+    async def _explained(self, discovery: Awaitable[ServerMetadata]) -> ServerMetadata:
         try:
-            if self.config.token_url is not None:
-                return ServerMetadata(token_url=self.config.token_url)
-            if self.config.issuer is not None:
-                return await discover(self.config.issuer, self.sender)
-            return await discover_of_service(self.service_url, self.sender)
+            return await discovery
         except ExecutionError as error:
             raise self._failure(str(error)) from error
 
@@ -97,16 +109,54 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: there is none; the text says why, without secrets.
         """
-        proofs = self.authentication.proofs(server)
-        sent = [subject, *(each for form, value in proofs for each in (form.get("client_assertion"), value))]
+        form = self._form(server)
+        if isinstance(self.config, EnterpriseAuth):
+            form = {**form, "assertion": await self._identity_assertion(self.config, server, subject)}
+        elif isinstance(self.config, TokenExchange):
+            form = {**form, "subject_token": subject or ""}
+        return _read(await self._post(server, form, self.authentication), host=_host(server))
+
+    async def _identity_assertion(self, config: EnterpriseAuth, server: ServerMetadata, subject: str | None) -> str:
+        """Return the ID-JAG that the identity provider issues for the authorization server of the service.
+
+        draft-ietf-oauth-identity-assertion-authz-grant §4.3, MCP extension enterprise-managed-authorization.
+        """
+        idp = config.idp
+        provider = await self._explained(discover(idp.issuer, self.sender))
+        form = {
+            "grant_type": _EXCHANGE,
+            "requested_token_type": _ID_JAG,
+            "subject_token": idp.subject_token or subject or "",
+            "subject_token_type": _ACCESS_TOKEN if idp.subject_token is None else _ID_TOKEN,
+            "audience": config.audience or server.issuer or server.token_url,
+            **self._target(server),
+        }
+        client: ClientAuthentication = PublicClient(client_id=idp.client_id)
+        if idp.client_secret is not None:
+            client = ClientSecret(client_id=idp.client_id, secret=idp.client_secret, method=None)
+        response = await self._post(provider, form, client)
+        return _read(response, host=_host(provider), kinds=(_ID_JAG,)).value
+
+    async def _post(
+        self, server: ServerMetadata, form: Mapping[str, str], authentication: "ClientAuthentication"
+    ) -> Response:
+        """Send a token request, once more if the server rejects the client and there is another way to authenticate.
+
+        Raises:
+            ExecutionError: the server did not issue a token.
+        """
+        proofs = authentication.proofs(server)
+        sent = [form.get("subject_token"), form.get("assertion")]
+        sent += [each for fields, value in proofs for each in (fields.get("client_assertion"), value)]
         try:
             for proof in proofs:
-                response = await self._send(server, self._form(server, subject), proof)
+                response = await self._send(server, form, proof)
                 if not _refuses_client(response):
                     break
-            return _read(response, host=url_of(server.token_url).raw_host or "")
+            _check_success(response, host=_host(server))
         except ExecutionError as error:
             raise self._failure(str(error), secrets=Redactor(filter(None, sent))) from error
+        return response
 
     async def _send(self, server: ServerMetadata, form: Mapping[str, str], proof: "Proof") -> Response:
         fields, authorization = proof
@@ -122,22 +172,28 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         )
         return await self.sender.send(request, deadline=asyncio.get_running_loop().time() + REQUEST_SECONDS)
 
-    def _form(self, server: ServerMetadata, subject: str | None) -> Mapping[str, str]:
+    def _form(self, server: ServerMetadata) -> dict[str, str]:
+        """Return the fields of the token request, without the token that is exchanged."""
         config = self.config
         form = {"grant_type": "client_credentials"}
         if isinstance(config, TokenExchange):
             form = {
                 "grant_type": _EXCHANGE,
-                "subject_token": subject or "",
                 "subject_token_type": _ACCESS_TOKEN,
                 "requested_token_type": _ACCESS_TOKEN,
             }
+        elif isinstance(config, EnterpriseAuth):
+            return {"grant_type": _JWT_BEARER, **({"scope": " ".join(config.scopes)} if config.scopes else {})}
+        elif isinstance(config, ClientCredentials) and config.assertion is not None:
+            form = {"grant_type": _JWT_BEARER, "assertion": config.assertion}
         if config.audience is not None:
             form["audience"] = config.audience
-        if config.scopes:
-            form["scope"] = " ".join(config.scopes)
-        # RFC 8707 §2: by it the server can restrict the token to this service.
-        resource = config.resource or server.resource
+        return {**form, **self._target(server)}
+
+    def _target(self, server: ServerMetadata) -> dict[str, str]:
+        form = {"scope": " ".join(self.config.scopes)} if self.config.scopes else {}
+        # RFC 8707 §2: the server can restrict the token to this service.
+        resource = self.config.resource or server.resource
         return form if resource is None else {**form, "resource": resource}
 
     def _failure(self, reason: str, *, secrets: Redactor | None = None) -> ExecutionError:
@@ -148,22 +204,31 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         return ExecutionError(f"The gateway cannot sign in: {shown}")
 
 
-def _read(response: Response, *, host: str) -> AccessToken:
-    """Read the answer of a token endpoint (RFC 6749 §5, RFC 8693 §2.2).
+def _host(server: ServerMetadata) -> str:
+    return url_of(server.token_url).raw_host or ""
 
-    1. its status is 200 and it has a token; otherwise its `error` and `error_description` are the reason
-    2. the token can stand in a header field
-    3. it is a bearer token, and no refresh or ID token
-    """
+
+def _check_success(response: Response, *, host: str) -> None:
+    """Raise `ExecutionError` with the server's `error` and `error_description` if it issued no token."""
     answer = _content(response)
-    # GitHub answers 200 with an `error`.
+    # GitHub responds 200 with an `error`.
     if response.status != 200 or not answer or ("error" in answer and not answer.get("access_token")):
         raise ExecutionError(f"{host} answered {response.status}{_reason(answer)}")
+
+
+def _read(response: Response, *, host: str, kinds: Sequence[str] = (_ACCESS_TOKEN, _JWT)) -> AccessToken:
+    """Read the token in a successful response (RFC 6749 §5, RFC 8693 §2.2).
+
+    1. the token can be sent in a header field
+    2. it is of one of the expected `kinds`; access tokens must be bearer tokens
+    """
+    answer = _content(response)
     token, kind = answer.get("access_token"), answer.get("token_type") or "bearer"
     if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH or not _SENDABLE.fullmatch(token):
         raise ExecutionError(f"{host} answered 200 without an access token that can be used")
-    is_bearer = isinstance(kind, str) and kind.strip().lower() in _BEARER
-    if not is_bearer or answer.get("issued_token_type") not in (None, _ACCESS_TOKEN, _JWT):
+    # RFC 8693 §2.2.1: `token_type` is N_A for a token that is no access token.
+    is_bearer = (isinstance(kind, str) and kind.strip().lower() in _BEARER) or _ACCESS_TOKEN not in kinds
+    if not is_bearer or answer.get("issued_token_type") not in (None, *kinds):
         raise ExecutionError(f"{host} answered with a token of a kind that cannot be used: only bearer tokens can")
     return AccessToken(value=token, seconds=_seconds_to_keep(answer.get("expires_in")))
 
@@ -252,8 +317,17 @@ class ClientKey(msgspec.Struct, frozen=True, kw_only=True):
         return form, None
 
 
-ClientAuthentication = ClientSecret | ClientKey
-"""Proves to a token endpoint which client asks.
+class PublicClient(msgspec.Struct, frozen=True, kw_only=True):
+    """A client without a credential."""
 
-`client_secret_basic` and `client_secret_post` (RFC 6749 §2.3.1), or `private_key_jwt` (RFC 7523 §2.2).
+    client_id: str
+
+    def proofs(self, _server: ServerMetadata) -> Sequence[Proof]:
+        return [({"client_id": self.client_id} if self.client_id else {}, None)]
+
+
+ClientAuthentication = ClientSecret | ClientKey | PublicClient
+"""Authenticates a client at a token endpoint.
+
+`client_secret_basic` and `client_secret_post` (RFC 6749 §2.3.1), `private_key_jwt` (RFC 7523 §2.2), or `none`.
 """

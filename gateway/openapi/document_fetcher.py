@@ -73,8 +73,8 @@ def compile_fetcher(
         sender = compile_sender(connection, problems, clients=services.http)
         # A template needs the arguments of a call.
         headers = {name: str(value) for name, value in connection.headers.items() if "{{" not in value}
-        # Token exchange needs a caller's token, and nobody calls here.
-        if connection.auth is not None and connection.auth.token_exchange is None:
+        # No caller's token is available here.
+        if connection.auth is not None and not connection.auth.is_per_caller:
             issuers = [] if document.auth is None else document.auth.issuers
             authorization = compile_connection(
                 connection, services=services, redactor=Redactor(), issuers=issuers, problems=problems

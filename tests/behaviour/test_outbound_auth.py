@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +20,18 @@ from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.authorization_server import Key
 from tests.behaviour.inside import Client, product
-from tests.token_server import EXCHANGE, SECRET, RegisteredClient, Service, TokenServer, protected_service, token_server
+from tests.token_server import (
+    ACCESS_TOKEN,
+    EXCHANGE,
+    ID_JAG,
+    JWT_BEARER,
+    SECRET,
+    RegisteredClient,
+    Service,
+    TokenServer,
+    protected_service,
+    token_server,
+)
 from tests.transports.http_server import BOTH, modern_headers, modern_request
 
 SECONDS: Final = 20
@@ -657,3 +669,87 @@ async def test_a_service_that_names_another_authorization_server_later_gets_no_s
         assert f"now names the authorization server {other.issuer.issuer}" in text
         assert "set `issuer`" in text
         assert not other.forms
+
+
+async def test_workload_assertion_is_exchanged_with_the_jwt_bearer_grant(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    assertion = server.issuer.token(server.issuer.issuer, sub="workload")
+    auth = {"client_credentials": {"issuer": server.issuer.issuer, "assertion": assertion, "scopes": ["read"]}}
+    async with product(tmp_path, file_with(service, auth)) as client:
+        assert (await whoami(client))["sub"] == "workload"
+    assert server.forms == [{"grant_type": JWT_BEARER, "assertion": assertion, "scope": "read"}]
+
+
+async def test_rejected_workload_assertion_is_not_sent_again_and_not_shown(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    assertion = server.issuer.token("https://wrong.example.com", sub="workload")
+    server.answer = web.json_response({"error": "invalid_grant", "error_description": assertion}, status=400)
+    auth = {"client_credentials": {"issuer": server.issuer.issuer, "assertion": assertion}}
+    async with product(tmp_path, file_with(service, auth)) as client:
+        text = await failure(client)
+    assert "invalid_grant" in text
+    assert assertion not in text
+    assert len(server.forms) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"client_secret": "x"}, "has `client_secret` and `assertion`; only one can be given"),
+        ({"assertion": None, "private_key": "key.pem"}, "needs `client_id`"),
+    ],
+)
+async def test_contradictory_client_credentials_are_an_error(
+    tmp_path: Path, service: Service, changes: dict[str, Any], problem: str
+) -> None:
+    auth = {"client_credentials": {"issuer": "https://idp.example.com", "assertion": "x.y.z", **changes}}
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        async with product(tmp_path, file_with(service, auth)):
+            pass
+
+
+def enterprise(idp: TokenServer, server: TokenServer, **changes: Any) -> dict[str, Any]:
+    server.trusted = idp
+    subject_token = idp.issuer.token(idp.gateway, sub="ann")
+    provider = {
+        "issuer": idp.issuer.issuer,
+        "client_id": "gateway",
+        "client_secret": SECRET,
+        "subject_token": subject_token,
+        **changes,
+    }
+    present = {name: value for name, value in provider.items() if value is not None}
+    client = {"issuer": server.issuer.issuer, "client_id": "gateway", "client_secret": SECRET}
+    return {"enterprise": {"idp": present, **client}}
+
+
+async def test_enterprise_exchanges_an_id_token_for_an_assertion_and_then_for_an_access_token(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with token_server() as idp:
+        async with product(tmp_path, file_with(service, enterprise(idp, server))) as client:
+            assert (await whoami(client))["sub"] == "ann"
+        assert idp.forms[0]["requested_token_type"] == ID_JAG
+        assert idp.forms[0]["audience"] == server.issuer.issuer
+    assert [form["grant_type"] for form in server.forms] == [JWT_BEARER]
+
+
+async def test_enterprise_rejects_an_access_token_in_place_of_the_assertion(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    async with token_server() as idp:
+        idp.additions = {"issued_token_type": ACCESS_TOKEN}
+        async with product(tmp_path, file_with(service, enterprise(idp, server))) as client:
+            assert "a kind that cannot be used" in await failure(client)
+    assert not server.forms
+
+
+async def test_enterprise_for_each_caller_requires_auth_oauth(
+    tmp_path: Path, server: TokenServer, service: Service
+) -> None:
+    auth = enterprise(server, server, subject_token=None)
+    with pytest.raises(ConfigError, match=r"connections\.api\.auth\.enterprise: needs `auth\.oauth`"):
+        async with product(tmp_path, file_with(service, auth)):
+            pass

@@ -31,6 +31,8 @@ AS_ITSELF: Final = {
     "auth/resource-mismatch",
 }
 """Scenarios in which the gateway signs in as itself. The last two are about metadata alone."""
+IDP: Final = {"issuer": "issuer", "client_id": "client_id", "subject_token": "id_token"}
+"""Keys of `enterprise.idp`, and the scenario's names for them."""
 SAMPLES: Final[dict[str, Any]] = {
     "string": "x",
     "integer": 1,
@@ -96,7 +98,14 @@ def _answer(params: dict[str, Any]) -> dict[str, Any]:
 def config_for(url: str, scenario: str, context: dict[str, Any]) -> dict[str, Any]:
     """The file of the gateway, which a human would write from what the scenario gives away."""
     upstream: dict[str, Any] = {"url": url, "prefix": "", "allow_private": True}
-    if scenario in AS_ITSELF:
+    if "valid_jwt" in context:
+        workload = {"client_id": context["client_id"], "assertion": context["valid_jwt"]}
+        upstream["auth"] = {"client_credentials": workload}
+    elif "idp_issuer" in context:
+        idp = {name: context[f"idp_{key}"] for name, key in IDP.items()}
+        client = {name: context[name] for name in ("client_id", "client_secret")}
+        upstream["auth"] = {"enterprise": {"idp": idp, **client}}
+    elif scenario in AS_ITSELF:
         key = context.get("private_key_pem")
         credential = {"client_secret": context.get("client_secret", "unknown")} if key is None else {"private_key": key}
         upstream["auth"] = {"client_credentials": {"client_id": context.get("client_id", "unknown"), **credential}}

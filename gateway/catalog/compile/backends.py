@@ -91,7 +91,7 @@ def connection_of(config: Definition, *, context: CompileContext) -> Connection 
 def has_answer_per_caller(config: Definition, *, context: CompileContext) -> bool:
     """Whether the service that it asks is signed in to with the token of each caller."""
     connection = connection_of(config, context=context)
-    return connection is not None and connection.auth is not None and connection.auth.token_exchange is not None
+    return connection is not None and connection.auth is not None and connection.auth.is_per_caller
 
 
 def _http_of(config: Definition) -> Http | None:

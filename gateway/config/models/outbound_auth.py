@@ -39,8 +39,8 @@ class BasicAuth(Model):
     """Password."""
 
 
-class ClientCredentials(Model):
-    """Access tokens that an authorization server issues to the gateway itself (RFC 6749 §4.4)."""
+class TokenRequest(Model):
+    """How the gateway identifies itself to an authorization server, and which access token it requests."""
 
     issuer: IssuerUrl | None = None
     """Issuer of the authorization server; its metadata names the token endpoint (RFC 8414, OpenID Connect Discovery).
@@ -72,16 +72,71 @@ class ClientCredentials(Model):
     @model_validator(mode="after")
     def _can_sign_in(self) -> Self:
         not_together(self, "issuer", "token_url")
-        exactly_one(self, of=("client_secret", "private_key"), what="a credential of the client")
+        self._check_credential()
         if self.key_id is not None and self.private_key is None:
             raise misplaced("key_id", goes_with="private_key")
         if self.client_auth is not None and self.client_secret is None:
             raise misplaced("client_auth", goes_with="client_secret")
         return self
 
+    def _check_credential(self) -> None:
+        exactly_one(self, of=("client_secret", "private_key"), what="a credential of the client")
 
-class TokenExchange(ClientCredentials):
+    def secrets(self) -> Iterator[str | None]:
+        """Yield the secrets of this entry, and None for those that are not set."""
+        yield self.client_secret
+        yield self.private_key if PEM in (self.private_key or "") else None
+
+
+class ClientCredentials(TokenRequest):
+    """Access tokens that an authorization server issues to the gateway itself (RFC 6749 §4.4)."""
+
+    client_id: Annotated[str, _NoControls] = ""
+    """Client ID of the gateway at the authorization server. Optional with `assertion`."""
+    assertion: NotEmpty | None = None
+    """JWT of a workload, such as `${file:/var/run/secrets/token}`. Used with the JWT bearer grant (RFC 7523 §2.1)
+    instead of a credential of the client."""
+
+    def _check_credential(self) -> None:
+        exactly_one(self, of=("client_secret", "private_key", "assertion"), what="a credential of the client")
+        if not self.client_id and self.assertion is None:
+            raise PydanticCustomError("nothing_given", "needs `client_id`")
+
+    def secrets(self) -> Iterator[str | None]:
+        yield from super().secrets()
+        yield self.assertion
+
+
+class TokenExchange(TokenRequest):
     """Access tokens issued in exchange for those of callers (RFC 8693). Requires `auth.oauth`."""
+
+
+class IdentityProvider(Model):
+    """The identity provider of an enterprise."""
+
+    issuer: IssuerUrl
+    """Issuer URL of the identity provider."""
+    client_id: Annotated[NotEmpty, _NoControls]
+    """Client ID of the gateway at the identity provider."""
+    client_secret: Annotated[NotEmpty, _NoControls] | None = None
+    """Client secret at the identity provider."""
+    subject_token: NotEmpty | None = None
+    """ID token to exchange. By default, the caller's own access token is exchanged, which requires `auth.oauth`."""
+
+
+class EnterpriseAuth(TokenRequest):
+    """Access tokens that the identity provider of an enterprise allows (MCP enterprise-managed authorization).
+
+    The identity provider exchanges a token for an identity assertion (ID-JAG). The authorization server of the service
+    exchanges the assertion for an access token.
+    """
+
+    idp: IdentityProvider
+    """The identity provider."""
+
+    def secrets(self) -> Iterator[str | None]:
+        yield from super().secrets()
+        yield from (self.idp.client_secret, self.idp.subject_token)
 
 
 class OutboundAuth(Model):
@@ -95,6 +150,20 @@ class OutboundAuth(Model):
     """Access tokens for the gateway itself."""
     token_exchange: TokenExchange | None = None
     """Access tokens in exchange for the caller's token, which is never forwarded."""
+    enterprise: EnterpriseAuth | None = None
+    """Access tokens that the identity provider of your enterprise allows."""
+
+    @property
+    def token_request(self) -> TokenRequest | None:
+        """The key that obtains access tokens; None for a fixed credential."""
+        return self.client_credentials or self.token_exchange or self.enterprise
+
+    @property
+    def is_per_caller(self) -> bool:
+        """Whether requests are authenticated as the caller, with the caller's access token."""
+        return self.token_exchange is not None or (
+            self.enterprise is not None and self.enterprise.idp.subject_token is None
+        )
 
     @model_validator(mode="after")
     def _signs_in_one_way(self) -> Self:
@@ -103,8 +172,6 @@ class OutboundAuth(Model):
 
     def secrets(self) -> Iterator[str]:
         """Return the secrets of this entry, including interpolated ones."""
-        client = self.token_exchange or self.client_credentials
+        client = self.token_request
         found = [self.bearer, self.basic and self.basic.password]
-        if client is not None:
-            found += [client.client_secret, client.private_key if PEM in (client.private_key or "") else None]
-        yield from filter(None, found)
+        yield from filter(None, [*found, *(() if client is None else client.secrets())])

@@ -254,11 +254,11 @@ class Upstream(Model):
 
 def _below(auth: OutboundAuth, directory: Path) -> OutboundAuth:
     """Return a copy with the absolute path of the private key, if it is a file."""
-    name = "client_credentials" if auth.client_credentials is not None else "token_exchange"
-    client = getattr(auth, name)
+    client = auth.token_request
     # A key that is written here, or was filled in, is no path.
     if client is None or client.private_key is None or PEM in client.private_key:
         return auth
+    name = next(name for name in type(auth).model_fields if getattr(auth, name) is client)
     return auth.model_copy(
         update={name: client.model_copy(update={"private_key": str(directory / client.private_key)})}
     )

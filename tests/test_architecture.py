@@ -216,9 +216,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 79_950,
-    "files": 612,
-    "classes": 940,
+    "lines": 80_700,
+    "files": 622,
+    "classes": 958,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 87,

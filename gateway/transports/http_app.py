@@ -1,10 +1,11 @@
 """The main listener's application: maps paths to endpoints."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 import msgspec
 from aiohttp import web
+from yarl import URL
 
 from gateway.protocol.exchange import Binding
 from gateway.transports.http.admin_api import AdminApi, json_response
@@ -47,6 +48,11 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
         # Checked like all others: aiohttp's own 404 would pass by the guard.
         router.add_route("*", "/{path:.*}", self.door.checked(self._not_found))
         return application
+
+    def direct(self) -> Mapping[str, Handler]:
+        """Return the handlers of the MCP endpoint, which need no router."""
+        handler = self.door.authenticated(self.mcp.handle)
+        return {URL.build(path=path).raw_path: handler for path in (self.path, self.prefix + self.path)}
 
     def _paths(self) -> Iterator[tuple[str, Handler]]:
         yield from self._with_views(self.path, self.mcp.handle)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from socket import socket
+from types import MappingProxyType
 from typing import Final, Self
 
 import msgspec
@@ -35,7 +36,7 @@ from gateway.transports.http.server_card import ServerCards
 from gateway.transports.http_app import HttpApp
 from gateway.transports.http_sse import SSE_PATH, HttpSse
 from gateway.transports.listener.http_connection import ConnectionLimits
-from gateway.transports.listener.http_listener import HttpListener, ListenError
+from gateway.transports.listener.http_listener import Handler, HttpListener, ListenError
 from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.listener.socket_activation import unix_paths
 from gateway.transports.sse.event_store import ReplayBounds
@@ -185,7 +186,9 @@ class HttpServer:
             prefix=self._proxies.prefix,
             cards=self._cards(),
         )
-        self._main = await self._start(stack, main, app.application(), tls=self._tls, limits=self.limits.connections)
+        self._main = await self._start(
+            stack, main, app.application(), direct=app.direct(), tls=self._tls, limits=self.limits.connections
+        )
         # Only now is the port known where 0 was asked for.
         self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
         # Entered last, so it ends first: calls that it cancels are answered while connections are still open.
@@ -276,18 +279,20 @@ class HttpServer:
         self._admin_url = f"{_scheme(tls)}://{_authority(listener.address)}"
         log.info("listening for operators", url=f"{self._admin_url}/-/status", **_unix_sockets(admin))
 
-    async def _start(
+    async def _start(  # noqa: PLR0913 - one setting each
         self,
         stack: AsyncExitStack,
         where: ListenAddress,
         application: web.Application,
         *,
+        direct: Mapping[str, Handler] = MappingProxyType({}),
         tls: ServerTls | None,
         limits: ConnectionLimits,
     ) -> HttpListener:
         listener = HttpListener(
             application,
             address=where.address,
+            direct=direct,
             inherited=where.sockets,
             tls=tls,
             connection_limits=limits,

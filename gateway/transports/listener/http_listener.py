@@ -4,11 +4,13 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import structlog
-from aiohttp import StreamReader, web
+from aiohttp import StreamReader, hdrs, web
 from aiohttp.http import RawRequestMessage
 
 from gateway.config.models.address import Address
@@ -24,6 +26,9 @@ _BACKLOG: Final = 4096
 """Connections that the kernel may hold for us, such as those that arrive while another process takes over."""
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
 class ListenError(Exception):
     """The address cannot be listened on; the text says why."""
 
@@ -31,11 +36,12 @@ class ListenError(Exception):
 class HttpListener:
     """One address, or the sockets that another process opened for us."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one setting each
         self,
         application: web.Application,
         *,
         address: Address,
+        direct: Mapping[str, Handler] = MappingProxyType({}),
         inherited: Sequence[socket.socket] = (),
         tls: ServerTls | None = None,
         connection_limits: ConnectionLimits | None = None,
@@ -45,16 +51,15 @@ class HttpListener:
         Args:
             application: answers requests.
             address: where to listen.
+            direct: handlers of the paths that are requested most. The application's router is slower.
             inherited: sockets to listen on instead; known by `address`, and closed at the end.
             tls: the certificate, if there is one.
             connection_limits: how many connections are taken, and how long they may be silent.
         """
         IDLE.setLevel(logging.CRITICAL)
-        self._runner: Final = web.AppRunner(
-            application,
-            handler_cancellation=True,  # 2026-07-28: closing the connection cancels
-            shutdown_timeout=_SHUTDOWN_GRACE_SECONDS,
-        )
+        self._runner: Final = web.AppRunner(application)
+        self._server: web.Server | None = None
+        self._direct: Final = direct
         self._connection_limits: Final = connection_limits or ConnectionLimits()
         self.address = address
         """Where it listens; once it does, with the port that it got."""
@@ -70,9 +75,13 @@ class HttpListener:
             ListenError: the address is taken, or is not this machine's.
         """
         await self._runner.setup()
-        server = self._runner.server
-        assert server is not None  # noqa: S101 - there is one after `setup`
-        _tell_of_heads(server)
+        router = self._runner.server
+        assert router is not None  # noqa: S101 - there is one after `setup`
+        server = self._server = web.Server(
+            partial(_handle, self._direct, router.request_handler),
+            request_factory=partial(_make_request, router.request_factory),
+            handler_cancellation=True,  # 2026-07-28: closing the connection cancels
+        )
         try:
             for place in self._inherited or (None,):
                 self._servers.append(await self._serve(server, place))
@@ -95,12 +104,16 @@ class HttpListener:
         for handshake in self._handshakes:
             handshake.cancel()
         await asyncio.gather(*self._handshakes, return_exceptions=True)
-        try:
-            # aiohttp waits twice: until handlers end, and again once it has cancelled them.
-            async with asyncio.timeout(2 * _SHUTDOWN_GRACE_SECONDS + 1):
-                await self._runner.cleanup()
-        except TimeoutError:
-            log.warning("connections did not close")
+        if self._server is not None:
+            await asyncio.sleep(0)  # requests that were accepted start before idle connections are closed
+            self._server.pre_shutdown()
+            try:
+                # aiohttp waits twice: until handlers end, and again after it has cancelled them.
+                async with asyncio.timeout(2 * _SHUTDOWN_GRACE_SECONDS + 1):
+                    await self._server.shutdown(_SHUTDOWN_GRACE_SECONDS)
+            except TimeoutError:
+                log.warning("connections did not close")
+        await self._runner.cleanup()
 
     async def _serve(self, server: web.Server, inherited: socket.socket | None) -> asyncio.Server:
         loop = asyncio.get_running_loop()
@@ -120,21 +133,26 @@ class HttpListener:
         return await loop.create_server(protocol, sock=inherited, backlog=_BACKLOG)
 
 
-def _tell_of_heads(server: web.Server) -> None:
-    """Have each connection told when it has read a head: only the parser knows that."""
-    make = server.request_factory
+def _handle(direct: Mapping[str, Handler], route: Handler, request: web.Request) -> Awaitable[web.StreamResponse]:
+    handler = direct.get(request.rel_url.raw_path)
+    # The application also answers `Expect: 100-continue`.
+    return route(request) if handler is None or hdrs.EXPECT in request.headers else handler(request)
 
-    def begun(
-        message: RawRequestMessage, body: StreamReader, protocol: web.RequestHandler, *rest: Any
-    ) -> web.BaseRequest:
-        if isinstance(protocol, HttpConnection):
-            protocol.request_begun(chunked_body=body if message.chunked else None)
-        if message.url.absolute:
-            # aiohttp decodes the host, and not all can be; `request_smuggling.host_of` reads it in `raw_path`.
-            message = message._replace(url=message.url.relative())
-        return make(message, body, protocol, *rest)
 
-    server.request_factory = begun
+def _make_request(
+    make: Callable[..., web.BaseRequest],
+    message: RawRequestMessage,
+    body: StreamReader,
+    protocol: web.RequestHandler,
+    *rest: Any,
+) -> web.BaseRequest:
+    """Make a request, and tell its connection that a head was read: only the parser knows that."""
+    if isinstance(protocol, HttpConnection):
+        protocol.request_begun(chunked_body=body if message.chunked else None)
+    if message.url.absolute:
+        # aiohttp decodes the host, which fails for some. `request_smuggling.host_of` reads the host in `raw_path`.
+        message = message._replace(url=message.url.relative())
+    return make(message, body, protocol, *rest)
 
 
 def reason_of(error: OSError, address: Address) -> str:

@@ -1,6 +1,6 @@
-"""The offer of one document: definitions of the operations that its entry chooses, and why the others are none.
+"""Definitions of one document: the operations that its entry selects, and the reasons for skipping the others.
 
-Pure: the document is read, and nothing else. The server and `import` both take what stands here.
+Pure, without I/O. Used by the server and by `import openapi`.
 """
 
 from collections import Counter
@@ -18,7 +18,6 @@ from gateway.json_types import Json, JsonObject
 from gateway.openapi.document import DocumentError, MissingDocumentError, version_of
 from gateway.openapi.operations import Operation, clean, is_chosen, name_by_path, names_of, operations_of, unmatched
 from gateway.openapi.references import Node, References
-from gateway.openapi.resources import resource_of
 from gateway.openapi.schemas import Schemas
 from gateway.openapi.servers import (
     RelativeServerError,
@@ -28,7 +27,7 @@ from gateway.openapi.servers import (
     missing_schemes,
     scheme_of,
 )
-from gateway.openapi.tools import Reader, tool_of
+from gateway.openapi.tools import Reader, resource_of, tool_of
 
 MANY_TOOLS: Final = 40
 _READING: Final = OperationFilter(methods=["get", "head"])
@@ -36,7 +35,7 @@ _AS_IT_IS: Final = defaults_of(OperationOverride)
 
 
 class MadeDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition that was made of an operation."""
+    """A definition derived from an operation."""
 
     kind: Literal["tools", "resources"]
     name: str
@@ -44,26 +43,26 @@ class MadeDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """`GET /items/{id}`."""
     data: dict[str, Json]
     override: str | None
-    """The key of `override` that changes it."""
+    """The key in `override` that applies."""
 
 
 class SkippedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation that is no definition."""
+    """An operation without a definition."""
 
     operation: str
     reason: str
     pointer: tuple[str, ...] | None = None
-    """Its place in the document, where something is wrong with it there."""
+    """The place of the problem in the document."""
 
 
 class DocumentDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     made: list[MadeDefinition]
     left_out: list[SkippedOperation]
     errors: list[tuple[tuple[str, ...], str]]
-    """The mistakes of the operator, each with its place below the entry."""
+    """Configuration errors, each with its path below the entry."""
     warnings: list[tuple[tuple[str, ...], str]]
     faults: dict[tuple[str, ...], str]
-    """What makes all of the document useless, by its place there."""
+    """Errors that affect the whole document, by their place in it."""
 
 
 class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,10 +78,10 @@ class DocumentEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def definitions_of(root: JsonObject, *, uri: str, references: References, entry: DocumentEntry) -> DocumentDefinitions:
-    """Make the definitions of a document.
+    """Derive the definitions of a document.
 
     Raises:
-        DocumentError: it is no document of OpenAPI 3.
+        DocumentError: the document is not OpenAPI 3.
     """
     version = version_of(root)
     node = Node(dict(root), uri)
@@ -102,7 +101,7 @@ def definitions_of(root: JsonObject, *, uri: str, references: References, entry:
 
 
 class _Selection:
-    """One pass over the operations of a document."""
+    """Selects the operations of a document and derives their definitions."""
 
     def __init__(self, entry: DocumentEntry, reader: Reader) -> None:
         self._entry: Final = entry
@@ -111,11 +110,11 @@ class _Selection:
         self._operations: Final[list[Operation]] = []
         self._result: Final = DocumentDefinitions(made=[], left_out=[], errors=[], warnings=[], faults={})
         self._missing: Final[dict[str, list[str]]] = {}
-        """Security schemes that the connection has not → the operations that need them."""
+        """Security schemes that the connection lacks → the operations that need them."""
         self._without_host: Final[dict[str, list[str]]] = {}
-        """What is wrong with a relative server → the operations that have it."""
+        """Messages about relative servers → the operations that use them."""
         self._without_document: Final[dict[str, list[str]]] = {}
-        """Why a document that another one refers to is missing → the operations that need it."""
+        """Messages about missing documents → the operations that need them."""
 
     def definitions(self) -> DocumentDefinitions:
         for each in operations_of(self._reader.root, self._reader.references):
@@ -125,7 +124,7 @@ class _Selection:
                 self._note_missing(*each)
                 self._result.left_out.append(SkippedOperation(operation=each[0], reason=str(each[1])))
         overrides = {each.key: self._override(each) for each in self._operations}
-        # Names are made for all operations, so that a change of `include` renames none.
+        # Names are chosen for all operations, so that a change of `include` renames no tool.
         names = names_of(
             {each.key: self._wanted(each, overrides[each.key][1]) for each in self._operations},
             prefix=self._entry.prefix,
@@ -153,26 +152,26 @@ class _Selection:
     def _wanted(self, operation: Operation, override: OperationOverride) -> str:
         if override.name:
             return override.name
-        # Not the document's own: that one is about the whole.
+        # `x-mcp.name` of the root is the name of the document.
         said = operation.extension("name")
         if isinstance(said, str) and said.strip():
             return said
         return operation.id or name_by_path(operation)
 
     def _why_not(self, operation: Operation) -> str | None:
-        """The reason why an operation is not chosen; None for one that is."""
+        """Return why an operation is not selected; None if it is selected."""
         config = self._config
         if operation.extension("enabled", self._reader.root) is False:
-            return "`x-mcp: {enabled: false}` says so"
-        # RFC 9110 §9.3.8: it is answered with the request itself, and must not be sent with credentials.
+            return "`x-mcp: {enabled: false}` disables it"
+        # RFC 9110 §9.3.8: the response repeats the request, so credentials must not be sent.
         if operation.method == "trace":
-            return "TRACE is nothing to call"
+            return "TRACE is not supported"
         is_resource = self._is_resource(operation)
         if not is_resource and not is_chosen(operation, _READING if config.include.is_empty else config.include):
             is_default = config.include.is_empty
-            return "without `include`, GET and HEAD alone are tools" if is_default else "`include` does not have it"
+            return "without `include`, only GET and HEAD are tools" if is_default else "`include` does not match it"
         if not config.exclude.is_empty and is_chosen(operation, config.exclude):
-            return "`exclude` has it"
+            return "`exclude` matches it"
         return None
 
     def _is_resource(self, operation: Operation) -> bool:
@@ -182,7 +181,7 @@ class _Selection:
         is_resource = self._is_resource(operation)
         try:
             if is_resource:
-                # RFC 3986 §6.2.2.1: clients write a scheme in lower case, whatever was listed.
+                # RFC 3986 §6.2.2.1: clients normalize schemes to lower case.
                 data = resource_of(operation, self._reader, override, scheme=self._entry.name.lower())
             else:
                 data = tool_of(operation, self._reader, override)
@@ -191,18 +190,18 @@ class _Selection:
             if error.pointer is not None and error.pointer[0] == "servers":
                 self._result.faults[error.pointer] = str(error)
             self._note_missing(operation.key, error)
-            # Such a server has no host wherever the daemon runs: an error of the operator's, told once for all.
+            # A relative server is a configuration error, reported once for all operations.
             if isinstance(error, RelativeServerError):
                 self._without_host.setdefault(str(error), []).append(operation.key)
-            # What the operator wrote for it may be the reason: a line among the operations left out would not be read.
+            # The override can be the cause, so report an error at its key as well.
             if key is not None and (override.hide or override.set):
                 self._result.errors.append((("override", key), str(error)))
             return
-        # The first comes of the conversion, the second of orjson, which ends at 254 levels.
+        # The conversion can raise RecursionError, and orjson stops at 254 levels.
         except (RecursionError, orjson.JSONEncodeError):
-            self._leave_out(operation, "it is nested too deep")
+            self._leave_out(operation, "it is nested too deeply")
             return
-        # After the definition was made: an operation that is skipped needs no credentials.
+        # Only operations with a definition need credentials.
         if not self._config.ignore_security:
             root, references = self._reader.root, self._reader.references
             for scheme in missing_schemes(operation, root, references, self._entry.connection):
@@ -235,10 +234,11 @@ class _Selection:
             variable = f"{clean(self._entry.name).upper()}_TOKEN".replace("-", "_")
             found = scheme_of(scheme, self._reader.root, self._reader.references)
             name = self._config.connection or clean(self._entry.name)
+            state = "but the connection has none" if place else "but there is no connection"
             message = (
-                f"{_first_of(keys)} need the credentials that the document calls `{scheme}`, which "
-                f"{'the connection has not' if place else 'take a connection'}; add to `connections.{name}`: "
-                f"{credentials(found, variable)} (or `ignore_security: true` here)"
+                f"{_first_of(keys)} need credentials for the security scheme `{scheme}`, {state}. "
+                f"Add to `connections.{name}`: "
+                f"{credentials(found, variable)} (or set `ignore_security: true` here)"
             )
             self._result.errors.append((place, message))
 
@@ -249,10 +249,10 @@ class _Selection:
         if not self._result.made:
             reasons = Counter(each.reason for each in self._result.left_out)
             shown = "; ".join(f"{count} × {reason}" for reason, count in reasons.most_common(3))
-            warnings.append(((), f"offers nothing: {shown or 'the document has no operations'}"))
+            warnings.append(((), f"no tools or resources: {shown or 'the document has no operations'}"))
         for keys, patterns in self._patterns():
             for pattern in unmatched(patterns, self._operations):
-                warnings.append((keys, f"`{pattern}` fits no operation of the document"))
+                warnings.append((keys, f"`{pattern}` matches no operation of the document"))
         used = {key for key, _ in map(self._override, self._operations)}
         for key in self._config.override:
             if key not in used:
@@ -260,15 +260,15 @@ class _Selection:
         tools = sum(each.kind == "tools" for each in self._result.made)
         if tools > MANY_TOOLS:
             message = (
-                f"makes {tools} tools, more than models choose well from; `include` narrows them, and views with "
-                "`search: true` show the others on demand"
+                f"{tools} tools are more than models can choose from reliably. Use `include` to select some, or a view "
+                "with `search: true`"
             )
             warnings.append(((), message))
         if self._entry.connection is not None:
             differing = different_servers(iter(chosen), self._entry.connection.base_url)
             if differing:
                 shown = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
-                warnings.append((("connection",), f"is used in place of the servers that operations have: {shown}"))
+                warnings.append((("connection",), f"replaces the servers of these operations: {shown}"))
 
     def _patterns(self) -> Iterator[tuple[tuple[str, ...], list[str]]]:
         for key in ("include", "exclude", "resources"):

@@ -1,7 +1,4 @@
-"""Discriminators: the property of an object that says which of several schemas it has.
-
-OpenAPI 3.1, "Discriminator Object".
-"""
+"""Discriminators: properties that name the schema of an object (OpenAPI 3.1, "Discriminator Object")."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,7 +15,7 @@ MAX_SUBTYPES: Final = 40
 
 
 class Alternative(msgspec.Struct, frozen=True):
-    """One of the schemas, and the values of the property that say so, if the document names them."""
+    """One of the schemas, with the property values that the document maps to it."""
 
     node: Node
     values: list[str]
@@ -33,10 +30,10 @@ class Discriminators:
         self._subtypes: Final[dict[tuple[str, tuple[str, ...]], list[Alternative]]] = {}
 
     def mapped(self, node: Node) -> list[Alternative]:
-        """The schemas that the mapping of a schema's discriminator names."""
+        """Return the schemas in the mapping of a discriminator."""
         found: dict[tuple[str, tuple[str, ...]], Alternative] = {}
         for value, target in node.at("discriminator", "mapping").members():
-            # The name of a component, or a URI.
+            # A component name or a URI reference.
             reference = str(target.value)
             if "#" not in reference and "/" not in reference:
                 reference = f"#/components/schemas/{reference}"
@@ -46,9 +43,9 @@ class Discriminators:
         return list(found.values())
 
     def subtypes(self, node: Node) -> list[Alternative]:
-        """The schemas that an object of this one has in truth: those of the mapping, or those that extend it.
+        """Return the subtypes of a schema: those in its mapping, or those that extend it.
 
-        Empty where there is no discriminator, and where `oneOf` or `anyOf` names them.
+        Empty without a discriminator, or if `oneOf` or `anyOf` lists the subtypes.
         """
         if not isinstance(node.at("discriminator", "propertyName").value, str):
             return []
@@ -58,7 +55,7 @@ class Discriminators:
             found = self.mapped(node)
             if not found and node.uri == self._uri:
                 found = [Alternative(each, []) for each in (*self._extending.get(node.shown, ()), node)]
-            # A model has to choose among them.
+            # A model must be able to choose one of them.
             is_usable = len(found) <= MAX_SUBTYPES and any(each.node.place != node.place for each in found)
             self._subtypes[node.place] = found if is_usable else []
         return self._subtypes[node.place]
@@ -68,7 +65,7 @@ class Discriminators:
 
     @cached_property
     def _extending(self) -> Mapping[str, list[Node]]:
-        """The components whose `allOf` refers to another, by its reference."""
+        """Components that `allOf` of other components refers to, by reference."""
         found: dict[str, list[Node]] = {}
         root = Node(self._references.root(self._uri), self._uri)
         for _, component in root.at("components", "schemas").members():
@@ -78,7 +75,7 @@ class Discriminators:
 
 
 def tagged(schema: Json, alternative: Alternative, name: Json) -> Json:
-    """A schema for one alternative, in which the property of this name has one of its values."""
+    """Return a schema that also requires the discriminator values of an alternative."""
     own = alternative.node.at("properties", str(name))
     if own.at("type").value not in (None, "string"):
         return schema

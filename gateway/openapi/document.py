@@ -1,27 +1,28 @@
-"""Reads one document, JSON or YAML, and finds the place of a node in its text again.
+"""Reads JSON and YAML documents, and finds the line and column of a node.
 
-JSON is decoded by orjson, which knows no places: a document of 13 MB takes a tenth of a second, and only what is wrong
-needs a place. It is found then, by decoding up to it.
+orjson is fast but reports no positions, so `location_of` decodes the text again up to the node.
 """
 
 import json
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import orjson
 
 from gateway.config.reading.composer import compose
 from gateway.config.reading.nodes import find, place_of, plain
-from gateway.config.reading.source_file import SourceFile, UnreadableError, decode
+from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, digest, read_bytes
 from gateway.errors import Location
 from gateway.json_types import Json, JsonObject
 from gateway.net.request import parse_url
 
 MAX_BYTES: Final = 32 * 2**20
-"""The largest document, with all that it refers to."""
+"""The limit for a document and all documents that it refers to."""
 _MAX_NODES: Final = 3_000_000
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -30,23 +31,23 @@ _DECODER: Final = json.JSONDecoder()
 
 
 class DocumentError(Exception):
-    """A document, or a part of it, cannot be used; the text is for the operator."""
+    """A document or a part of it cannot be used."""
 
     def __init__(self, message: str, *, pointer: tuple[str, ...] | None = None) -> None:
         super().__init__(message)
         self.pointer = pointer
-        """The place of what is wrong, where that is not the operation itself."""
+        """The place of the problem in the document, if it is not the operation itself."""
 
 
 class MissingDocumentError(DocumentError):
-    """A document could not be read or fetched; it may be, later."""
+    """A document could not be read or fetched. A later attempt can succeed."""
 
 
 def check_readable(document: str) -> None:
-    """Check that a document is named by a path or a URL that is read here.
+    """Check the path or URL of a document.
 
     Raises:
-        DocumentError: it is no URL, or has another scheme.
+        DocumentError: the URL is malformed or its scheme is not supported.
     """
     scheme, separator, path = document.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):
@@ -55,43 +56,94 @@ def check_readable(document: str) -> None:
         with suppress(ValueError):
             if parse_url(document).host:
                 return
-        raise DocumentError("is no URL such as https://api.example.com/openapi.json")
-    hint = f"; write its path: {path}" if scheme.lower() == "file" else ""
-    raise DocumentError(f"a document is read from a file, or by http: or https:, and not by {scheme}:{hint}")
+        raise DocumentError("is not a URL such as https://api.example.com/openapi.json")
+    hint = f". Write its path: {path}" if scheme.lower() == "file" else ""
+    raise DocumentError(f"the scheme {scheme}: is not supported. Use a file path, http: or https:{hint}")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes of one document, and what it is called."""
+    """The bytes of one document with its URI."""
 
     uri: str
-    """Its absolute URI: what references in it are relative to."""
+    """Absolute. References in the document are relative to it."""
     path: Path
-    """The file for messages; of a document with a URL, that as it is written."""
+    """The file name in messages."""
     data: bytes
 
     @property
     def is_json(self) -> bool:
-        # By what it begins with: a URL need not end in .json, and servers give documents all kinds of media types.
+        # A URL need not end in .json, and servers use many media types.
         return self.data.lstrip()[:1] == b"{" or self.data.startswith(b"\xef\xbb\xbf{")
 
 
 def read(source: Source) -> JsonObject:
-    """Decode a document, whose root is an object.
+    """Decode a document.
 
     Raises:
-        DocumentError: it cannot be read; the text begins with the place.
+        DocumentError: the document is malformed or its root is not an object. The message starts with the position.
     """
     root = _from_json(source) if source.is_json else _from_yaml(source)
     if not isinstance(root, dict):
-        raise DocumentError(f"{source.path.name} is no OpenAPI document: expected an object at its root")
+        raise DocumentError(f"{source.path.name} is not an OpenAPI document: its root must be an object")
     return root
 
 
+class LocalDocuments:
+    """A document in a file, with the files of its directory that it refers to."""
+
+    def __init__(self, path: Path) -> None:
+        self.uri: Final = path.absolute().as_uri()
+        self.files: Final[dict[Path, str]] = {}
+        """The SHA-256 of each file that was requested. Empty if it cannot be read."""
+        self.sources: Final[dict[str, Source]] = {}
+        self._path: Final = path.absolute()
+        self._directory: Final = os.path.realpath(path.parent)
+        self._room = MAX_BYTES
+
+    def open(self, uri: str) -> JsonObject:
+        """Read a document.
+
+        Raises:
+            DocumentError: the file is outside the directory or cannot be read.
+        """
+        return read(self.source(uri))
+
+    def source(self, uri: str) -> Source:
+        """Return the bytes of a document. Raises like `open`."""
+        if uri not in self.sources:
+            path = self._path if uri == self.uri else self._allowed(uri)
+            self.sources[uri] = Source(uri=uri, path=path, data=self._read(path))
+        return self.sources[uri]
+
+    def _allowed(self, uri: str) -> Path:
+        parts = urlsplit(uri)
+        if parts.scheme != "file" or parts.netloc not in {"", "localhost"}:
+            raise DocumentError(f"`{uri}` is outside the document's directory, so it is not read")
+        path = Path(unquote(parts.path))
+        # Resolve links first: they can lead out of the directory.
+        if "\0" in str(path) or not Path(os.path.realpath(path)).is_relative_to(self._directory):
+            raise DocumentError(f"`{path}` is outside the document's directory, so it is not read")
+        return path
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            data = read_bytes(path, at_most=MAX_BYTES)
+        except UnreadableError as error:
+            # Watch the path: the file can appear later.
+            self.files[path] = ""
+            raise MissingDocumentError(f"cannot read {path}: {error}") from error
+        self.files[path] = digest(data)
+        self._room -= len(data)
+        if self._room < 0:
+            raise DocumentError(f"the document and its references are larger than {MAX_BYTES // 2**20} MiB")
+        return data
+
+
 def version_of(root: JsonObject) -> str:
-    """The version of OpenAPI that a document is written in.
+    """Return the OpenAPI version of a document.
 
     Raises:
-        DocumentError: it is not read here.
+        DocumentError: the version is not supported.
     """
     version = str(root.get("openapi", ""))
     if version.startswith("3."):
@@ -101,13 +153,13 @@ def version_of(root: JsonObject) -> str:
 
 
 def location_of(source: Source, pointer: tuple[str, ...]) -> Location:
-    """The place of a node, or of the last node on the way to it that there is."""
+    """Return the position of a node, or of its closest parent that exists."""
     try:
         text = decode(source.data)
         offset = _offset_in_json(text, pointer) if source.is_json else None
         if offset is None:
             return _location_in_yaml(source, text, pointer)
-    # The place is for a message about something else, which must not be lost for want of it.
+    # The location belongs to another message, which must still be shown.
     except (UnreadableError, ValueError, RecursionError):
         return Location(file=source.path, line=1, column=1)
     line_start = text.rfind("\n", 0, offset) + 1
@@ -116,7 +168,7 @@ def location_of(source: Source, pointer: tuple[str, ...]) -> Location:
 
 def _from_json(source: Source) -> Json:
     try:
-        # RFC 8259 §8.1 lets a parser ignore a byte order mark; orjson refuses it.
+        # RFC 8259 §8.1 lets a parser ignore a byte order mark. orjson rejects it.
         return orjson.loads(source.data.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as error:
         raise DocumentError(f"{source.path.name}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
@@ -127,7 +179,7 @@ def _from_yaml(source: Source) -> Json:
         text = decode(source.data)
     except UnreadableError as error:
         raise DocumentError(f"{source.path.name}:{error.line}:{error.column}: {error}") from error
-    # Status codes are mostly written without quotes (`200:`), which makes them numbers to YAML.
+    # Status codes are mostly written without quotes, so YAML reads numbers (`200:`).
     composition = compose(SourceFile(source.path, text), has_scalar_keys=True, max_nodes=_MAX_NODES)
     if composition.root is None:
         first = next(iter(composition.diagnostics), None)
@@ -147,13 +199,12 @@ def _location_in_yaml(source: Source, text: str, pointer: tuple[str, ...]) -> Lo
 
 
 def _is_index(step: str) -> bool:
-    # A JSON Pointer does not tell an index from a key: three digits are taken for a key of `responses`, and so are more
-    # digits than a list has items.
+    # A JSON Pointer does not distinguish indexes from keys. Three digits are a status code in `responses`.
     return step.isdecimal() and len(step) < 10 and len(step) != 3
 
 
 def _offset_in_json(text: str, pointer: tuple[str, ...]) -> int:
-    """The offset of a value in JSON: what stands before it is decoded and dropped."""
+    """Return the offset of a value in JSON text. Earlier values are decoded and dropped."""
     at = _skip(text, 0)
     for step in pointer:
         found = _member(text, at, step) if text[at] == "{" else _item(text, at, step)

@@ -1,4 +1,4 @@
-"""Fetches one document over HTTP, guarded like every request of the daemon, and asks only whether it has changed."""
+"""Fetches one document over HTTP with the address guard and a conditional request."""
 
 import asyncio
 from typing import Final
@@ -20,18 +20,16 @@ from gateway.net.sender import Sender, compile_sender
 from gateway.openapi.document import MAX_BYTES, DocumentError
 
 SECONDS: Final = 60.0
-"""The longest that one document may take."""
+"""The time limit for one document."""
 _MAX_REDIRECTS: Final = 3
 _ACCEPT: Final = "application/json, application/yaml, application/vnd.oai.openapi+json, */*;q=0.5"
 _NO_TOKEN: Final[Credential | None] = None
 
 
 class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
-    """A way to fetch documents."""
-
     sender: Sender
     home: str
-    """The base URL to whose origin the header fields and credentials go."""
+    """The connection's base URL. Header fields and credentials are only sent to its origin."""
     headers: tuple[Header, ...] = ()
     authorization: Authorization | None = None
 
@@ -48,12 +46,12 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
         if etag:
             headers.append(Header(name="If-None-Match", value=etag, is_bound=False))
         if self.home and origin_of(parse_url(url)) == origin_of(parse_url(self.home)):
-            # The connection's `Accept` is about its answers, and a document is asked for in other types.
+            # The connection's `Accept` is for API responses, not for the document.
             headers += [each for each in self.headers if each.name.lower() != "accept"]
             if self.authorization is not None:
                 value = await self.authorization.header(_NO_TOKEN, deadline=deadline)
                 headers += bound({AUTHORIZATION: value})
-        # As it is written: yarl would otherwise resolve `%2e%2e`, and another document would be fetched.
+        # Without `encoded`, yarl resolves `%2e%2e` and requests another document.
         request = Request(method="GET", url=parse_url(url, encoded=True), headers=tuple(headers))
         response = await self.sender.send(request, deadline=deadline)
         if response.status == 304:
@@ -66,12 +64,12 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
 def compile_fetcher(
     config: OpenApi, connection: Connection | None, *, document: Document, services: Services
 ) -> DocumentFetcher:
-    """Compile the way to a document; what is wrong with its connection is reported where that is compiled."""
+    """Compile the fetcher of an entry. Mistakes in the connection are reported when the connection is compiled."""
     problems = Problems()
     sender, headers, authorization = Sender(clients=services.http), {}, None
     if connection is not None:
         sender = compile_sender(connection, problems, clients=services.http)
-        # A template needs the arguments of a call.
+        # Templates need the arguments of a call.
         headers = {name: str(value) for name, value in connection.headers.items() if "{{" not in value}
         # No caller's token is available here.
         if connection.auth is not None and not connection.auth.is_per_caller:

@@ -1,4 +1,4 @@
-"""Inputs of a tool: the parameters and the members of the body that models are asked for, with names of their own."""
+"""Inputs of operations: parameters and body members, with unique names."""
 
 import re
 from collections.abc import Iterable
@@ -11,26 +11,25 @@ from gateway.openapi.operations import MAX_NAME, hash_of
 
 Place = Literal["path", "query", "header", "cookie", "body"]
 PLACES: Final[tuple[Place, ...]] = ("path", "query", "header", "cookie", "body")
-"""From the most frequent one to the rarest: where two inputs have one name, the rarer place is added to it."""
+"""In order of precedence: if two inputs share a name, the later place becomes its suffix."""
 
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _OTHERS_IN_PATH: Final = re.compile(r"[^A-Za-z0-9_]+")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WORDS_OF_JINJA: Final = frozenset({
+_JINJA_KEYWORDS: Final = frozenset({
     "and", "block", "elif", "else", "endfor", "endif", "endset", "false", "False", "for", "if", "in", "inputs", "is",
     "loop", "none", "None", "not", "or", "recursive", "self", "set", "true", "True",
 })  # fmt: skip
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
-    """One input, before it has its name."""
+    """One parameter or body member."""
 
     place: Place
     wire_name: str
-    """The parameter's name, or the member's."""
     schema: Json
     names: frozenset[str] = frozenset()
-    """The names under `$defs` that its schema refers to."""
+    """The names under `$defs` that the schema refers to."""
     is_required: bool = False
 
     @property
@@ -39,11 +38,11 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
-    """The names for models: by place and name on the wire; the same in whatever order the inputs are given.
+    """Return the input names by place and wire name. The order of the inputs does not matter.
 
-    1. What an input's name cannot hold becomes `_`, and what is too long is cut.
-    2. Two of one place that come to the same get a hash of what they were, unless one of them is the same as it was.
-    3. Two of one name in several places: the later place is added (`id__query`).
+    1. Invalid characters become `_`, and long names are cut.
+    2. Equal names of one place get a hash, except a name that did not change.
+    3. Equal names of several places get the later place as a suffix: `id__query`.
     """
     given = {each.key: _clean(each) for each in inputs}
     for place in PLACES:
@@ -51,7 +50,7 @@ def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
         for key, name in own.items():
             is_shared = sum(other == name for other in own.values()) > 1
             if is_shared and name != key[1]:
-                # Eight: two underscores and six digits.
+                # Eight characters: two underscores and six digits.
                 given[key] = f"{name[: MAX_NAME - 8]}__{hash_of(key[1])}"
     found: dict[tuple[Place, str], str] = {}
     for place in PLACES:
@@ -73,8 +72,8 @@ def _free(name: str, key: tuple[Place, str], *, taken: set[str], others: set[str
 
 
 def expression(name: str, *, filtered: str = "") -> str:
-    """The template that is the value of an input, `filtered` by what follows a `|`."""
-    is_plain = _IDENTIFIER.fullmatch(name) is not None and name not in _WORDS_OF_JINJA
+    """Return the template of an input's value, with an optional Jinja filter."""
+    is_plain = _IDENTIFIER.fullmatch(name) is not None and name not in _JINJA_KEYWORDS
     value = name if is_plain else f"inputs['{name}']"
     return f"{{{{ {value} | {filtered} }}}}" if filtered else f"{{{{ {value} }}}}"
 
@@ -86,7 +85,7 @@ def _clean(each: Input) -> str:
         name = name.strip("_-") or "value"
     if not re.match(r"[A-Za-z_]", name):
         name = f"_{name}"
-    # Leaves room for a place, such as `__header`.
+    # Keep ten characters for a suffix such as `__header`.
     if len(name) <= MAX_NAME - 10:
         return name
     return f"{name[: MAX_NAME - 18]}_{hash_of(each.wire_name)}"

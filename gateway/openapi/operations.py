@@ -1,4 +1,4 @@
-"""The operations of a document, chosen by an entry's filters, and their names."""
+"""Operations of a document: filters and names."""
 
 import hashlib
 import re
@@ -20,22 +20,22 @@ MAX_NAME: Final = 64
 _HASH_DIGITS: Final = 6
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[_-])")
-"""The boundaries between words of a name."""
+"""Word boundaries in a name."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation, where it stands, and the path item around it."""
+    """One operation with its path item."""
 
     method: str
     """In lower case."""
     path: str
     node: Node
     items: tuple[Node, ...]
-    """The path item; one that is a reference is followed by its target."""
+    """The path item. If it is a reference, its target follows."""
 
     @property
     def key(self) -> str:
-        """Names it in lists and messages: `GET /items/{id}`."""
+        """The name in lists and messages: `GET /items/{id}`."""
         return f"{self.method.upper()} {self.path}"
 
     @property
@@ -53,7 +53,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.node.value.get("deprecated") is True
 
     def extension(self, member: str, *around: Node) -> Json:
-        """The value that `x-mcp` gives: of the operation, or else of its path, or else of what is `around`."""
+        """Return a member of `x-mcp`: of the operation, else of its path, else of `around`."""
         for node in (self.node, *self.items, *around):
             said = node.at("x-mcp").value
             if isinstance(said, dict) and member in said:
@@ -62,16 +62,16 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     def fits(self, pattern: str) -> bool:
         method, space, path = pattern.partition(" ")
-        if pattern == "*":  # an operation without an operationId, too
+        if pattern == "*":  # also matches an operation without an operationId
             return True
         if space and path.startswith(("/", "*")):
-            # Equal first: brackets in a path would be read as a set of characters.
+            # Compare for equality first: brackets in a path would match as a character set.
             return method.lower() in {"*", self.method} and (self.path == path or fnmatchcase(self.path, path))
         return self.id is not None and (self.id == pattern or fnmatchcase(self.id, pattern))
 
 
 def operations_of(root: Node, references: References) -> Iterator[Operation | tuple[str, DocumentError]]:
-    """All operations, in the order of the document; of a path that cannot be read, its key and why."""
+    """Yield all operations in document order, or the key and error of one that cannot be read."""
     paths = root.at("paths")
     if not isinstance(paths.value, dict):
         return
@@ -83,7 +83,7 @@ def operations_of(root: Node, references: References) -> Iterator[Operation | tu
         except DocumentError as error:
             yield f"* {path}", error
             continue
-        # OpenAPI 3.1 "Path Item Object": a reference may have operations and parameters beside it.
+        # OpenAPI 3.1 "Path Item Object": a reference can have operations and parameters beside it.
         items = (target,) if target.place == paths.at(path).place else (paths.at(path), target)
         found = {method: item for item in reversed(items) for method, _ in item.members()}
         for method, item in found.items():
@@ -108,7 +108,7 @@ def _operation(
 
 
 def is_chosen(operation: Operation, chosen: OperationFilter) -> bool:
-    """Whether it fits every key that is given."""
+    """Return whether an operation matches every key of the filter."""
     return (
         (not chosen.tags or any(fnmatchcase(tag, each) for each in chosen.tags for tag in operation.tags))
         and (not chosen.operations or any(map(operation.fits, chosen.operations)))
@@ -118,15 +118,15 @@ def is_chosen(operation: Operation, chosen: OperationFilter) -> bool:
 
 
 def names_of(wanted: Mapping[str, str], *, prefix: str) -> dict[str, str]:
-    """Names by `METHOD path`, made of the wanted ones; they depend on nothing but these, not on their order.
+    """Return a unique name for each operation, independent of their order.
 
-    A name that is too long keeps whole words and ends in a hash, and so do all of those that would be the same.
+    Names that are too long are cut after a word and get a hash. Names that would be equal get one too.
     """
     plain = {key: f"{prefix}{clean(name)}" for key, name in wanted.items()}
     counts: dict[str, int] = {}
     for name in plain.values():
         counts[name] = counts.get(name, 0) + 1
-    # All that share a name: if the first kept it, the order of the document would decide about names.
+    # All equal names get a hash, because otherwise the order of the document would matter.
     hashed = {key for key, name in plain.items() if counts[name] > 1 or len(name) > MAX_NAME}
     return {key: _hashed(name, key) if key in hashed else name for key, name in plain.items()}
 
@@ -141,7 +141,7 @@ def name_by_path(operation: Operation) -> str:
 
 
 def hash_of(key: str) -> str:
-    """Six digits that tell apart what would have one name."""
+    """Return six digits that make a name unique."""
     return hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS]
 
 
@@ -153,11 +153,11 @@ def _whole_words(name: str, *, at_most: int) -> str:
     if len(name) <= at_most:
         return name.rstrip("_-")
     ends = [match.start() for match in _WORDS.finditer(name) if match.start() <= at_most]
-    # Where the last word is very long, whole words alone would leave hardly anything of the name.
+    # If the last word is very long, cut inside it.
     return name[: ends[-1] if ends and ends[-1] > at_most // 2 else at_most].rstrip("_-")
 
 
 def unmatched(patterns: Iterable[str], operations: Iterable[Operation]) -> list[str]:
-    """The patterns that fit no operation."""
+    """Return the patterns that match no operation."""
     known = list(operations)
     return [pattern for pattern in patterns if not any(each.fits(pattern) for each in known)]

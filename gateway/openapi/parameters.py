@@ -1,4 +1,4 @@
-"""Parameters of an operation: the input of each, and how an `http:` block writes it (OpenAPI 3.1, "Style Values")."""
+"""Parameters of operations: their inputs and how the `http:` block writes them (OpenAPI 3.1, "Style Values")."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,12 +20,12 @@ _STYLES: Final[Mapping[str, tuple[str, ...]]] = {
     "header": ("simple",),
     "cookie": ("form",),
 }
-"""The styles that a location takes; the first is its default."""
+"""The supported styles of each location, its default first."""
 _PROTECTED: Final = re.compile(
     r"(?i)accept|authorization|connection|content-.*|cookie|expect|forwarded|host|keep-alive|mcp-.*|proxy-.*|te|trailer"
     r"|transfer-encoding|upgrade|x-api-key|x-forwarded-.*"
 )
-"""Header fields that callers must not choose, or that follow from the request (OpenAPI 3.0.3 "Parameter Object")."""
+"""Header fields that callers must not set (OpenAPI 3.0.3 "Parameter Object")."""
 _OPTIONAL: Final = ("query", "querystring", "header", "cookie")
 _VARIABLE: Final = re.compile(r"[A-Za-z0-9_]+")
 
@@ -38,29 +38,29 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     explode: bool
     allows_reserved: bool = False
     media_type: str | None = None
-    """That of `content`, in which the value is written; None: in its style."""
+    """The media type of `content`, or None if the parameter has a style."""
     is_scalar: bool = True
 
     def in_path(self, name: str) -> str:
-        """The expression of a URI template that writes it (RFC 6570).
+        """Return the URI template expression (RFC 6570).
 
         Raises:
-            DocumentError: there is none.
+            DocumentError: URI templates cannot express the style.
         """
         if self.media_type is not None and not self.is_scalar:
-            raise DocumentError(f"the path parameter `{self.input.wire_name}` is JSON, which a path does not take")
+            raise DocumentError(f"the path parameter `{self.input.wire_name}` is JSON, which is not supported in paths")
         explode = "*" if self.explode and not self.is_scalar else ""
         if self.style != "matrix":
             return f"{{{'.' if self.style == 'label' else ''}{name}{explode}}}"
-        # RFC 6570 §3.2.7: `{;name}` writes the variable's name too, and ours may differ from the parameter's.
+        # RFC 6570 §3.2.7: `{;name}` also writes the variable's name, which can differ from the parameter's.
         if name == self.input.wire_name:
             return f"{{;{name}{explode}}}"
         if explode or not _VARIABLE.fullmatch(name):
-            raise DocumentError(f"the path parameter `{self.input.wire_name}` has a name that no matrix style takes")
+            raise DocumentError(f"the name of the path parameter `{self.input.wire_name}` does not fit its style")
         return f";{self.input.wire_name}={{{name}}}"
 
     def written(self, name: str) -> Json:
-        """The value of a query field, header field or cookie."""
+        """Return the template of a query field, header field or cookie."""
         if self.media_type is not None and not self.is_scalar:
             return expression(name, filtered="tojson")
         if self.is_scalar and not self.allows_reserved:
@@ -78,31 +78,31 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 def parameters_of(
     operation: Operation, references: References, schemas: Schemas, note: Callable[[str], None]
 ) -> list[Parameter]:
-    """The parameters of an operation and of its path, where the operation's own come first; protected ones left out.
+    """Return the parameters of an operation and its path, without protected header fields.
 
-    So is an optional one without a name, and `note` takes its description.
+    An optional parameter without a name is ignored, with a message to `note`.
 
     Raises:
-        DocumentError: one of them cannot be written.
+        DocumentError: a parameter cannot be sent.
     """
     found: dict[tuple[Place, str], Parameter] = {}
-    # OpenAPI 3.0.3 "Path Item Object": an operation's parameter takes the place of its path's of that name and `in`.
+    # OpenAPI 3.0.3 "Path Item Object": an operation's parameter replaces its path's with the same name and `in`.
     for around in (*reversed(operation.items), operation.node):
         for node in _list(around.at("parameters"), references).items():
             parameter = _parameter(references.follow(node), references, schemas, note)
             if parameter is not None:
                 found[parameter.input.key] = parameter
     in_template = re.findall(r"\{([^{}]+)\}", operation.path)
-    for name in in_template:  # not declared, though the template needs it
+    for name in in_template:  # add undeclared ones
         key: tuple[Place, str] = ("path", name)
         implied = Input(place="path", wire_name=name, schema={"type": "string"}, is_required=True)
         found.setdefault(key, Parameter(input=implied, style="simple", explode=False))
-    # A path parameter that the template does not name has no place in the URL.
+    # A path parameter that is not in the template cannot be sent.
     return [each for each in found.values() if each.input.place != "path" or each.input.wire_name in in_template]
 
 
 def _list(node: Node, references: References) -> Node:
-    """The list of parameters, which some documents give as one reference."""
+    """Follow `parameters`: some documents use one reference for the list."""
     found = references.follow(node)
     if found.value and not isinstance(found.value, list):
         raise DocumentError(f"the parameters at {found.shown} are not a list")
@@ -113,15 +113,15 @@ def _parameter(node: Node, references: References, schemas: Schemas, note: Calla
     given = node.value if isinstance(node.value, dict) else {}
     name, place = given.get("name"), given.get("in")
     if not isinstance(name, str) or not name or place not in _LOCATIONS:
-        message = f"the parameter at {node.shown} has no `name`, or no `in` that is known"
+        message = f"the parameter at {node.shown} has no `name` or no valid `in`"
         if place not in _OPTIONAL or given.get("required") is True:
             raise DocumentError(message)
-        note(f"{message}, and is ignored")
+        note(f"{message}, so it is ignored")
         return None
     if place == "header" and _PROTECTED.fullmatch(name):
         return None
     content = given.get("content")
-    # OpenAPI 3.0.3 "Parameter Object": the map must have one entry.
+    # OpenAPI 3.0.3 "Parameter Object": `content` has exactly one entry.
     media_type = next(iter(content), None) if isinstance(content, dict) else None
     schema = node.at("schema") if media_type is None else node.at("content", media_type, "schema")
     style, explode = _style(given, place, name)
@@ -132,7 +132,7 @@ def _parameter(node: Node, references: References, schemas: Schemas, note: Calla
             wire_name=name,
             schema=_described(converted.schema, given),
             names=converted.names,
-            # OpenAPI 3.0.3 "Parameter Object": of a path parameter it must be true, which documents forget to say.
+            # OpenAPI 3.0.3 "Parameter Object": a path parameter must be required, but documents omit it.
             is_required=given.get("required") is True or place == "path",
         ),
         style=style,
@@ -146,16 +146,16 @@ def _parameter(node: Node, references: References, schemas: Schemas, note: Calla
 def _style(given: Mapping[str, Json], place: str, name: str) -> tuple[str, bool]:
     known = _STYLES[place]
     style = given.get("style", known[0])
-    if style == "cookie":  # OpenAPI 3.2: `form` without percent-encoding, which cookies do not have here either
+    if style == "cookie":  # OpenAPI 3.2: `form` without percent-encoding
         style = "form"
     if style not in known:
-        raise DocumentError(f"the parameter `{name}` has the style `{style}`, which is none of {', '.join(known)}")
+        raise DocumentError(f"the style `{style}` of the parameter `{name}` is not one of {', '.join(known)}")
     explode = given.get("explode")
     return style, explode if isinstance(explode, bool) else style == "form"
 
 
 def _described(schema: Json, given: Mapping[str, Json]) -> Json:
-    """The schema with what the parameter itself says of the value."""
+    """Add the parameter's description and deprecation to its schema."""
     made = dict(schema) if isinstance(schema, dict) else {}
     if isinstance(said := given.get("description"), str) and said.strip():
         own = made.get("description")
@@ -166,9 +166,9 @@ def _described(schema: Json, given: Mapping[str, Json]) -> Json:
 
 
 def _is_scalar(schema: Node, references: References) -> bool:
-    """Whether no value of a schema can be a list or an object, as far as it says."""
+    """Return whether no value of a schema can be a list or an object."""
     waiting, seen = [schema], 0
-    # The bound ends a schema that leads back to itself.
+    # The limit ends cyclic schemas.
     while waiting and seen < 100:
         node = references.follow(waiting.pop())
         seen += 1

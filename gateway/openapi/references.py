@@ -1,7 +1,7 @@
-"""Resolves `$ref` within a document and to others, lazily. Fetches nothing by itself.
+"""Resolves `$ref` within a document and to other documents, lazily.
 
-Threat answered here: a document that makes the daemon read what it should not. Of a file, references lead into its own
-directory and below, with links resolved; of a URL, to its own origin. Everything else is refused.
+Threat: a document that makes the daemon read other files or URLs. `open_document` restricts references to the
+document's directory or origin.
 """
 
 from collections.abc import Callable
@@ -20,31 +20,31 @@ from gateway.openapi.document import DocumentError
 from gateway.openapi.swagger import converted, is_swagger
 
 _MAX_CHAIN: Final = 32
-"""References that may follow each other before there is a value."""
+"""The longest chain of references to one value."""
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A value in a document, and where that is."""
+    """A value in a document and its place."""
 
     value: Json
     uri: str
-    """The document's."""
+    """The URI of the document."""
     pointer: tuple[str, ...] = ()
 
     def at(self, *steps: str) -> "Node":
-        """A member; of what is no object, or has it not, null."""
+        """Return a member. Its value is null if there is none."""
         value = self.value
         for step in steps:
             value = value.get(step) if isinstance(value, dict) else None
         return Node(value, self.uri, (*self.pointer, *steps))
 
     def items(self) -> "list[Node]":
-        """The items of a list; none of what is no list."""
+        """Return the items of a list, else nothing."""
         given = self.value if isinstance(self.value, list) else []
         return [Node(each, self.uri, (*self.pointer, str(index))) for index, each in enumerate(given)]
 
     def members(self) -> "list[tuple[str, Node]]":
-        """The members of an object by their names; none of what is no object."""
+        """Return the members of an object by name, else nothing."""
         return [(name, self.at(name)) for name in (self.value if isinstance(self.value, dict) else ())]
 
     @property
@@ -57,14 +57,10 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class References:
-    """All documents that one leads to."""
+    """Resolves references, reading each document once."""
 
     def __init__(self, open_document: Callable[[str], Json]) -> None:
-        """Read nothing yet.
-
-        Args:
-            open_document: reads the document with a URI; raises `DocumentError` for one that must not be read.
-        """
+        """`open_document` reads the document with a URI and raises `DocumentError` if that is not allowed."""
 
         @cache
         def retrieve(uri: str) -> Resource[Json]:
@@ -76,49 +72,49 @@ class References:
         self._open: Final = retrieve
 
     def root(self, uri: str) -> JsonObject:
-        """The whole of a document.
+        """Return the root of a document.
 
         Raises:
-            DocumentError: it cannot be read.
+            DocumentError: the document cannot be read.
         """
         root: JsonObject = self._open(uri).contents
         return root
 
     def resolve(self, reference: str, *, base: str) -> Node:
-        """The node that a reference leads to, which may be one itself.
+        """Return the target of a reference, which can be another reference.
 
         Raises:
-            DocumentError: it leads nowhere, or must not be followed.
+            DocumentError: the target does not exist or must not be read.
         """
         try:
             uri, fragment = (base, reference[1:]) if reference.startswith("#") else urldefrag(urljoin(base, reference))
         except ValueError as error:
-            raise DocumentError(f"`$ref: {reference}` is no URL") from error
+            raise DocumentError(f"`$ref: {reference}` is not a valid URL") from error
         if fragment and not fragment.startswith("/"):
-            raise DocumentError(f"`$ref: {reference}` is no JSON Pointer (#/…)")
+            raise DocumentError(f"`$ref: {reference}` is not a JSON Pointer (#/…)")
         try:
             resource = self._open(uri)
             found = resource.pointer(fragment, resolver=self._registry.resolver(uri))
         except (Unresolvable, ValueError) as error:
-            raise DocumentError(f"`$ref: {reference}` leads nowhere") from error
+            raise DocumentError(f"the target of `$ref: {reference}` does not exist") from error
         return Node(found.contents, uri, _steps(fragment))
 
     def follow(self, node: Node) -> Node:
-        """The node itself, or the one that its `$ref` leads to in the end.
+        """Follow references until there is a value.
 
         Raises:
-            DocumentError: it leads nowhere, or in a circle.
+            DocumentError: a target does not exist, or the references form a cycle.
         """
         for _ in range(_MAX_CHAIN):
             reference = node.value.get("$ref") if isinstance(node.value, dict) else None
             if not isinstance(reference, str):
                 return node
             node = self.resolve(reference, base=node.uri)
-        raise DocumentError(f"the references at {node.shown} lead in a circle")
+        raise DocumentError(f"the references at {node.shown} form a cycle")
 
 
 def _steps(fragment: str) -> tuple[str, ...]:
     if not fragment:
         return ()
-    # RFC 6901 §4: in this order, so that `~01` is `~1` and not `/`.
+    # RFC 6901 §4: in this order, so that `~01` becomes `~1` and not `/`.
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in fragment.split("/")[1:])

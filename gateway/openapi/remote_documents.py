@@ -1,7 +1,7 @@
-"""Documents with URLs: fetched with their ETags, looked at again every `refresh`, and remembered over a restart.
+"""Documents with URLs: fetched with their references, revalidated every `refresh`, and stored across restarts.
 
-What a document refers to is fetched with it, from its own origin alone. The connection's credentials go to its own
-origin alone, too. A document that cannot be fetched, or is broken, leaves the last good one in service.
+References are fetched from the document's own origin only, and credentials are sent to the connection's origin only.
+If a fetch fails or the document is malformed, the last valid version stays in use.
 """
 
 import asyncio
@@ -33,19 +33,19 @@ from gateway.openapi.document_fetcher import DocumentFetcher, compile_fetcher
 log: Final = structlog.get_logger(__name__)
 
 FIRST_SECONDS: Final = 30.0
-"""The longest that a start waits for documents, all side by side: later ones are announced."""
+"""The longest time that a start waits for all documents. Later ones are announced."""
 _MAX_DOCUMENTS: Final = 64
 _REFERENCE: Final = re.compile(rb"""["']?\$ref["']?\s*:\s*["']?([^#"'\s,}][^"'\s,}]*)""")
 
 
 class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
-    """A document with all that it refers to, as it was fetched."""
+    """A fetched document with the documents that it refers to."""
 
     documents: Mapping[str, bytes]
-    """By URL; the first is the document itself."""
+    """By URL. The first is the document itself."""
     etags: Mapping[str, str] = {}
     missing: Mapping[str, str] = {}
-    """By URL, why a document that one of these refers to could not be fetched."""
+    """Why a referenced document could not be fetched, by URL."""
 
     @property
     def uri(self) -> str:
@@ -53,11 +53,11 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> Mapping[Path, str]:
-        """No files: of those, a change would be a reason to reload."""
+        """Empty: there are no files to watch."""
         return {}
 
     def open(self, uri: str) -> JsonObject:
-        """Read a document; see `source`."""
+        """Read a document. See `source`."""
         return read(self.source(uri))
 
     def source(self, uri: str) -> Source:
@@ -70,18 +70,15 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
         if data is None and uri in self.missing:
             raise MissingDocumentError(f"`{uri}` could not be fetched: {self.missing[uri]}")
         if data is None:
-            raise DocumentError(f"`{uri}` is of another origin than the document, and is not fetched")
+            raise DocumentError(f"`{uri}` has a different origin than the document, so it is not fetched")
         return Source(uri=uri, path=Path(URL(uri).name or "openapi"), data=data)
 
 
 class RemoteDocuments:
-    """All documents with URLs that the file names."""
+    """All documents of the configuration that have URLs."""
 
     def __init__(self, *, services: Services, documents: DocumentStore | None, is_at_start: bool = True) -> None:
-        """Follow nothing yet; without `documents`, none is remembered over a restart.
-
-        `is_at_start`: whether the first documents are waited for. Those that come after a start are announced.
-        """
+        """Without `documents`, nothing is stored. `is_at_start`: the first `follow` waits for its documents."""
         self._services: Final = services
         self._documents: Final = documents
         self._followed: dict[str, _Followed] = {}
@@ -89,12 +86,12 @@ class RemoteDocuments:
         self._is_at_start = is_at_start
 
     def opened(self, name: str) -> FetchedDocuments | None:
-        """The document of an entry; of its earlier URL until another is fetched, None while none is known."""
+        """Return the last fetched document of an entry, or None. It can be that of an earlier URL."""
         followed = self._followed.get(name)
         return None if followed is None else followed.fetched
 
     def reason(self, name: str) -> str:
-        """The reason why a document is not known, or is an old one; empty if there is none."""
+        """Return why a document is missing or stale, or an empty string."""
         followed = self._followed.get(name)
         return "" if followed is None else followed.reason
 
@@ -113,7 +110,7 @@ class RemoteDocuments:
             if known is not None:
                 known.task.cancel()
             made = _Followed(name, config, key=key, documents=self._documents)
-            # The document goes on being served until it is fetched with the new options, or the other one is.
+            # The old document is served until a new one is fetched.
             if known is not None:
                 made.fetched = known.fetched
             fetcher = compile_fetcher(config, connection, document=document, services=self._services)
@@ -131,7 +128,7 @@ class RemoteDocuments:
         await self._following.cancel()
 
     def status(self) -> dict[str, JsonObject]:
-        """The part `openapi` of the status."""
+        """Return the `openapi` section of the status."""
         return {
             name: {
                 "document": each.url,
@@ -143,7 +140,7 @@ class RemoteDocuments:
 
 
 class _Followed:
-    """One document that is kept in touch with."""
+    """One document that is refreshed in the background."""
 
     def __init__(self, name: str, config: OpenApi, *, key: bytes, documents: DocumentStore | None) -> None:
         self.url: Final = urldefrag(config.document)[0]
@@ -152,16 +149,16 @@ class _Followed:
         self.reason = ""
         self.at: float | None = None
         self.known: Final = asyncio.Event()
-        """Set once there is a document, or none could be fetched."""
+        """Set after the first attempt to get the document."""
         self.is_awaited = False
-        """Whether what comes now need not be announced."""
+        """Whether a start is waiting for the document, so that it need not be announced."""
         self.task: asyncio.Task[None]
         self._name: Final = name
         self._refresh: Final = config.refresh.total_seconds()
         self._documents: Final = documents
 
     async def run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
-        """Keep in touch until cancelled."""
+        """Refresh the document until cancelled."""
         try:
             if self.fetched is None or self.fetched.uri != self.url:
                 self.fetched = await self._recalled() or self.fetched
@@ -173,17 +170,17 @@ class _Followed:
                 self.known.set()
                 await asyncio.sleep(self._refresh)
         finally:
-            # Whatever ends this task, nobody is left waiting for a first document.
+            # Release a start that is waiting for the document.
             self.known.set()
 
     def _make_known(self, changed: Callable[[], None]) -> None:
-        # A start waits for the first document, and reads the definitions after that: no reload need follow.
+        # A start reads the definitions after the first document arrived, so it needs no reload.
         if not self.is_awaited or self.known.is_set():
             changed()
         self.known.set()
 
     async def _fetched(self, fetcher: DocumentFetcher) -> bool:
-        """Fetch it; return whether it is another one now."""
+        """Fetch the document. Return whether it changed."""
         try:
             fetched = await fetch_documents(self.url, fetcher, self.fetched)
         except (DocumentError, ExecutionError, DeadlineExceededError) as error:
@@ -192,7 +189,7 @@ class _Followed:
             return False
         self.reason = next((f"{url} could not be fetched: {why}" for url, why in fetched.missing.items()), "")
         self.at = time.monotonic()
-        # A server may send the same document with another ETag: the bytes decide.
+        # Compare the contents: servers can change the ETag of the same document.
         if self.fetched is not None and fetched.documents == self.fetched.documents:
             return False
         self.fetched = fetched
@@ -205,7 +202,7 @@ class _Followed:
             return None
         try:
             return msgspec.msgpack.decode(remembered, type=FetchedDocuments)
-        except msgspec.DecodeError:  # an older daemon's, perhaps
+        except msgspec.DecodeError:  # stored by another version
             return None
 
     async def _remember(self, fetched: FetchedDocuments) -> None:
@@ -218,7 +215,7 @@ class _Followed:
 
 
 async def _first(new: list[_Followed]) -> None:
-    """Wait for documents, which are fetched side by side, for a bounded time."""
+    """Wait for the first fetch of each document, up to `FIRST_SECONDS`."""
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
@@ -226,19 +223,19 @@ async def _first(new: list[_Followed]) -> None:
                     await each.known.wait()
     finally:
         for each in new:
-            # What comes from here on was not waited for, so that it is announced.
+            # Documents that arrive later are announced.
             each.is_awaited = False
 
 
 async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocuments | None) -> FetchedDocuments:
-    """Fetch a document and all that it leads to at its own origin; what has not changed is taken from `known`.
+    """Fetch a document and the documents of its origin that it refers to. `known` provides unchanged documents.
 
-    So is what it leads to and cannot be fetched now; what was never known is missing.
+    A referenced document that cannot be fetched is taken from `known`, or else is missing.
 
     Raises:
-        DocumentError: the document itself cannot be used, or it leads to too much.
-        ExecutionError: no answer came for it, or an address is refused.
-        DeadlineExceededError: none came in time.
+        DocumentError: the document cannot be used, or refers to too many or too large documents.
+        ExecutionError: the request failed, or the address is not allowed.
+        DeadlineExceededError: the response took too long.
     """
     earlier = known or FetchedDocuments(documents={})
     documents: dict[str, bytes] = {}
@@ -263,11 +260,11 @@ async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocu
             data, etag = last_good, earlier.etags.get(each, "")
         room -= len(data)
         if room < 0:
-            raise DocumentError(f"with what it refers to, it is larger than {MAX_BYTES // 2**20} MiB")
+            raise DocumentError(f"the document and its references are larger than {MAX_BYTES // 2**20} MiB")
         documents[each] = data
         etags |= {each: etag} if etag else {}
         waiting += _references(each, data)
-    read(Source(uri=url, path=Path(URL(url).name or "openapi"), data=documents[url]))  # a broken one replaces none
+    read(Source(uri=url, path=Path(URL(url).name or "openapi"), data=documents[url]))  # a malformed one is not kept
     return FetchedDocuments(documents=documents, etags=etags, missing=missing)
 
 
@@ -282,13 +279,13 @@ async def _one(url: str, fetcher: DocumentFetcher, earlier: FetchedDocuments) ->
 
 
 def _references(base: str, data: bytes) -> list[str]:
-    """Return the documents of its own origin that a document refers to."""
+    """Return the URLs of the same origin that a document refers to."""
     found = set()
     for match in _REFERENCE.finditer(data):
         try:
             url, _ = urldefrag(urljoin(base, match[1].decode(errors="replace")))
             if origin_of(parse_url(url)) == origin_of(parse_url(base)):
                 found.add(url)
-        except ValueError:  # no URL: reported where the reference is used
+        except ValueError:  # malformed: reported where the reference is used
             continue
     return sorted(found)

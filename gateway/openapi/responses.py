@@ -1,4 +1,4 @@
-"""Answers of an operation: what a result is promised to be, and in which media type it is asked for."""
+"""Responses of operations: the output schema and the media type to ask for."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,32 +14,32 @@ from gateway.openapi.references import Node, References
 from gateway.openapi.schemas import ConvertedSchema, Schemas
 
 MAX_SCHEMA_BYTES: Final = 8 * 1024
-"""The longest schema of an answer: it is sent with every list. What goes beyond is left open."""
+"""Larger output schemas are cut, because every list contains them."""
 
 _JSON: Final = re.compile(r"(?i)application/json|[\w.+-]+/[\w.+-]+\+json|text/json")
 _SUCCESS: Final = re.compile(r"2(\d\d|XX|xx)")
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """The promise about successful answers."""
+    """The declared successful response."""
 
     output: Mapping[str, Json]
-    """The keys of `output:`; empty where nothing is promised."""
+    """The keys of `output:`, or empty."""
     accepts: str | None
-    """The media type that is asked for; None: any."""
+    """The media type for `Accept`; None for any."""
 
 
 def response_of(operation: Operation, references: References, schemas: Schemas) -> Response:
-    """The answer that is promised: structured, if each success has content that is JSON."""
+    """Return the declared response. It is structured if the content of every success is JSON."""
     try:
         successes = list(_successes(operation, references))
-    except DocumentError:  # what cannot be read promises nothing
+    except DocumentError:  # an unreadable declaration declares nothing
         return Response(output={}, accepts=None)
     found = [(node, _json_type(node)) for node in successes]
     types = {media_type for _, media_type in found if media_type is not None}
-    # Of several types, asking for one might be answered with 406 (RFC 9110 §15.5.7).
+    # If there are several types, a specific `Accept` could cause 406 (RFC 9110 §15.5.7).
     accepts = next(iter(types)) if len(types) == 1 else None
-    # RFC 9110 §9.3.2: an answer to HEAD has no content.
+    # RFC 9110 §9.3.2: a response to HEAD has no content.
     if not found or operation.method == "head" or any(media_type is None for _, media_type in found):
         return Response(output={}, accepts=accepts)
     try:
@@ -66,7 +66,7 @@ def _json_type(node: Node) -> str | None:
 
 
 def _joined(nodes: list[Node], schemas: Schemas) -> dict[str, Json]:
-    """The schema of all of them, with the definitions that have room."""
+    """Return one schema for all responses."""
     different: dict[bytes, ConvertedSchema] = {}
     for node in nodes:
         converted = schemas.convert(node, "response")
@@ -77,7 +77,7 @@ def _joined(nodes: list[Node], schemas: Schemas) -> dict[str, Json]:
 
 
 def _bounded(schema: Json, names: frozenset[str], schemas: Schemas) -> dict[str, Json]:
-    """The schema with as many definitions as have room, nearest first; the others admit anything."""
+    """Add definitions, nearest first, up to the size limit. The others become `{}`."""
     made: dict[str, Json] = dict(schema) if isinstance(schema, dict) else {}
     room = MAX_SCHEMA_BYTES - len(orjson.dumps(made))
     if room < 0:
@@ -92,7 +92,7 @@ def _bounded(schema: Json, names: frozenset[str], schemas: Schemas) -> dict[str,
             size = len(orjson.dumps(one.schema))
             fits = size <= room
             definitions[name] = one.schema if fits else {}
-            # Two bytes for `{}`; names count for nothing.
+            # `{}` is two bytes. The names are not counted.
             room -= size if fits else 2
             following |= one.names if fits else frozenset()
         level = sorted(following - definitions.keys())
@@ -100,10 +100,10 @@ def _bounded(schema: Json, names: frozenset[str], schemas: Schemas) -> dict[str,
 
 
 def _output(schema: dict[str, Json]) -> dict[str, Json]:
-    """The keys of `output:`; what is no object is wrapped as `result`, which MCP's structured content must be."""
+    """Return the keys of `output:`. Values other than objects are wrapped in `result`, as MCP requires an object."""
     definitions = schema.pop("$defs", None)
     shared = {} if definitions is None else {"$defs": definitions}
-    # `accept`: documents are often wrong about answers, and a result that does not fit is worth more than an error.
+    # `accept`: documents are often wrong about responses, and a result is more useful than an error.
     if _is_object(schema, definitions or {}):
         return {
             "schema": {**schema, **shared} if schema.get("type") else {"type": "object", **schema, **shared},
@@ -114,8 +114,8 @@ def _output(schema: dict[str, Json]) -> dict[str, Json]:
 
 
 def _is_object(schema: Json, definitions: Mapping[str, Json], *, depth: int = 8) -> bool:
-    """Whether all that fits is an object, as far as can be seen; an unknown one is not."""
-    # A reference may lead back to itself, which `depth` ends.
+    """Return whether every valid value is certainly an object."""
+    # `depth` ends a reference that leads back to itself.
     if not isinstance(schema, dict) or not depth:
         return False
     if isinstance(reference := schema.get("$ref"), str):

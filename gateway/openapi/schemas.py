@@ -1,12 +1,12 @@
-"""Turns Schema Objects of OpenAPI 3.0 and 3.1 into JSON Schema 2020-12.
+"""Converts Schema Objects of OpenAPI 3.0 and 3.1 to JSON Schema 2020-12.
 
-`$ref` is kept, and what it leads to stands under `$defs`, once for each document: so cycles cost nothing. What a schema
-must not have is dropped where its meaning is clear without it, because documents are often slightly wrong: a keyword
-with a value of the wrong type, a pattern of another language's.
+`$ref` is kept and its targets become `$defs`, so cycles are harmless. Malformed keywords are dropped, because documents
+are often slightly wrong.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Final, Literal
 from urllib.parse import unquote
 
@@ -14,17 +14,17 @@ import msgspec
 import orjson
 
 from gateway.json_types import Json
+from gateway.language.schemas.rules import is_pattern_usable
 from gateway.language.schemas.validation_cost import is_costly
 from gateway.openapi.discriminators import Discriminators, tagged
 from gateway.openapi.operations import hash_of
-from gateway.openapi.patterns import ecma_pattern
 from gateway.openapi.references import Node, References
 
 Direction = Literal["request", "response"]
 
 TYPES: Final = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 _MAX_EXAMPLE: Final = 256
-"""Bytes of an example that models are shown."""
+"""The limit in bytes for an example."""
 
 
 def _is_text(value: Json) -> bool:
@@ -32,7 +32,7 @@ def _is_text(value: Json) -> bool:
 
 
 def _is_number(value: Json) -> bool:
-    # Python's `True` is an int.
+    # `True` is an int.
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -54,25 +54,25 @@ _PLAIN: Final[Mapping[str, Callable[[Json], bool]]] = {
     "enum": lambda value: isinstance(value, list) and bool(value),
     "const": lambda _: True,
 }
-"""Keywords that hold no schema, and what their values must be."""
+"""Keywords without subschemas, and the check of their values."""
 _ONE: Final = ("items", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems")
 _FORBIDDING: Final = frozenset({
     "enum", "const", "format", "multipleOf", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength",
     "minLength", "maxItems", "minItems", "maxContains", "minContains", "maxProperties", "minProperties", "uniqueItems",
 })  # fmt: skip
-"""Keywords that an answer is not held to."""
+"""Keywords that are dropped from response schemas."""
 _NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class ConvertedSchema(msgspec.Struct, frozen=True):
-    """A schema, and the names under `$defs` that it refers to."""
+    """A schema and the names under `$defs` that it refers to."""
 
     schema: Json
     names: frozenset[str] = frozenset()
 
 
 class Schemas:
-    """The schemas of one document; each that is referred to is converted once for each direction."""
+    """The schemas of one document. Each referenced schema is converted once per direction."""
 
     def __init__(self, references: References, *, uri: str, is_3_0: bool) -> None:
         self._references: Final = references
@@ -80,24 +80,24 @@ class Schemas:
         self._is_3_0: Final = is_3_0
         self.discriminators: Final = Discriminators(references, uri=uri)
         self._nodes: Final[dict[str, tuple[Node, bool]]] = {}
-        """The schema that each name under `$defs` stands for, and whether that is any of its subtypes."""
+        """The schema of each name under `$defs`, and whether the name covers its subtypes."""
         self._definitions: Final[dict[tuple[str, Direction], ConvertedSchema]] = {}
 
     def convert(self, node: Node, direction: Direction, *, with_subtypes: bool = False) -> ConvertedSchema:
-        """Convert one schema, or the subtypes that stand for it.
+        """Convert a schema, or the choice of its subtypes.
 
         Raises:
-            DocumentError: a reference in it cannot be followed.
+            DocumentError: a reference cannot be resolved.
         """
         conversion = _Conversion(self, direction, is_3_0=self._is_3_0)
         schema = conversion.subtypes(node) if with_subtypes else conversion.schema(node)
         return ConvertedSchema(schema, frozenset(conversion.names))
 
     def definitions(self, names: Iterable[str], direction: Direction) -> dict[str, Json]:
-        """The `$defs` for schemas that refer to these names: all that they lead to.
+        """Return the `$defs` for these names, with everything that they refer to.
 
         Raises:
-            DocumentError: a reference in one of them cannot be followed.
+            DocumentError: a reference cannot be resolved.
         """
         found: dict[str, Json] = {}
         waiting = sorted(names)
@@ -110,7 +110,7 @@ class Schemas:
         return dict(sorted(found.items()))
 
     def target(self, node: Node) -> Node:
-        """The schema itself, where this one is a reference."""
+        """Follow a reference to the schema itself."""
         return self._references.follow(node)
 
     def is_read_only(self, node: Node) -> bool:
@@ -118,9 +118,9 @@ class Schemas:
         return isinstance(value, dict) and value.get("readOnly") is True
 
     def has_subtypes(self, node: Node, whole: Node | None = None) -> bool:
-        """Whether this is a reference to a schema with subtypes (see `Discriminators`).
+        """Return whether a schema is a reference to one with subtypes (see `Discriminators`).
 
-        `whole` is the schema that has it in `allOf`; a subtype refers to its parent alone.
+        `whole` is the schema whose `allOf` contains the reference: a subtype refers to its parent only.
         """
         if not isinstance(node.value, dict) or "$ref" not in node.value:
             return False
@@ -128,22 +128,22 @@ class Schemas:
         return bool(subtypes) and not any(whole is not None and each.node.place == whole.place for each in subtypes)
 
     def siblings(self, node: Node) -> list[Node]:
-        """The keywords beside a reference, as a schema: in OpenAPI 3.1 both apply; empty without any."""
+        """Return the keywords beside a reference as a schema, if any. OpenAPI 3.1 applies both."""
         if self._is_3_0 or not isinstance(node.value, dict) or "$ref" not in node.value:
             return []
         others = {keyword: value for keyword, value in node.value.items() if keyword != "$ref"}
         return [Node(others, node.uri, node.pointer)] if others else []
 
     def resolve(self, node: Node) -> Node:
-        """The schema that a reference leads to, which may be a reference, too."""
+        """Return the target of a reference, which can be another reference."""
         return self._references.resolve(node.value["$ref"], base=node.uri)
 
     def name_of(self, node: Node, *, with_subtypes: bool) -> str:
-        """The name under `$defs` for a schema that is referred to; the same whatever was converted before."""
-        # A reference is a URI, so that its fragment may be percent-encoded (RFC 6901 §6).
+        """Return the name under `$defs` for a referenced schema. It does not depend on the order of conversions."""
+        # RFC 6901 §6: the fragment can be percent-encoded.
         last = _NAME.sub("_", unquote(node.pointer[-1] if node.pointer else "root")) or "schema"
         is_component = node.uri == self._uri and node.pointer[:-1] == ("components", "schemas")
-        # Only components of the document itself have names of which there is one each.
+        # Only the names of the document's own components are unique.
         if not is_component or last != node.pointer[-1] or with_subtypes:
             place = f"{node.uri if node.uri != self._uri else ''}{node.shown}"
             last = f"{last}_{hash_of(f'subtypes of {place}' if with_subtypes else place)}"
@@ -159,18 +159,18 @@ class Schemas:
 
 
 class _Conversion:
-    """The conversion of one schema; `names` are the definitions that it turns out to need."""
+    """Converts one schema. `names` collects the definitions that it refers to."""
 
     def __init__(self, schemas: Schemas, direction: Direction, *, is_3_0: bool) -> None:
         self.names: Final[set[str]] = set()
         self._schemas: Final = schemas
         self._is_3_0: Final = is_3_0
-        self._is_answer: Final = direction == "response"
+        self._is_response: Final = direction == "response"
 
     def schema(self, node: Node, whole: Node | None = None) -> Json:
         given = node.value
         if isinstance(given, bool):
-            return given or {}  # nothing is forbidden in answers, and no input is impossible
+            return given or {}  # responses are not restricted, and no input is impossible
         if not isinstance(given, dict):
             return {}
         if isinstance(given.get("$ref"), str):
@@ -179,12 +179,12 @@ class _Conversion:
         if types := _types(given.get("type")):
             made["type"] = types
         for keyword, fits in _PLAIN.items():
-            if keyword in given and not (self._is_answer and keyword in _FORBIDDING) and fits(given[keyword]):
+            if keyword in given and not (self._is_response and keyword in _FORBIDDING) and fits(given[keyword]):
                 made[keyword] = given[keyword]
         self._bounds(given, made)
         self._members(node, made, whole)
         self._subschemas(node, made)
-        if not self._is_answer:
+        if not self._is_response:
             _describe(given, made)
             self._pattern(given, made)
             if "enum" in made:
@@ -194,7 +194,7 @@ class _Conversion:
         return made
 
     def subtypes(self, node: Node) -> Json:
-        """The subtypes of a schema, of which one fits."""
+        """Return the choice of the subtypes of a schema."""
         name = node.at("discriminator", "propertyName").value
         made: dict[str, Json] = {"anyOf": []}
         for each in self._schemas.discriminators.subtypes(node):
@@ -210,17 +210,17 @@ class _Conversion:
         return {"$ref": f"#/$defs/{name}"}
 
     def _reference(self, node: Node, whole: Node | None = None) -> Json:
-        with_subtypes = not self._is_answer and self._schemas.has_subtypes(node, whole)
+        with_subtypes = not self._is_response and self._schemas.has_subtypes(node, whole)
         made = self._referring(self._schemas.resolve(node), with_subtypes=with_subtypes)
-        for beside in self._schemas.siblings(node):  # OpenAPI 3.0.3 "Reference Object": there it is ignored
-            # `whole`: members that the target has must not be forbidden.
+        for beside in self._schemas.siblings(node):  # OpenAPI 3.0.3 "Reference Object" ignores them
+            # Pass `node` as the whole: `additionalProperties: false` would forbid the target's members.
             schema = self.schema(beside, node)
             made |= schema if isinstance(schema, dict) else {}
         return made
 
     def _bounds(self, given: Mapping[str, Json], made: dict[str, Json]) -> None:
-        """In 3.0 `exclusiveMinimum: true` says something about `minimum`."""
-        if self._is_answer:
+        """Convert the boolean `exclusiveMinimum` of OpenAPI 3.0, which modifies `minimum`."""
+        if self._is_response:
             return
         for plain, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
             if given.get(exclusive) is True and plain in made:
@@ -239,25 +239,25 @@ class _Conversion:
                     found[name] = self.schema(member)
             made["properties"] = found
         required = node.value.get("required")
-        if isinstance(required, list) and not self._is_answer:
-            # OpenAPI 3.0.3 "Schema Object": `required` holds for a `readOnly` member in answers alone.
+        if isinstance(required, list) and not self._is_response:
+            # OpenAPI 3.0.3 "Schema Object": `required` applies to a `readOnly` member in responses only.
             names = [name for name in dict.fromkeys(filter(_is_text, required)) if name not in left_out]
             made |= {"required": names} if names else {}
         for keyword in ("additionalProperties", "unevaluatedProperties"):
             value = node.value.get(keyword)
             if value is False and keyword == "additionalProperties" and self._is_joined(node, whole):
                 continue
-            if isinstance(value, dict) or (isinstance(value, bool) and not self._is_answer):
+            if isinstance(value, dict) or (isinstance(value, bool) and not self._is_response):
                 made[keyword] = value if isinstance(value, bool) else self.schema(node.at(keyword))
 
     def _is_joined(self, node: Node, whole: Node | None) -> bool:
-        """Whether a schema is joined with others, so that to forbid what it does not name would forbid theirs."""
+        """Return whether `additionalProperties: false` would also forbid members of joined schemas."""
         has_others = any(node.at(keyword).value for keyword in ("allOf", "anyOf", "oneOf"))
         return has_others or whole is not None or self._schemas.discriminators.is_extended(node)
 
     def _is_of_other_direction(self, member: Node) -> bool:
-        """`readOnly` members are not in requests, `writeOnly` ones not in answers."""
-        keyword = "writeOnly" if self._is_answer else "readOnly"
+        """Requests have no `readOnly` members, and responses no `writeOnly` members."""
+        keyword = "writeOnly" if self._is_response else "readOnly"
         value = member.value
         if isinstance(value, dict) and "$ref" in value:
             value = self._schemas.target(member).value
@@ -265,14 +265,14 @@ class _Conversion:
 
     def _subschemas(self, node: Node, made: dict[str, Json]) -> None:
         for keyword in _ONE:
-            # The others can only forbid, and an answer is not held to that.
-            if isinstance(node.value.get(keyword), dict) and not (self._is_answer and keyword != "items"):
+            # The other keywords only restrict.
+            if isinstance(node.value.get(keyword), dict) and not (self._is_response and keyword != "items"):
                 made[keyword] = self.schema(node.at(keyword))
         if parts := node.at("allOf").items():
             made["allOf"] = [self.schema(each, node) for each in parts]
         if items := node.at("prefixItems").items():
             made["prefixItems"] = [self.schema(each) for each in items]
-        # Documents say `oneOf` where several may fit. Of alternatives that exclude each other both mean the same.
+        # Documents use `oneOf` even if several alternatives fit, so convert it to `anyOf`.
         for branches in filter(None, (node.at("anyOf").items(), node.at("oneOf").items())):
             alternatives = self._alternatives(branches, node)
             if "anyOf" in made:
@@ -280,16 +280,16 @@ class _Conversion:
             else:
                 made["anyOf"] = alternatives
         patterns = node.at("patternProperties")
-        if isinstance(patterns.value, dict) and not self._is_answer:
+        if isinstance(patterns.value, dict) and not self._is_response:
             found = {each: ecma_pattern(each) for each in patterns.value}
             usable = {each: pattern for each, pattern in found.items() if pattern and not is_costly(pattern)}
             made["patternProperties"] = {new: self.schema(patterns.at(each)) for each, new in usable.items()}
             if len(usable) < len(patterns.value):
-                # What a pattern would have admitted must not be forbidden without it.
+                # A dropped pattern must not make its members forbidden.
                 made.pop("additionalProperties", None)
 
     def _alternatives(self, branches: list[Node], node: Node) -> list[Json]:
-        mapped = [] if self._is_answer else self._schemas.discriminators.mapped(node)
+        mapped = [] if self._is_response else self._schemas.discriminators.mapped(node)
         by_place = {each.node.place: each for each in mapped}
         name = node.at("discriminator", "propertyName").value
         made = []
@@ -311,7 +311,7 @@ class _Conversion:
 
 
 def _distinct(values: list[Json]) -> list[Json]:
-    """The values of `enum`, each once, as validators of clients want it."""
+    """Return the distinct values of `enum`, which some clients require."""
     found: dict[bytes, Json] = {}
     for value in values:
         found.setdefault(orjson.dumps(_normalized(value), option=orjson.OPT_SORT_KEYS), value)
@@ -319,7 +319,7 @@ def _distinct(values: list[Json]) -> list[Json]:
 
 
 def _normalized(value: Json) -> Json:
-    """The value with integers as floats: to JSON, 1 and 1.0 are the same, and 1 and true are not."""
+    """Convert integers to floats. In JSON, 1 equals 1.0, but not true."""
     match value:
         case bool() | str() | None:
             return value
@@ -344,7 +344,7 @@ def _are_texts(given: Json) -> bool:
 
 
 def _nullable(made: dict[str, Json]) -> Json:
-    """OpenAPI 3.0.3 "Schema Object": `nullable` adds null to the type beside it, and to nothing else."""
+    """OpenAPI 3.0.3 "Schema Object": `nullable` adds null to the type beside it only."""
     if "type" not in made or made["type"] == "null":
         return {"anyOf": [made, {"type": "null"}]} if "allOf" in made or "oneOf" in made or "anyOf" in made else made
     made["type"] = [made["type"], "null"]
@@ -354,7 +354,7 @@ def _nullable(made: dict[str, Json]) -> Json:
 
 
 def _describe(given: Mapping[str, Json], made: dict[str, Json]) -> None:
-    """Say in words what has no keyword here: a default, which the service fills in, and what a discriminator means."""
+    """Describe the default, which the service applies, the examples, and the discriminator."""
     if "default" in given and len(written := orjson.dumps(given["default"])) <= _MAX_EXAMPLE:
         _append(made, f"Default: {written.decode()}")
     examples = given.get("examples") if isinstance(given.get("examples"), list) else [given.get("example")]
@@ -364,12 +364,50 @@ def _describe(given: Mapping[str, Json], made: dict[str, Json]) -> None:
     match given.get("discriminator"):
         case {"propertyName": str(name), "mapping": dict(mapping)}:
             kinds = ", ".join(f"{key} → {str(target).rpartition('/')[2]}" for key, target in mapping.items())
-            _append(made, f"`{name}` says which: {kinds}")
+            _append(made, f"`{name}` selects the schema: {kinds}")
         case {"propertyName": str(name)}:
-            _append(made, f"`{name}` says which")
+            _append(made, f"`{name}` selects the schema")
 
 
 def _append(made: dict[str, Json], sentence: str) -> None:
     said = str(made.get("description", "")).rstrip()
     between = "" if not said else " " if said[-1] in ".!?:`" else ". "
     made["description"] = f"{said}{between}{sentence}."
+
+
+# ECMA-262 §22.2.1 "Patterns", with the parameter UnicodeMode.
+_ESCAPE: Final = r"\\(?:[fnrtv^$\\.*+?()\[\]{}|/]|0(?!\d)|c[A-Za-z]|x[\da-fA-F]{2}|u[\da-fA-F]{4}|u\{[\da-fA-F]+\})"
+_PROPERTY: Final = (
+    r"[CLMNPSZ][a-z]?|(?:Script|sc|Script_Extensions|scx|General_Category|gc)=\w+"
+    r"|Alphabetic|Lowercase|Uppercase|White_Space|ASCII|Any|Emoji|ID_Start|ID_Continue"
+)
+_SET: Final = rf"\\(?:[dDwWsS]|[pP]\{{(?:{_PROPERTY})\}})"
+_IN_CLASS: Final = rf"(?:{_ESCAPE}|\\[-b]|[^\]\\])"
+_CLASS: Final = rf"\[\^?(?:{_SET}(?!-[^\]])|{_IN_CLASS}(?:-{_IN_CLASS}|(?!-[^\]])))*\]"
+_ATOM: Final = rf"(?:{_ESCAPE}|{_SET}|{_CLASS}|\\[1-9]\d*|\\k<\w+>|[^\\^$*+?()\[\]{{}}|])"
+_QUANTIFIER: Final = r"(?:(?:[*+?]|\{\d+(?:,\d*)?\})\??)?"
+_GROUP: Final = r"\((?:\?(?:[:=!]|<[=!]|<[A-Za-z_$][\w$]*>))?"
+_ECMA: Final = re.compile(rf"(?:(?:{_ATOM}|\)){_QUANTIFIER}|{_GROUP}|[\^$|]|\\[bB])*")
+_SYNTAX: Final = frozenset("^$\\.*+?()[]{}|/")
+_IN_SETS: Final = frozenset("-&~")
+"""Characters with a meaning in brackets."""
+
+
+@lru_cache(maxsize=4096)
+def ecma_pattern(written: str) -> str | None:
+    """Return the pattern in the syntax of ECMA-262 with the flag `u`, or None if there is no equivalent.
+
+    Clients that compile patterns reject a tool with one of another language.
+    """
+    pattern = written.replace("(?P<", "(?<").replace(r"\A", "^").replace(r"\Z", "$").replace(r"\z", "$")
+    if not _ECMA.fullmatch(pattern):
+        pattern = re.sub(r"(?s)\\(.)", _plain, pattern)
+    return pattern if _ECMA.fullmatch(pattern) and is_pattern_usable(pattern) else None
+
+
+def _plain(escape: re.Match[str]) -> str:
+    """Unescape a character, unless the escape or the plain character has another meaning."""
+    character = escape[1]
+    if (character.isascii() and character.isalnum()) or character in _SYNTAX:
+        return escape[0]
+    return f"\\x{ord(character):02x}" if character in _IN_SETS else character

@@ -1,4 +1,4 @@
-"""Base URLs and security of operations: the servers of a document, and the credentials that a connection must have."""
+"""Base URLs of operations, and the credentials that their connection needs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -16,18 +16,18 @@ _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 
 
 class RelativeServerError(DocumentError):
-    """The server of an operation is relative, and there is nothing that it could be relative to."""
+    """The server of an operation is relative, but the document has no URL."""
 
 
 def base_url(operation: Operation, root: Node) -> str:
-    """The base URL of an operation that has no connection: its first server, relative to the document's URL.
+    """Return the base URL of an operation without a connection: its first server.
 
     Raises:
-        DocumentError: it cannot be known.
+        DocumentError: the server is not a usable URL.
     """
     server = own_server(operation) or _first(root.at("servers")) or "/"
-    # OpenAPI 3.0.3, "Server Object": a relative URL is relative to the place of the document.
-    no_url = f"its server is `{server}`, which is no URL: name a `connection` with the `base_url`"
+    # OpenAPI 3.0.3, "Server Object": a relative URL is relative to the location of the document.
+    no_url = f"its server `{server}` is not an absolute URL. Set a `connection` with a `base_url`"
     try:
         url = urljoin(root.uri, server) if root.uri.startswith(("http://", "https://")) else server
         parts = urlsplit(url)
@@ -35,18 +35,18 @@ def base_url(operation: Operation, root: Node) -> str:
         raise DocumentError(no_url) from error
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise (DocumentError if parts.scheme else RelativeServerError)(no_url)
-    # OpenAPI 3.0.3 "Paths Object": a path is appended to it, not resolved against it.
+    # OpenAPI 3.0.3 "Paths Object": the path is appended to the base URL.
     return url.partition("#")[0].partition("?")[0].rstrip("/")
 
 
 def own_server(operation: Operation) -> str | None:
-    """The server that the operation, or its path, has for itself."""
+    """Return the first server of the operation or its path."""
     found = (_first(around.at("servers")) for around in (operation.node, *operation.items))
     return next(filter(None, found), None)
 
 
 def _first(servers: Node) -> str | None:
-    """The URL of the first server, with the defaults of its variables."""
+    """Return the URL of the first server, with defaults for its variables."""
     if not isinstance(servers.value, list) or not servers.value:
         return None
     server = servers.value[0] if isinstance(servers.value[0], dict) else {}
@@ -56,7 +56,7 @@ def _first(servers: Node) -> str | None:
     def default(match: re.Match[str]) -> str:
         said = known.get(match[1])
         if not isinstance(said, dict) or said.get("default") is None:
-            message = f"its server `{url}` has no default for `{match[1]}`: name a `connection` with the `base_url`"
+            message = f"its server `{url}` has no default for `{match[1]}`. Set a `connection` with a `base_url`"
             raise DocumentError(message, pointer=(*servers.pointer, "0"))
         return str(said["default"])
 
@@ -67,8 +67,8 @@ def _first(servers: Node) -> str | None:
 def missing_schemes(
     operation: Operation, root: Node, references: References, connection: Connection | None
 ) -> list[str]:
-    """The security schemes that an operation needs and the connection has not; empty if any alternative is met."""
-    # OpenAPI 3.0.3 "Operation Object": an operation's own replaces the document's, an empty list too.
+    """Return the security schemes that the connection lacks; empty if it meets one alternative."""
+    # OpenAPI 3.0.3 "Operation Object": the operation's list replaces the document's, even an empty one.
     required = operation.node.value.get("security", root.value.get("security"))
     if not isinstance(required, list) or not required:
         return []
@@ -76,12 +76,12 @@ def missing_schemes(
     lacking = [
         [name for name in each if not _is_met(scheme_of(name, root, references), connection)] for each in alternatives
     ]
-    # `{}` among the alternatives lacks nothing: it makes security optional.
+    # An alternative `{}` makes security optional.
     return min(lacking, key=len, default=[])
 
 
 def credentials(scheme: Mapping[str, Json], variable: str) -> str:
-    """The YAML that adds the credentials of a scheme to a connection."""
+    """Return YAML that adds the credentials of a scheme to a connection."""
     name, secret = scheme.get("name", "X-API-Key"), f"${{env:{variable}}}"
     match scheme.get("type"), scheme.get("in"):
         case "apiKey", "query":
@@ -106,16 +106,16 @@ def scheme_of(name: str, root: Node, references: References) -> Mapping[str, Jso
 
 
 def credential_fields(root: Node, references: References, connection: Connection | None) -> frozenset[tuple[str, str]]:
-    """The fields of a request that callers must not choose: the place of each, and its name in lower case.
+    """Return the place and lower-case name of each field that callers must not set.
 
-    They are the API keys of the document's security schemes, and what the connection itself sends.
+    These are the API keys of the security schemes and all fields that the connection sends.
     """
     found = [scheme_of(name, root, references) for name, _ in root.at("components", "securitySchemes").members()]
     return sent_fields(connection) | {_field_of(each) for each in found if each.get("type") == "apiKey"}
 
 
 def sent_fields(connection: Connection | None) -> frozenset[tuple[str, str]]:
-    """The fields of a request that a connection sends itself; the same form as `credential_fields`."""
+    """Return the fields that a connection sends, in the form of `credential_fields`."""
     if connection is None:
         return frozenset()
     fields = {("query", name.lower()) for name in connection.query}
@@ -134,7 +134,6 @@ def _is_met(scheme: Mapping[str, Json], connection: Connection | None) -> bool:
     if connection is None:
         return False
     fields = sent_fields(connection)
-    # `auth` sends this field.
     if connection.auth is not None:
         fields |= {_AUTHORIZATION}
     match scheme.get("type"):
@@ -146,12 +145,12 @@ def _is_met(scheme: Mapping[str, Json], connection: Connection | None) -> bool:
 
 
 def different_servers(operations: Iterator[Operation], base: str) -> list[str]:
-    """The operations whose own server is another than the connection's, each with its server."""
+    """Return the operations whose server differs from the connection's, with the server."""
     found = []
     for each in operations:
         try:
             server = own_server(each)
-        except DocumentError:  # an undefined variable, which the connection makes unimportant
+        except DocumentError:  # an undefined variable: the connection replaces the server
             continue
         if server is not None and server.startswith("http") and not server.rstrip("/").startswith(base.rstrip("/")):
             found.append(f"{each.key} ({server})")

@@ -1,4 +1,4 @@
-"""The source of definitions that OpenAPI documents are: reads those that the file names, and makes its definitions."""
+"""The definitions source for OpenAPI documents: reads the documents and builds the models."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -31,30 +31,29 @@ from gateway.openapi.definitions import (
     SkippedOperation,
     definitions_of,
 )
-from gateway.openapi.document import DocumentError, check_readable, location_of
-from gateway.openapi.local_documents import LocalDocuments
+from gateway.openapi.document import DocumentError, LocalDocuments, check_readable, location_of
 from gateway.openapi.references import References
 from gateway.openapi.remote_documents import FetchedDocuments, RemoteDocuments
 
 _SHARED_KEYS: Final = ("timeout", "concurrency", "rate_limit", "requires")
-"""Keys of an entry that hold for all its definitions, unless an override says otherwise."""
+"""Keys of an entry that apply to all its definitions. An override takes precedence."""
 _MAX_LOCATED: Final = 20
-"""Places that are looked up in one document: each is found by decoding the document once more."""
+"""The number of positions to look up in one document: each lookup decodes the document again."""
 _MODELS: Final[Mapping[str, type[Tool] | type[Resource]]] = {"tools": Tool, "resources": Resource}
 
 
 OpenedDocuments = LocalDocuments | FetchedDocuments
-"""One document, and those that it leads to."""
+"""One document with the documents that it refers to."""
 
 
 class OpenApiSource:
-    """All documents of the file. Implements `DefinitionSource`."""
+    """All documents of the configuration. Implements `DefinitionSource`."""
 
     def __init__(self, remote: RemoteDocuments | None = None) -> None:
-        """Read nothing yet. Without `remote`, documents with URLs offer nothing."""
+        """Without `remote`, documents with URLs are skipped."""
         self._remote: Final = remote
         self._known: dict[str, _MadeEntry] = {}
-        """What was made last of each entry, by its name."""
+        """The result of the last load, by entry."""
 
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
         before, self._known = self._known, {}
@@ -63,7 +62,7 @@ class OpenApiSource:
             known = self._entry(name, entry, config, place, before.get(name))
             if known is not None:
                 self._known[name] = known
-                # At each load, also where nothing is made anew: a report begins empty.
+                # Report again for unchanged entries: each load has a new report.
                 for path, message in known.errors:
                     place.at(*path).error(message)
                 for path, message in known.warnings:
@@ -75,7 +74,7 @@ class OpenApiSource:
             await self._remote.follow(document, changed)
 
     def status(self) -> dict[str, JsonObject]:
-        """The part `openapi` of the status: the documents with URLs."""
+        """Return the `openapi` section of the status."""
         return {} if self._remote is None else self._remote.status()
 
     async def close(self) -> None:
@@ -87,7 +86,7 @@ class OpenApiSource:
     ) -> "_MadeEntry | None":
         connection = config.document.connections.get(entry.connection or "")
         if entry.connection is not None and connection is None:
-            # A connection with an error of its own is missing from the document, too, and has been reported.
+            # A connection with errors is missing as well, and is already reported.
             if not config.is_hidden("connections", entry.connection):
                 known = did_you_mean(entry.connection, [*config.document.connections])
                 place.at("connection").error(f"there is no connection `{entry.connection}`{known}")
@@ -99,10 +98,10 @@ class OpenApiSource:
             documents.source(documents.uri)
         except DocumentError as error:
             place.at("document").error(str(error))
-            # The entry is kept with its files: they are watched, so that mending the document is a reason to reload.
+            # Keep the entry's files, so that fixing the document triggers a reload.
             return _nothing(documents.files)
         written = config.sources.written(("openapi", name))
-        # With the text as it is written, before interpolation: that is what the lock pins.
+        # Includes the text before interpolation, which the lock file pins.
         key = content_key(name, entry, connection, written)
         if before is not None and before.is_of(key, documents):
             return before
@@ -130,24 +129,23 @@ class OpenApiSource:
             return None
         documents = self._remote.opened(name)
         if documents is None:
-            place.at("document").warning(f"is not known yet: {self._remote.reason(name) or 'no answer in time'}")
+            place.at("document").warning(f"is not available yet: {self._remote.reason(name) or 'no response in time'}")
         return documents
 
 
 class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions of one entry, and what they were made of."""
+    """The definitions of one entry and their inputs."""
 
     key: bytes
     digests: Mapping[str, str]
-    """The documents that were asked for, by URI."""
+    """The digests of all documents that were read, by URI."""
     entry: SourceEntry
     models: Mapping[bytes, Definition]
     errors: tuple[tuple[tuple[str, ...], str], ...] = ()
     warnings: tuple[tuple[tuple[str, ...], str], ...] = ()
 
     def is_of(self, key: bytes, documents: OpenedDocuments) -> bool:
-        """Whether it would be made again of the same."""
-        # Every document that was asked for, not the entry's alone: a reference may lead to the one that has changed.
+        """Return whether the entry and all its documents are unchanged."""
         return key == self.key and all(_digest(documents, uri) == digest for uri, digest in self.digests.items())
 
 
@@ -157,7 +155,7 @@ def _nothing(files: Mapping[Path, str]) -> _MadeEntry:
 
 
 def _digest(documents: OpenedDocuments, uri: str) -> str:
-    """The digest of a document; empty for one that is missing."""
+    """Return the digest of a document, or an empty string if it is missing."""
     try:
         return hashlib.sha256(documents.source(uri).data).hexdigest()
     except DocumentError:
@@ -165,7 +163,7 @@ def _digest(documents: OpenedDocuments, uri: str) -> str:
 
 
 class _Making:
-    """Makes the models of what one document offers."""
+    """Builds the models of one document."""
 
     def __init__(
         self,
@@ -198,7 +196,7 @@ class _Making:
                 definitions[each.kind, each.name] = SourceDefinition(path=path, written=written, config=model)
         entry = SourceEntry(
             definitions=definitions,
-            # Of the data alone, so that it is the same in every process: the files have a digest of their own.
+            # Of the definitions only, so that it is the same in every process.
             fingerprint=hashlib.sha256(b"".join(self._contents)).hexdigest(),
             files=dict(self._documents.files),
             left_out=tuple(self._left_out(found.left_out)),
@@ -213,19 +211,19 @@ class _Making:
         )
 
     def _open(self, uri: str) -> JsonObject:
-        self._opened[uri] = _digest(self._documents, uri)  # of a missing one, too: it may be there the next time
+        self._opened[uri] = _digest(self._documents, uri)  # also for a missing one: it can appear later
         return self._documents.open(uri)
 
     def _model(self, made: MadeDefinition, found: DocumentDefinitions) -> Definition | None:
         override = self._config.override.get(made.override or "", _NO_OVERRIDE)
         content = content_key(made.kind, made.name, made.data)
-        # With what `_changed` reads: an edit of `access` or `timeout` changes nothing of the data.
+        # Includes everything that `_changed` reads.
         key = content_key(content, override, self._shared)
         model = self._earlier.get(key)
         if model is None:
             try:
                 model = _changed(_MODELS[made.kind].model_validate(made.data), self._config, override)
-            # Somebody else wrote the document: what no definition can be made of costs its own operation alone.
+            # An operation that does not fit our models is skipped. The author of the document cannot fix it.
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 where = ".".join(map(str, first["loc"]))
@@ -264,7 +262,7 @@ _NO_OVERRIDE: Final = defaults_of(OperationOverride)
 
 
 def _uninterpolated(text: str) -> str:
-    """A text of the override without what was filled in: a lock holds no secret, and is the same for a rotated one."""
+    """Remove interpolated values: a lock file contains no secrets and does not change when they rotate."""
     return "".join("${}" if isinstance(part, Interpolation) else part for part in parts_of(text))
 
 
@@ -273,13 +271,13 @@ def _shown(location: Location) -> str:
 
 
 def _changed(model: Definition, config: OpenApi, override: OperationOverride) -> Definition:
-    """The definition with what the override says, or else the entry."""
+    """Apply the override and the defaults of the entry."""
     changes: dict[str, Json] = {}
     for key in _SHARED_KEYS:
         if key in config.model_fields_set:
             changes[key] = getattr(config, key)
     known = type(model).model_fields.keys()
-    # The override's description is in the model already, where it took the place of the document's.
+    # The description of the override is already in the data.
     for key in override.model_fields_set & known - {"description"}:
         changes[key] = getattr(override, key)
     tags = [*model.tags, *config.tags, *override.tags]

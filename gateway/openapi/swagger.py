@@ -1,4 +1,4 @@
-"""Converts Swagger 2.0 to OpenAPI 3.0. An operation that has no equivalent is converted so that reading it fails."""
+"""Converts Swagger 2.0 to OpenAPI 3.0. Unsupported constructs are converted to invalid ones, so that reading fails."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -26,16 +26,16 @@ def is_swagger(root: JsonObject) -> bool:
 
 
 def converted(root: JsonObject) -> dict[str, Json]:
-    """The same as OpenAPI 3.0."""
+    """Return the document as OpenAPI 3.0."""
     shared = _object(root.get("parameters"))
-    # OpenAPI 3 has no shared parameters of these kinds: each becomes part of the request bodies that refer to it.
+    # OpenAPI 3 has no shared body parameters. Each one is copied into the request bodies that use it.
     bodies = {name: each for name, each in shared.items() if _place(each) in _IN_BODY}
     made: dict[str, Json] = {
         "openapi": "3.0.3",
         "info": root.get("info", {}),
         "servers": list(_servers(root)),
         "paths": {
-            # What begins with `x-` is an extension.
+            # Extensions start with `x-`.
             path: _path_item(_object(item), root, bodies) if path.startswith("/") else item
             for path, item in _object(root.get("paths")).items()
         },
@@ -59,10 +59,10 @@ def converted(root: JsonObject) -> dict[str, Json]:
 def _servers(root: JsonObject) -> Iterator[JsonObject]:
     host, path = root.get("host"), str(root.get("basePath", "/"))
     if not isinstance(host, str):
-        # Swagger 2.0, "Swagger Object": without `host` it is the one that serves the document.
+        # Swagger 2.0, "Swagger Object": the default host is the one that serves the document.
         yield {"url": path}
         return
-    # https where it is offered: nothing is sent in the clear that need not be.
+    # Prefer https.
     schemes = root.get("schemes")
     wanted = [each for each in schemes if each in ("https", "http")] if isinstance(schemes, list) else []
     yield {"url": f"{'https' if 'https' in wanted or not wanted else 'http'}://{host}{path.rstrip('/')}"}
@@ -81,8 +81,8 @@ def _operation(
     operation: JsonObject, common: list[Json], root: JsonObject, bodies: Mapping[str, Json]
 ) -> dict[str, Json]:
     given = [_resolved(each, bodies) for each in (*common, *_list(operation.get("parameters")))]
-    # Swagger 2.0, "Operation Object": a parameter takes the place of its path's of the same name and `in`.
-    by_key = {repr((each.get("$ref"), each.get("name"), each.get("in"))): each for each in given}  # of whatever type
+    # Swagger 2.0, "Operation Object": a parameter replaces its path's with the same name and `in`.
+    by_key = {repr((each.get("$ref"), each.get("name"), each.get("in"))): each for each in given}  # of any type
     parameters = list(by_key.values())
     consumes = _types(operation, "consumes") or _types(root, "consumes")
     made: dict[str, Json] = {
@@ -90,7 +90,7 @@ def _operation(
     }
     made["parameters"] = [_parameter(each) for each in parameters if _place(each) not in _IN_BODY]
     if not isinstance(operation.get("parameters", []), list):
-        made["parameters"] = "not a list"  # refused when it is read, lest its body is lost
+        made["parameters"] = "not a list"  # invalid, so that the operation is skipped instead of losing its body
     if body := _body(parameters, consumes):
         made["requestBody"] = body
     produces = _types(operation, "produces") or _types(root, "produces")
@@ -126,12 +126,12 @@ def _parameter(parameter: Json) -> dict[str, Json]:
 
 def _collection(given: JsonObject) -> Mapping[str, Json]:
     name = str(given.get("collectionFormat", "csv"))
-    # No style of OpenAPI 3 writes tabs (`tsv`): its name is refused as a style, with the operation.
+    # OpenAPI 3 has no style for tabs (`tsv`), so pass on an invalid style.
     return _COLLECTIONS.get(name, {"style": name})
 
 
 def _body(parameters: list[dict[str, Json]], consumes: list[str]) -> JsonObject | None:
-    # Swagger 2.0, "Parameter Object": where there is a body, there are no form parameters.
+    # Swagger 2.0, "Parameter Object": an operation has either a body or form parameters.
     whole = next((each for each in parameters if each.get("in") == "body"), None)
     if whole is not None:
         types = consumes or ["application/json"]
@@ -150,7 +150,7 @@ def _body(parameters: list[dict[str, Json]], consumes: list[str]) -> JsonObject 
     encoding = {
         each["name"]: dict(_collection(each)) for each in fields if each.get("type") == "array" and not has_files
     }
-    # Files are sent as multipart, though Swagger 2.0 lets `consumes` say otherwise.
+    # Send files as multipart, even if `consumes` differs.
     is_multipart = has_files or "multipart/form-data" in consumes
     media: dict[str, Json] = {"schema": {**schema, "required": required} if required else schema}
     if encoding and not is_multipart:
@@ -183,7 +183,7 @@ def _scheme(scheme: dict[str, Json]) -> dict[str, Json]:
 
 
 def _with_references(value: Json) -> Json:
-    """Point references to where things stand now, and write schemas as OpenAPI 3.0 does."""
+    """Adjust references and schema keywords to OpenAPI 3.0."""
     if isinstance(value, list):
         return [_with_references(item) for item in value]
     if not isinstance(value, dict):

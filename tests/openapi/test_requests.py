@@ -298,8 +298,8 @@ async def test_what_is_interpolated_in_a_fixed_value_is_literal_however_deep(
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ({"hide": ["c"]}, "`c` is required, so that `hide` is not enough; give it with `set`"),
-        ({"set": {"d": 1}}, "names `d`, and it has no such input; there are c"),
+        ({"hide": ["c"]}, "`c` is required, so it cannot be hidden. Use `set`"),
+        ({"set": {"d": 1}}, "names `d`, but the inputs are c"),
     ],
 )
 def test_an_override_that_cannot_be_is_an_error_at_its_place(tmp_path: Path, override: Json, message: str) -> None:

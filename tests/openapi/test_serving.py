@@ -200,7 +200,7 @@ async def test_the_status_names_each_operation_that_is_no_tool(tmp_path: Path) -
     async with serving(written_config(tmp_path)) as gateway:
         [left_out] = gateway.status()["left_out"]
     assert (left_out["kind"], left_out["name"]) == ("openapi", "shop: POST /a")
-    assert "GET and HEAD alone" in left_out["reason"]
+    assert "only GET and HEAD are tools" in left_out["reason"]
 
 
 PROMISED: Final = {"200": {"content": {"application/json": {"schema": {"type": "object", "properties": {"a": TEXT}}}}}}
@@ -360,7 +360,7 @@ async def test_a_reference_to_another_origin_is_not_fetched(tmp_path: Path) -> N
         async with serving(written_config(tmp_path, url, allow_private=True)) as gateway:
             assert await tools_of(gateway) == ["shop_a"]
             [left_out] = gateway.status()["left_out"]
-            assert "another origin" in left_out["reason"]
+            assert "a different origin" in left_out["reason"]
     assert stranger.seen == []
 
 

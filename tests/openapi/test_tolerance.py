@@ -86,7 +86,7 @@ def test_a_required_credential_that_nobody_sends_is_a_warning(tmp_path: Path) ->
     given = document({"/x": {"get": operation(parameters=parameters)}})
     given["components"] = {"securitySchemes": {"s": {"type": "apiKey", "in": "header", "name": "x-key"}}}
     [(_, message)] = offer(given, tmp_path).warnings
-    assert message == "GET /x: `X-Key` is a credential, and the connection does not send it"
+    assert message == "GET /x: `X-Key` is a credential, but the connection does not send it"
 
 
 # Bodies.
@@ -135,7 +135,7 @@ async def test_a_get_with_a_required_body_sends_it(tmp_path: Path, services: Ser
         ({"requestBody": {"required": True, "content": {}}}, "has no usable `content`"),
         ({"requestBody": {"content": "application/json"}}, "has no usable `content`"),
         ({"parameters": {"a": TEXT}}, "are not a list"),
-        ({"parameters": [{"name": "a", "in": "body"}]}, "no `in` that is known"),
+        ({"parameters": [{"name": "a", "in": "body"}]}, "no valid `in`"),
     ],
 )
 def test_an_operation_whose_inputs_cannot_be_read_is_left_out_and_named(
@@ -211,7 +211,7 @@ def test_an_optional_parameter_without_a_name_is_ignored_and_named(tmp_path: Pat
     parameters: list[dict[str, Json]] = [{"name": "", "in": "query"}, {"name": "a", "in": "querystring"}]
     offered = offer(document({"/x": {"get": operation(parameters=parameters)}}, openapi="3.1.0"), tmp_path)
     assert [each.operation for each in offered.made] == ["GET /x"]
-    assert [message.rpartition(", ")[2] for _, message in offered.warnings] == ["and is ignored"] * 2
+    assert [message.rpartition(", ")[2] for _, message in offered.warnings] == ["so it is ignored"] * 2
     required = [{**each, "required": True} for each in parameters]
     assert offer(document({"/x": {"get": operation(parameters=required)}}), tmp_path).made == []
 
@@ -557,7 +557,7 @@ def test_a_star_is_every_operation_with_an_operation_id_or_without(tmp_path: Pat
 def test_an_entry_that_offers_nothing_is_a_warning(tmp_path: Path) -> None:
     given = document({"/x": {"post": operation()}})
     [(place, message)] = offer(given, tmp_path, include={}).warnings
-    assert (place, message) == ((), "offers nothing: 1 × without `include`, GET and HEAD alone are tools")
+    assert (place, message) == ((), "no tools or resources: 1 × without `include`, only GET and HEAD are tools")
 
 
 @pytest.mark.parametrize("text", ["漢字" * 2000, "a" * 5000, "see " + "漢字" * 2000])

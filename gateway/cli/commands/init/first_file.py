@@ -13,8 +13,7 @@ from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
 from gateway.distribution import install_command
 from gateway.errors import ConfigError, Severity
-from gateway.openapi.document import DocumentError, version_of
-from gateway.openapi.local_documents import LocalDocuments
+from gateway.openapi.document import DocumentError, LocalDocuments, version_of
 from gateway.openapi.references import References
 
 FIRST_FILE: Final = """\

@@ -54,6 +54,13 @@ class Console:
             self._stream.write(text if text.endswith("\n") else text + "\n")
             self._stream.flush()
 
+    def prompt(self, text: str) -> None:
+        """Write text that the user types an answer after."""
+        with self._lock:
+            self.erase()
+            self._stream.write(self.clean(text))
+            self._stream.flush()
+
     def redraw(self, text: str) -> None:
         """Show one line in place of the last that was drawn; other lines go above it."""
         with self._lock:

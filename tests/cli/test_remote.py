@@ -225,11 +225,10 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
         endpoint(url, path="/mcp")
 
 
-async def test_a_task_that_nobody_can_answer_ends_with_that_though_it_cannot_be_cancelled(
-    start: Start, run: Run
-) -> None:
+async def test_failed_cancellation_does_not_hide_an_unanswered_question(start: Start, run: Run) -> None:
     async def handle(request: web.Request) -> web.Response:
         body = await request.json()
+        asked = {"sure": {"method": "elicitation/create", "params": {"message": "Sure?"}}}
         extensions: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
         match body["method"]:
             case "tools/list":
@@ -239,14 +238,15 @@ async def test_a_task_that_nobody_can_answer_ends_with_that_though_it_cannot_be_
             case "tools/call":
                 said = {"result": {"resultType": "task", "taskId": "1"}}
             case "tasks/get":
-                said = {"result": {"taskId": "1", "status": "input_required"}}
+                said = {"result": {"taskId": "1", "status": "input_required", "inputRequests": asked}}
             case _:
                 said = {"error": {"code": -32603, "message": "It cannot be cancelled"}}
         return web.json_response({"jsonrpc": "2.0", "id": body["id"], **said})
 
     url = await start(handle)
     finished = await asyncio.to_thread(run, "call", "--url", url, "x")
-    assert (finished.code, finished.hints) == (1, "error: The task asks, and there is nobody to answer\n")
+    assert finished.code == 1
+    assert "The call asks for a confirmation. Pass --yes" in finished.hints
 
 
 @pytest.mark.parametrize(("key", "expected"), [(None, "Basic dTpw"), ("k", "Bearer k")])

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from gateway.cli.client.client import GatewayClient, Listener, RemoteError
+from gateway.cli.client.answers import Answers, add_answers, with_capabilities
+from gateway.cli.client.client import GatewayClient, RemoteError
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.client.open_client import open_client
 from gateway.cli.console import Console, say, waiting
@@ -21,12 +22,10 @@ from gateway.json_types import Json, JsonObject
 _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
 """MCP 2026-07-28: a request that names a level is sent log messages from that level on."""
 _TASKS: Final = "io.modelcontextprotocol/tasks"
-_KNOWS_TASKS: Final[JsonObject] = {
-    "_meta": {"io.modelcontextprotocol/clientCapabilities": {"extensions": {_TASKS: {}}}},
-}
+_KNOWS_TASKS: Final[JsonObject] = {"extensions": {_TASKS: {}}}
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-"""Seconds between questions for the status of a task: somebody sits before the screen."""
+"""Seconds between polls of a task."""
 
 
 def parser(name: str) -> Parser:
@@ -43,6 +42,7 @@ examples:
   {name} config.yaml describe_photo photo=@garden.jpg
   {name} config.yaml chart -o chart.png
   {name} config.yaml disk_usage path=/srv --explain
+  {name} config.yaml delete_file path=old.txt --yes
 
 arguments:
   key=text     the text; where the tool wants a number, a boolean or a list, its JSON
@@ -50,7 +50,8 @@ arguments:
   key@=file    the content of a text file; - is standard input
   key=@file    a file, where the tool's input is one; several: files=@a.pdf files=@b.pdf
 
-Progress is shown on standard error.
+Progress is shown on standard error. On a terminal, the command asks you what the tool asks its user:
+Enter takes the default, Ctrl-D declines. In scripts, --yes and --answer answer. Declining exits with 1.
 
 {CONFIG_AS_FIRST_WORD}
 
@@ -58,6 +59,7 @@ Progress is shown on standard error.
     )
     arguments.add_argument("words", nargs="+", metavar="TOOL", help="what to call, and with what")
     arguments.add_argument("--json", metavar="OBJECT", default=None, help="the arguments as a JSON object")
+    add_answers(arguments)
     add_explain(arguments, "the command, request or function without running it")
     add_output(arguments)
     add_url(arguments)
@@ -70,14 +72,13 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     params = {"name": name, "arguments": arguments_of(pairs, json=options.json), "_meta": _WITH_LOG_MESSAGES}
     if options.explain:
         return await show_explanation(options, config, "tools/call", params, out, hints)
-
-    async def show(notification: JsonObject) -> None:
-        _show_notification(notification, hints)
-
+    answers = Answers(options, hints)
     async with open_client(options, config, hints, about=name) as client:
-        with_content = await with_files(client, params)
-        with waiting(hints, f"Calling {name}"):
-            result = await _call_tool(client, with_content, show=show, hints=hints)
+        call = _Call(client, await with_files(client, params), answers, hints)
+        try:
+            result = await call.result()
+        except RpcError as error:
+            raise answers.explained(error) from error
     failed = result.get("isError") is True
     if options.raw:
         show_raw(result, out)
@@ -87,65 +88,95 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         save(pieces_of(result["content"]), options.output, hints=hints)
     else:
         show_tool_result(result, out=out, hints=hints)
-    return 1 if failed else 0
+    return 1 if failed or answers.was_declined else 0
 
 
-async def _call_tool(client: GatewayClient, params: JsonObject, *, show: Listener, hints: Console) -> JsonObject:
-    """The result of a call, as a task where the tool is called in no other way.
+class _Call:
+    """One tool call: answers its questions, and polls its task if the tool only runs as one."""
 
-    Raises:
-        RpcError: the answer is an error, or the task has failed, was cancelled, or asks something.
-    """
-    try:
-        # Not as a task at first: where both are possible, the result itself is wanted.
-        return await client.request("tools/call", params, on_notification=show)
-    except RpcError as error:
-        if not _is_for_tasks_alone(error):
+    def __init__(self, client: GatewayClient, params: JsonObject, answers: Answers, hints: Console) -> None:
+        self._client: Final = client
+        self._params: Final = params
+        self._answers: Final = answers
+        self._hints: Final = hints
+
+    async def result(self) -> JsonObject:
+        """Call the tool.
+
+        Raises:
+            RpcError: the response is an error, a question cannot be answered, or the task failed or was cancelled.
+        """
+        try:
+            # Not as a task at first: where both are possible, the result itself is wanted.
+            return await self._tool_result(self._answers.capabilities)
+        except RpcError as error:
+            if not _requires_task(error):
+                raise
+        capabilities = {**self._answers.capabilities, **_KNOWS_TASKS}
+        result = await self._tool_result(capabilities)
+        if result.get("resultType") != "task":
+            return result
+        named = with_capabilities({"taskId": result["taskId"]}, capabilities)
+        try:
+            return await self._task_result(named)
+        except BaseException:  # interrupted, or a question that cannot be answered
+            # A failed cancellation must not hide the original error.
+            with suppress(RpcError, RemoteError):
+                await self._client.request("tasks/cancel", named)
             raise
-    result = await client.request("tools/call", {**params, **_KNOWS_TASKS})
-    if result.get("resultType") != "task":
-        return result
-    named = {"taskId": result["taskId"], **_KNOWS_TASKS}
-    try:
-        return await _task_result(client, named, hints)
-    except BaseException:  # the user has had enough, or nobody can answer what it asks
-        # What keeps it from being cancelled is not what ended the call.
-        with suppress(RpcError, RemoteError):
-            await client.request("tasks/cancel", named)
-        raise
+
+    async def _tool_result(self, capabilities: JsonObject) -> JsonObject:
+        params = given = with_capabilities(self._params, capabilities)
+        while True:
+            with waiting(self._hints, f"Calling {params['name']}"):
+                result = await self._client.request("tools/call", given, on_notification=self._show)
+            if result.get("resultType") != "input_required":
+                return result
+            requests, state = result.get("inputRequests") or {}, result.get("requestState")
+            given = {
+                **params,
+                **({"inputResponses": self._answers.to(requests)} if requests else {}),
+                **({"requestState": state} if state is not None else {}),
+            }
+            if not requests:
+                await asyncio.sleep(_LONGEST_PAUSE)
+
+    async def _task_result(self, named: JsonObject) -> JsonObject:
+        message, pause = None, _FIRST_PAUSE
+        while True:
+            with waiting(self._hints, f"Calling {self._params['name']}"):
+                task = await self._client.request("tasks/get", named)
+                status = task["status"]
+                if status == "working":
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+            match status:
+                case "completed":
+                    result: JsonObject = task["result"]
+                    return result
+                case "failed":
+                    error: Json = task["error"]
+                    raise RpcError(error["code"], error["message"], error.get("data"))
+                case "input_required":
+                    responses = self._answers.to(task["inputRequests"])
+                    await self._client.request("tasks/update", {**named, "inputResponses": responses})
+                case "working":
+                    if task.get("statusMessage") not in {None, message}:
+                        message = task["statusMessage"]
+                        self._hints.foreign(str(message))
+                case _:
+                    raise RpcError(ErrorCode.INVALID_REQUEST, f"The task is {status}")
+
+    async def _show(self, notification: JsonObject) -> None:
+        match notification:
+            case {"method": "notifications/progress", "params": {"progress": progress, **rest}}:
+                total = f"/{rest['total']:.15g}" if "total" in rest else ""
+                self._hints.foreign(f"[{progress:.15g}{total}] {rest.get('message', '')}".rstrip())
+            case {"method": "notifications/message", "params": {"level": level, "data": data}}:
+                self._hints.foreign(f"{level}: {say(data)}")
 
 
-def _is_for_tasks_alone(error: RpcError) -> bool:
+def _requires_task(error: RpcError) -> bool:
     required = error.data.get("requiredCapabilities") if isinstance(error.data, Mapping) else None
     extensions = required.get("extensions") if isinstance(required, Mapping) else None
     return error.code == ErrorCode.MISSING_CLIENT_CAPABILITY and _TASKS in (extensions or {})
-
-
-async def _task_result(client: GatewayClient, named: JsonObject, hints: Console) -> JsonObject:
-    message, pause = None, _FIRST_PAUSE
-    while True:
-        task = await client.request("tasks/get", named)
-        status = task["status"]
-        if status == "completed":
-            result: JsonObject = task["result"]
-            return result
-        if status == "failed":
-            error: Json = task["error"]
-            raise RpcError(error["code"], error["message"], error.get("data"))
-        if status != "working":
-            why = "asks, and there is nobody to answer" if status == "input_required" else f"is {status}"
-            raise RpcError(ErrorCode.INVALID_REQUEST, f"The task {why}")
-        if task.get("statusMessage") not in {None, message}:
-            message = task["statusMessage"]
-            hints.foreign(str(message))
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _show_notification(message: JsonObject, hints: Console) -> None:
-    match message:
-        case {"method": "notifications/progress", "params": {"progress": progress, **rest}}:
-            total = f"/{rest['total']:.15g}" if "total" in rest else ""
-            hints.foreign(f"[{progress:.15g}{total}] {rest.get('message', '')}".rstrip())
-        case {"method": "notifications/message", "params": {"level": level, "data": data}}:
-            hints.foreign(f"{level}: {say(data)}")

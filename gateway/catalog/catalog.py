@@ -122,6 +122,17 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         said = [f"## {name}\n\n{text}" for name, text in self.upstream_instructions.items() if name in names]
         return "\n\n".join([*filter(None, [self.instructions]), *said]) if said else self.instructions
 
+    @cached_property
+    def file_fingerprints(self) -> Mapping[str, str]:
+        """The fingerprints of the lists without the entries of upstreams."""
+        digests: dict[str, list[bytes]] = {"tools": [], "resources": [], "prompts": []}
+        tools = self.tools.values() if self.listed_tools is None else self.listed_tools
+        others = (each for each in self.primitives() if each.kind != "tools")
+        for each in chain[Primitive](tools, others):
+            if not each.upstream:
+                digests[each.kind].append(each.digest or definition_digest(each.definition))
+        return {kind: fingerprint(each) for kind, each in digests.items()}
+
     @property
     def is_part(self) -> bool:
         """Whether there may be more than this in the whole."""

@@ -1,9 +1,9 @@
-"""Makes the pages of lists as bytes, once for each part of the catalog, revision and offset; and the pages' cursors.
+"""Encoded pages of lists, and pagination cursors."""
 
-Why: a list of 1,000 tools costs a millisecond to encode and 20 µs to splice into an envelope.
-"""
-
+import base64
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -18,15 +18,20 @@ from gateway.wire import downgrade, jsonrpc
 
 
 class _List(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the listing methods' lists."""
+    """The list that one method returns."""
 
     entries: Callable[[Catalog], Iterable[JsonObject]]
     convert: Callable[[JsonObject, str], JsonObject]
-    fingerprint: str
+    key: str
+    """The member that identifies an entry."""
+    kind: str
+    """The kind of primitive, as in `Catalog.fingerprints`."""
 
 
 MAX_PAGES: Final = 4096
-"""Pages that are kept at once. Callers with different scopes have different ones."""
+"""The most pages in the cache. Callers with different scopes have different pages."""
+_ENTRY_BYTES: Final = 9
+"""Bytes of the digest of an entry's name in a cursor."""
 
 LISTS: Final[Mapping[str, _List]] = {
     "tools": _List(
@@ -35,34 +40,42 @@ LISTS: Final[Mapping[str, _List]] = {
             for tool in (catalog.tools.values() if catalog.listed_tools is None else catalog.listed_tools)
         ),
         convert=downgrade.tool,
-        fingerprint="tools",
+        key="name",
+        kind="tools",
     ),
     "resources": _List(
         entries=lambda catalog: (resource.definition for resource in catalog.resources.values()),
         convert=downgrade.resource,
-        fingerprint="resources",
+        key="uri",
+        kind="resources",
     ),
     "resourceTemplates": _List(
         entries=lambda catalog: (template.definition for template in catalog.resource_templates),
         convert=downgrade.resource,
-        fingerprint="resources",
+        key="uriTemplate",
+        kind="resources",
     ),
     "prompts": _List(
         entries=lambda catalog: (prompt.definition for prompt in catalog.prompts.values()),
         convert=downgrade.prompt,
-        fingerprint="prompts",
+        key="name",
+        kind="prompts",
     ),
     "skills": _List(
         entries=lambda catalog: (skill.entry for skill in catalog.skills.values()),
         convert=lambda entry, _: entry,
-        fingerprint="resources",
+        key="uri",
+        kind="resources",
     ),
 }
-"""By the name of the member that holds the entries in the result."""
+"""The lists by the member of the result that holds their entries."""
 
 
 class ListPages:
-    """Encoded pages of the newest catalog that was asked for. A call on an older one encodes anew."""
+    """Encodes pages of lists and caches those of the newest catalog.
+
+    Encoding a list of 1,000 tools takes a millisecond. Copying an encoded page into a response takes 20 µs.
+    """
 
     def __init__(self, cursors: "Cursors") -> None:
         self._cursors: Final = cursors
@@ -70,14 +83,13 @@ class ListPages:
         self._pages: dict[tuple[str, str, int, str | None, frozenset[str] | None], bytes] = {}
 
     def page(self, name: str, *, catalog: Catalog, revision: str, cursor: Json) -> bytes:
-        """The encoded result of a listing method.
+        """Return the encoded result of a listing method.
 
         Raises:
-            RpcError: -32602, the cursor is foreign or stale.
+            RpcError: -32602, the cursor is invalid or stale.
         """
-        fingerprint = catalog.fingerprints.get(LISTS[name].fingerprint, "")
-        offset = 0 if cursor is None else self._cursors.redeem(cursor, _list_name(name, catalog), fingerprint)
-        # A call that began before a reload: a page of the old catalog must not stand among those of the new one.
+        offset = 0 if cursor is None else self._offset(name, catalog, cursor)
+        # A call that started before a reload uses the old catalog, whose pages must not enter the cache.
         if catalog.generation < self._generation:
             return self._encode(name, catalog, revision, offset)
         if catalog.generation > self._generation:
@@ -85,10 +97,25 @@ class ListPages:
         key = (name, revision, offset, catalog.view, catalog.scoped_to)
         if (page := self._pages.get(key)) is None:
             if len(self._pages) >= MAX_PAGES:
-                # All at once: a page is made again in a millisecond, and an order of use would cost each request.
+                # Evicting single pages would need an order of use, which costs time in each request.
                 self._pages.clear()
             page = self._pages[key] = self._encode(name, catalog, revision, offset)
         return page
+
+    def _offset(self, name: str, catalog: Catalog, cursor: Json) -> int:
+        """Return where the page starts: after the last entry of the page before.
+
+        Upstreams can add or remove entries between two pages, so the offset in the cursor is only a hint.
+        """
+        wanted = LISTS[name]
+        offset, last = self._cursors.redeem(cursor, _list_name(name, catalog), catalog.file_fingerprints[wanted.kind])
+        hinted = next(islice(wanted.entries(catalog), offset - 1, None), None)
+        if hinted is not None and _entry_digest(hinted[wanted.key]) == last:
+            return int(offset)
+        for number, entry in enumerate(wanted.entries(catalog), start=1):
+            if _entry_digest(entry[wanted.key]) == last:
+                return number
+        raise _stale()
 
     def _encode(self, name: str, catalog: Catalog, revision: str, offset: int) -> bytes:
         wanted = LISTS[name]
@@ -99,21 +126,31 @@ class ListPages:
             **results.cache_hints(catalog.cache_ttl, is_shared=not catalog.scopes),
         }
         if end < len(entries):
-            fingerprint = catalog.fingerprints.get(wanted.fingerprint, "")
-            result["nextCursor"] = self._cursors.issue(_list_name(name, catalog), fingerprint, end)
+            position = [end, _entry_digest(entries[end - 1][wanted.key])]
+            fingerprint = catalog.file_fingerprints[wanted.kind]
+            result["nextCursor"] = self._cursors.issue(_list_name(name, catalog), fingerprint, position)
         return jsonrpc.encode(results.complete(result, catalog=catalog, revision=revision))
 
 
 def _list_name(name: str, catalog: Catalog) -> str:
-    """Tell a list of one view from those of others, whose cursors are not good for it."""
+    """Return a name that differs per view, so that a cursor is valid only in its own view."""
     return name if catalog.view is None else f"{name} of {catalog.view}"
 
 
+def _entry_digest(name: str) -> str:
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:_ENTRY_BYTES]
+    return base64.urlsafe_b64encode(digest).decode()
+
+
+def _stale() -> RpcError:
+    return RpcError(ErrorCode.INVALID_PARAMS, "Stale cursor: the list has changed; begin again without one")
+
+
 class Cursors:
-    """Makes pagination cursors: opaque, signed, and bound to the list that they were made for.
+    """Issues and checks pagination cursors: opaque, signed, and valid only for the list that they were made for.
 
     MCP 2025-11-25 server/utilities/pagination: an invalid cursor should yield -32602. A cursor that outlived its list
-    would skip or repeat entries, so it carries the list's fingerprint.
+    would skip or repeat entries, so it contains the fingerprint of the entries that the files define.
     """
 
     def __init__(self, keys: SigningKeys) -> None:
@@ -121,26 +158,25 @@ class Cursors:
             keys, lambda newest_first: [URLSafeSerializer(key, salt="cursor") for key in newest_first]
         )
 
-    def issue(self, list_name: str, fingerprint: str, offset: int) -> str:
-        return str(self._serializers()[0].dumps([list_name, fingerprint, offset]))
+    def issue(self, list_name: str, fingerprint: str, position: Json) -> str:
+        return str(self._serializers()[0].dumps([list_name, fingerprint, position]))
 
-    def redeem(self, cursor: Json, list_name: str, fingerprint: str) -> int:
-        """The offset at which the page begins.
+    def redeem(self, cursor: Json, list_name: str, fingerprint: str) -> Json:
+        """Return the position at which the page starts.
 
         Raises:
             RpcError: -32602, the cursor is not ours, belongs to another list, or the list has changed since.
         """
         content = self._content(cursor) if isinstance(cursor, str) else None
-        # What our key has signed has the three members that `issue` wrote.
+        # Signed content has the three members that `issue` wrote.
         if not isinstance(content, list) or content[0] != list_name:
             raise RpcError(ErrorCode.INVALID_PARAMS, "Invalid cursor")
         if content[1] != fingerprint:
-            raise RpcError(ErrorCode.INVALID_PARAMS, "Stale cursor: the list has changed; begin again without one")
-        offset: int = content[2]
-        return offset
+            raise _stale()
+        return content[2]
 
     def _content(self, cursor: str) -> Json:
-        """Content that one of the keys signed, to the byte: the decoder is lenient about its base64."""
+        """Return the signed content. The decoder accepts several base64 texts for it, and only one is valid."""
         for serializer in self._serializers():
             try:
                 content = serializer.loads(cursor)

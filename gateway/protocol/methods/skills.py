@@ -27,7 +27,7 @@ async def read_directory(call: Call) -> JsonObject:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"{uri} is not a directory resource", {"uri": uri})
     skill_uri, skill = found
     _checked(skill_uri, call)
-    name, fingerprint = f"directory {uri}", call.catalog.fingerprints.get("resources", "")
+    name, fingerprint = f"directory {uri}", call.catalog.file_fingerprints["resources"]
     cursor = call.params.get("cursor")
     start = 0 if cursor is None else call.server.cursors.redeem(cursor, name, fingerprint)
     end = start + call.catalog.page_size

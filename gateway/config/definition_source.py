@@ -82,15 +82,13 @@ class DocumentStore(Protocol):
 NO_OWNERS: Final[Mapping[DocumentPath, DocumentPath]] = MappingProxyType({})
 
 
-def load_definitions(
-    path: Path, sources: Iterable[DefinitionSource] = (), *, owners: Mapping[DocumentPath, DocumentPath] = NO_OWNERS
-) -> LoadedConfig:
-    """Read the YAML files, and merge what the sources offer; blocking. Every command loads by this.
+def load_definitions(path: Path, sources: Iterable[DefinitionSource] = ()) -> LoadedConfig:
+    """Read the YAML files and merge the definitions of sources. Blocking.
 
     Raises:
         ConfigError: no file could be read as a configuration at all; it has every problem.
     """
-    return merge(load(path), sources, owners=owners)
+    return merge(load(path), sources)
 
 
 def merge(
@@ -101,9 +99,9 @@ def merge(
 ) -> LoadedConfig:
     """Add the definitions of all sources to those of the file.
 
-    A name that is taken is not offered a second time, which is a warning that names both places: the file's own goes
-    first, then the entry that served it last (`owners`), then whichever entry comes first. So no server can take over
-    a name or URI from another by announcing it while this process runs.
+    If several entries offer a name or URI, the file's own definition is served, then that of the entry in `owners`,
+    then that of the first entry. So an upstream cannot take over a name from another upstream by announcing it. The
+    others are reported as warnings.
     """
     problems = config.start_problems()
     entries = [entry for source in sources for entry in source.definitions(config, problems)]
@@ -118,7 +116,6 @@ def merge(
         if definition.path[:2] == owners.get(name)
     }
     refused: list[tuple[DocumentPath, tuple[str, str]]] = []
-    contested: set[tuple[str, str]] = set()
     for entry in entries:
         for name, definition in entry.definitions.items():
             section, key = name
@@ -129,8 +126,6 @@ def merge(
                 origins[name] = definition
             else:
                 refused.append((definition.path, name))
-                if key not in sections[section]:
-                    contested.add(name)
     for path, name in refused:
         first = origins[name].path if name in origins else name
         problems.at(*path).warning(not_offered(config, name, first=first))
@@ -144,7 +139,7 @@ def merge(
         files={**config.files, **{path: digest for entry in entries for path, digest in entry.files.items()}},
         fingerprints=tuple(entry.fingerprint for entry in entries),
         left_out=tuple(each for entry in entries for each in entry.left_out),
-        contested=frozenset(contested),
+        claims=frozenset((name, path[:2]) for path, name in refused if name in origins),
         reviewed={
             name: (each.config, each)
             for entry in entries

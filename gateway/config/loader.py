@@ -62,8 +62,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The entry, such as `("upstreams", "github")`, of each definition that is not written in the files."""
     origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
     """The definitions that are not written in the files, and where they come from (`definition_source.merge`)."""
-    contested: frozenset[tuple[str, str]] = frozenset()
-    """The definitions that an entry earlier in the file now has, too, and that stay with their owner."""
+    claims: frozenset[tuple[tuple[str, str], DocumentPath]] = frozenset()
+    """Names of definitions, each with another entry that offers the same name and is not its owner."""
     reviewed: Mapping[DocumentPath, tuple[Definition, Origin]] = msgspec.field(default_factory=dict)
     """Definitions of sources as they were locked, where their source remembers that."""
     left_out: tuple[LeftOutOperation, ...] = ()

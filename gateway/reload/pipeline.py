@@ -8,7 +8,7 @@ clients. Reloads run one after the other: `Reloader` sees to that, and says when
 import asyncio
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -26,11 +26,12 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.keep_locked import keep_locked
+from gateway.catalog.lockfile.digests import locked_owners
 from gateway.catalog.lockfile.lock import LOCK_NAME, read_lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.store import CatalogStore, Succession
-from gateway.config.definition_source import NO_OWNERS, DefinitionSource, load_definitions, merge
-from gateway.config.loader import LoadedConfig
+from gateway.config.definition_source import NO_OWNERS, DefinitionSource, merge
+from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.base import Model
 from gateway.config.models.document import Document
 from gateway.config.models.server import Limits, Listen
@@ -39,7 +40,6 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.sandbox_probe import forget_sandboxes
-from gateway.json_types import DocumentPath
 from gateway.reload.candidate import Candidate
 from gateway.reload.definition_places import NO_PLACES, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
@@ -196,7 +196,7 @@ class ReloadPipeline:
         """
 
         def read() -> T:
-            return look(load_definitions(self._path, self._sources, owners=self._owners))
+            return look(self._load())
 
         return await self._thread.run(_with_gc_paused, read, deadline=math.inf)
 
@@ -207,15 +207,16 @@ class ReloadPipeline:
             ConfigError: nothing could be read.
         """
         forget_sandboxes()  # the machine may allow them now, or no longer
-        loaded = load_definitions(self._path, self._sources, owners=self._owners)
+        loaded = self._load()
         self.redactor = self.served.catalog.redactor | loaded.redactor
         return loaded
 
-    @property
-    def _owners(self) -> Mapping[DocumentPath, DocumentPath]:
-        """The owners that are served; none if the lock has changed since, because it may name others."""
-        served = self.served
-        return served.owners if read_lock(served.root) == served.lock else NO_OWNERS
+    def _load(self) -> LoadedConfig:
+        """Read the files and merge the sources. Names keep their owners unless the lock has changed."""
+        served, config = self.served, load(self._path)
+        lock = read_lock(config.root)
+        owners = served.owners if lock == served.lock else NO_OWNERS
+        return merge(config, self._sources, owners={**owners, **locked_owners(config, lock.pins)})
 
     def compile(self, loaded: LoadedConfig, *, generation: int, served: Candidate | None) -> Candidate:
         """Make ready to serve what was loaded; blocking. Whatever comes of it, what to watch is known afterwards.
@@ -290,7 +291,8 @@ class ReloadPipeline:
             self._background.begin(self._thread.run(_report, served.news, deadline=math.inf), name="report warnings")
 
     def _compile_first(self, config: LoadedConfig) -> Candidate:
-        return self.compile(merge(config, self._sources), generation=1, served=None)
+        owners = locked_owners(config, read_lock(config.root).pins)
+        return self.compile(merge(config, self._sources, owners=owners), generation=1, served=None)
 
     def _load_and_compile(self, *, generation: int, served: Candidate) -> Candidate:
         return self.compile(self.load(), generation=generation, served=served)

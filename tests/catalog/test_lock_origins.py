@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from gateway.catalog.compile.compiler import compile_catalog
-from gateway.catalog.lockfile.digests import DefinitionDigest, Name
+from gateway.catalog.lockfile.digests import DefinitionDigest, Name, locked_owners
 from gateway.catalog.lockfile.lock import LOCK_NAME, Lock, differences, read_lock, rendered
 from gateway.catalog.plugins.plugins import Plugins
-from gateway.config.definition_source import SourceDefinition, SourceEntry, merge
+from gateway.config.definition_source import NO_OWNERS, SourceDefinition, SourceEntry, merge
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.definitions import Tool
 from gateway.config.models.document import Document
 from gateway.executors.shared_services import Services
+from gateway.json_types import DocumentPath
 
 TOOL = Tool.model_validate({"description": "Pays.", "content": "paid"})
 
@@ -35,10 +36,12 @@ class Offers:
         """Nothing is followed."""
 
 
-def loaded(folder: Path, text: str, *entries: str, earlier: LoadedConfig | None = None) -> LoadedConfig:
+def loaded(
+    folder: Path, text: str, *entries: str, owners: Mapping[DocumentPath, DocumentPath] = NO_OWNERS
+) -> LoadedConfig:
     (folder / "config.yaml").write_text(text)
     config = load(folder / "config.yaml", environ={"TOKEN": "x"})
-    return merge(config, [Offers(*entries)], owners={} if earlier is None else earlier.owners)
+    return merge(config, [Offers(*entries)], owners=owners)
 
 
 def pins(config: LoadedConfig, services: Services) -> Mapping[Name, DefinitionDigest]:
@@ -81,29 +84,41 @@ def test_another_base_url_of_the_connection_is_another_origin(services: Services
 def test_a_name_stays_with_its_owner_until_that_gives_it_up(tmp_path: Path) -> None:
     text = "upstreams: {a: {command: a}, b: {command: b}}"
     first = loaded(tmp_path, text, "b")
-    second = loaded(tmp_path, text, "a", "b", earlier=first)
+    second = loaded(tmp_path, text, "a", "b", owners=first.owners)
     assert second.origins["tools", "pay"].path == ("upstreams", "b")
     assert [each.path for each in second.problems] == ["upstreams.a"]
-    third = loaded(tmp_path, text, "a", earlier=second)
+    third = loaded(tmp_path, text, "a", owners=second.owners)
     assert third.origins["tools", "pay"].path == ("upstreams", "a")
-    fourth = loaded(tmp_path, text, "a", "b", earlier=third)
-    assert (fourth.origins["tools", "pay"].path, fourth.contested) == (("upstreams", "a"), frozenset())
+    fourth = loaded(tmp_path, text, "a", "b", owners=third.owners)
+    assert fourth.origins["tools", "pay"].path == ("upstreams", "a")
+    assert fourth.claims == {(("tools", "pay"), ("upstreams", "b"))}
 
 
-def test_a_name_that_is_claimed_by_another_differs_from_the_lock_and_is_served(
-    services: Services, tmp_path: Path
-) -> None:
+def test_claim_of_another_entry_differs_from_the_lock(services: Services, tmp_path: Path) -> None:
     text = "server: {lock: enforce}\nupstreams: {a: {command: a}, b: {command: b}}"
-    first = loaded(tmp_path, text, "b")
     locked = Lock(path=tmp_path / LOCK_NAME, pins=pins(loaded(tmp_path, text[24:], "b"), services))
+    claimed = loaded(tmp_path, text, "a", "b", owners=locked_owners(loaded(tmp_path, text), locked.pins))
+    assert compiled(claimed, services, locked) == (["pay"], ["claims.tools.pay by upstreams.a was added"])
+    taken = loaded(tmp_path, text, "a")
+    assert compiled(taken, services, locked) == ([], ["tools.pay was changed (origin)"])
+    both = Lock(path=locked.path, pins=pins(loaded(tmp_path, text[24:], "b", "a"), services))
+    assert compiled(loaded(tmp_path, text, "b"), services, both) == (["pay"], [])
+
+
+def compiled(config: LoadedConfig, services: Services, lock: Lock) -> tuple[list[str], list[str]]:
+    """Compile a catalog, and return its tools and their differences from the lock."""
     plugins = Plugins()
-    claimed = loaded(tmp_path, text, "a", "b", earlier=first)
-    catalog = compile_catalog(claimed, services=services, plugins=plugins, generation=1, lock=locked)
-    assert ([*catalog.tools], [each.parts for each in catalog.lock_differences]) == (["pay"], [("origin",)])
-    taken = loaded(tmp_path, text, "a", "b")
-    catalog = compile_catalog(taken, services=services, plugins=plugins, generation=1, lock=locked)
-    assert ([*catalog.tools], [each.parts for each in catalog.lock_differences]) == ([], [("origin",)])
+    catalog = compile_catalog(config, services=services, plugins=plugins, generation=1, lock=lock)
     plugins.close()
+    return [*catalog.tools], [str(each).partition(" since")[0] for each in catalog.lock_differences]
+
+
+def test_locked_owner_is_the_entry_with_the_locked_origin(services: Services, tmp_path: Path) -> None:
+    text = "upstreams: {a: {command: a}, b: {command: b}}"
+    locked = pins(loaded(tmp_path, text, "b"), services)
+    assert locked_owners(loaded(tmp_path, text), locked) == {("tools", "pay"): ("upstreams", "b")}
+    assert not locked_owners(loaded(tmp_path, text.replace("command: b", "command: c")), locked)
+    assert not locked_owners(loaded(tmp_path, text), None)
 
 
 def test_a_lock_without_origins_says_so_and_is_enforced_otherwise(services: Services, tmp_path: Path) -> None:

@@ -4,11 +4,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
+from gateway.errors import RpcError
 from gateway.json_types import Json
 from tests.fork_server import FORKED
 from tests.upstreams.scripted_server import OBJECT, Answers, scripted
+from tests.upstreams.test_failures import gateway, said, until
 
 
 def offering(description: str, **more: Json) -> Answers:
@@ -60,3 +64,51 @@ async def test_a_changed_definition_is_served_as_it_was_locked_after_a_restart(t
         found, differs = await offered(path)
     assert found == dict.fromkeys(("a", "b", "one", "any", "p"), "Reviewed.")
     assert len(differs) == 5
+
+
+def fails(_params: object) -> Json:
+    raise RpcError(-32603, "starting")
+
+
+async def check_lock(path: Path) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(FORKED, "lock", "--check", str(path), stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    return process.returncode or 0, out.decode()
+
+
+@pytest.mark.parametrize("mode", ["report", "enforce"])
+async def test_contested_name_belongs_to_its_locked_owner_after_a_restart(mode: str, tmp_path: Path) -> None:
+    pay: Json = {"tools": [{"name": "pay", "inputSchema": OBJECT}]}
+    answers: Answers = {"tools/list": pay, "tools/call": {"content": [{"type": "text", "text": "owner"}]}}
+    async with (
+        scripted({"tools/list": {"tools": []}, "tools/call": {}}) as (other, first),
+        scripted(answers) as (
+            owner,
+            second,
+        ),
+    ):
+        path = tmp_path / "config.yaml"
+        path.write_text(
+            f"server: {{lock: {mode}}}\nupstreams:\n  a: {{{first}, prefix: ''}}\n  b: {{{second}, prefix: ''}}\n"
+        )
+        assert await (await asyncio.create_subprocess_exec(FORKED, "lock", str(path))).wait() == 0
+        assert await check_lock(path) == (0, "")
+        other.answers["tools/list"] = pay
+        owner.answers["tools/list"] = fails  # the owner's lists come late
+
+        async with asyncio.timeout(60), gateway(path) as running:
+            await running.start()
+            owner.answers["tools/list"] = pay
+            running._components.upstreams.servers["b"].reconnect()
+            client = running.memory_client()
+
+            async def is_claimed() -> bool:
+                differs: list[str] = running.status()["lock"]["differs"]
+                return differs == ["claims.tools.pay by upstreams.a was added since mcp-gateway.lock was written"]
+
+            await until(is_claimed)
+            assert await said(client, "pay") == "owner"
+
+        status, text = await check_lock(path)
+        assert status == 1
+        assert "tools.pay was changed (origin)" in text

@@ -20,7 +20,14 @@ from gateway.catalog.compile.references import check_aliases, warn_of_dangling_r
 from gateway.catalog.compile.views import compile_searches, compile_views
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints.linter import lint
-from gateway.catalog.lockfile.digests import INSTRUCTIONS, Name, digests_of, instructions_of, instructions_of_view
+from gateway.catalog.lockfile.digests import (
+    CLAIMS,
+    INSTRUCTIONS,
+    Name,
+    digests_of,
+    instructions_of,
+    instructions_of_view,
+)
 from gateway.catalog.lockfile.lock import Difference, Lock, LockChange
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import Resource, ResourceTemplate
@@ -93,16 +100,6 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         is_enforced = document.server.lock == "enforce"
         lock_differences = lock.compare(pins, is_enforced=is_enforced, problems=problems, is_hidden=loaded.is_hidden)
     excluded = _excluded(lock, lock_differences, document)
-    if lock is not None and lock.pins is not None:
-        lock_differences = [
-            *lock_differences,
-            # Another entry now offers what its owner still serves: a new start would take it from there.
-            *(
-                Difference(name=name, change=LockChange.CHANGED, parts=("origin",))
-                for name in sorted(loaded.contested)
-                if name in lock.pins and name not in excluded
-            ),
-        ]
     if lock is not None and lock.pins is not None and (known := excluded.keys() & loaded.reviewed.keys()):
         as_locked = digests_of(with_reviewed(loaded, known), plugins, skills=skills)
         kept = [name for name in known if as_locked[name] == lock.pins.get(name)]
@@ -170,7 +167,8 @@ def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], documen
     """The definitions that must not be compiled, and why: where the lock is enforced, those added or changed."""
     if lock is None or not lock.excludes or document.server.lock != "enforce":
         return {}
-    return {each.name: each.how for each in lock_differences if each.change in {LockChange.ADDED, LockChange.CHANGED}}
+    left_out = {LockChange.ADDED, LockChange.CHANGED}
+    return {each.name: each.how for each in lock_differences if each.change in left_out and each.name[0] != CLAIMS}
 
 
 def _call_limits(limits: Limits) -> CallLimits:

@@ -19,6 +19,7 @@ from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import LISTS
 from gateway.config.models.entry_references import entries_named_by, models_in
 from gateway.config.reading.digests import digest_of_json
+from gateway.json_types import DocumentPath
 
 Name = tuple[str, str]
 """A section of the file, and a key in it."""
@@ -32,6 +33,8 @@ DefinitionDigests = Mapping[Name, DefinitionDigest]
 
 _LEADS_TO: Final = ("command", "args", "cwd", "url", "connection", "document", "type", "transport")
 SKILLS: Final = "skills"
+CLAIMS: Final = "claims"
+"""The section of names that another entry offers too."""
 INSTRUCTIONS: Final[Name] = ("server", "instructions")
 """Models read these as they read a description."""
 
@@ -74,11 +77,26 @@ def digests_of(
             }
             if (origin := loaded.origins.get((section, name))) is not None:
                 pins[section, name]["origin"] = entry_origin(*map(str, origin.path[:2]))
+    for claimed, path in loaded.claims:
+        claim = f"{'.'.join(claimed)} by {'.'.join(map(str, path))}"
+        pins[CLAIMS, claim] = {"origin": entry_origin(*map(str, path))}
     for skill in skills:
         files = {_readable(file.path): file.digest for file in skill.snapshot.files}
         definition = digest_of_json(loaded.sources.written(("skills", skill.index)))
         pins[SKILLS, skill.name] = {"definition": definition, "files": digest_of_json(files)}
     return pins
+
+
+def locked_owners(loaded: LoadedConfig, locked: DefinitionDigests | None) -> dict[DocumentPath, DocumentPath]:
+    """Return the entry from which each definition was locked, such as `("upstreams", "github")`."""
+    document = loaded.document
+    paths = [(section, name) for section in ("upstreams", "openapi") for name in getattr(document, section)]
+    entries = {_origin(loaded, path): path for path in paths} if locked else {}
+    return {
+        name: entries[origin]
+        for name, parts in (locked or {}).items()
+        if name[0] in LISTS and (origin := parts.get("origin")) in entries
+    }
 
 
 def _readable(path: str) -> str:

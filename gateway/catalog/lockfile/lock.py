@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.catalog.lockfile.digests import SKILLS, DefinitionDigest, DefinitionDigests, Name
+from gateway.catalog.lockfile.digests import CLAIMS, SKILLS, DefinitionDigest, DefinitionDigests, Name
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.document import LISTS
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
@@ -29,7 +29,7 @@ _MOST_NAMED: Final = 9
 _VERSION: Final = 1
 _OFFERED: Final = "offered"
 _KINDS: Final = {"tools", "resources", "templates", "prompts"}
-_SECTIONS: Final = ("server", *LISTS, SKILLS)
+_SECTIONS: Final = ("server", *LISTS, SKILLS, CLAIMS)
 
 
 class LockChange(StrEnum):
@@ -210,7 +210,7 @@ def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> D
     if name not in locked:
         return Difference(name=name, change=LockChange.ADDED)
     if name not in now:
-        return Difference(name=name, change=LockChange.REMOVED)
+        return None if name[0] == CLAIMS else Difference(name=name, change=LockChange.REMOVED)
     first, second = now[name], locked[name]
     parts = sorted(part for part in first.keys() | second.keys() if first.get(part) != second.get(part))
     if parts == ["origin"] and "origin" not in second:

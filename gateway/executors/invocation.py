@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.deadline import Deadline
 from gateway.json_types import ABSENT, Json, JsonObject, empty
 from gateway.permit import Permit
@@ -63,8 +63,8 @@ class Invocation(Protocol):
     @property
     def trace(self) -> Trace: ...
     @property
-    def access_token(self) -> Credential | None:
-        """The caller's verified access token, to be exchanged for another and never passed on; None of others."""
+    def subject(self) -> Subject:
+        """The caller that requests to other services are authenticated as."""
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:

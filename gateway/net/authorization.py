@@ -13,9 +13,11 @@ from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
+from multidict import CIMultiDictProxy
 
 from gateway.access.credentials import Credential
 from gateway.access.jose import is_installed, read_private_key
+from gateway.access.subject import Subject
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import Connection
@@ -27,6 +29,7 @@ from gateway.errors import ExecutionError
 from gateway.net.clients import HttpClients
 from gateway.net.json_fetcher import MAX_BYTES
 from gateway.net.outbound_tokens import OutboundTokens
+from gateway.net.request import Request, bound
 from gateway.net.sender import Sender, compile_sender
 from gateway.net.server_metadata import ServerMetadata
 from gateway.net.tls import ClientIdentity
@@ -41,6 +44,7 @@ from gateway.net.token_client import (
 from gateway.threads import DaemonThreadPool
 
 AUTHORIZATION: Final = "Authorization"
+_UNAUTHORIZED: Final = 401
 _FETCH_SECONDS: Final = 30.0
 """The longest time that a token may take, the authorization server's metadata included."""
 _METADATA_SECONDS: Final = 600.0
@@ -58,23 +62,34 @@ class Authorization(Protocol):
     def is_per_caller(self) -> bool:
         """Whether requests of two callers are signed in as two."""
 
-    async def header(self, caller_token: Credential | None, *, deadline: float) -> str:
-        """Return the value of the header field Authorization for a request of this caller.
-
-        Args:
-            caller_token: the verified access token of the caller, to be exchanged; None of one who has none.
-            deadline: when it is wanted, on the event loop's clock.
+    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
+        """Return the request with the credentials for this caller; None is the gateway itself.
 
         Raises:
-            ExecutionError: there is none; the text is for the model, and has no secrets.
-            DeadlineExceededError: there was none by the deadline.
+            ExecutionError: the caller has no credentials; the text is for the model, and contains no secrets.
+            DeadlineExceededError: they were not available by `deadline`, on the event loop's clock.
         """
 
-    def reject(self, header: str, caller_token: Credential | None) -> bool:
-        """Note that a request with this value was answered 401; return whether to ask for another, and try once more.
+    async def renew(self, rejection: "Rejection", subject: Subject | None, *, deadline: float) -> bool:
+        """Return whether a rejected request should be signed and sent again.
 
-        Of many requests that are answered so at once, the first has the token fetched anew, for all of them.
+        Raises:
+            ExecutionError: the caller must sign in first.
         """
+
+
+REJECTIONS: Final = frozenset({401, 403})
+"""Statuses of responses to requests whose credentials are not sufficient."""
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """A response with a status of `REJECTIONS`, and the request that it answers."""
+
+    request: Request
+    status: int
+    headers: CIMultiDictProxy[str]
+    attempt: int
+    """How often the request has been sent."""
 
 
 class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,10 +103,10 @@ class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         """Leave the value out, because tracebacks and logs show it."""
         return f"FixedAuthorization({self.summary})"
 
-    async def header(self, caller_token: Credential | None, *, deadline: float) -> str:  # noqa: ARG002 - the protocol's
-        return self.value
+    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:  # noqa: ARG002
+        return with_header(request, AUTHORIZATION, self.value)
 
-    def reject(self, header: str, caller_token: Credential | None) -> bool:  # noqa: ARG002 - the protocol's
+    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
         return False
 
 
@@ -107,30 +122,38 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
     outbound: OutboundTokens
     threads: DaemonThreadPool
 
-    async def header(self, caller_token: Credential | None, *, deadline: float) -> str:
-        if self.is_per_caller and caller_token is None:
+    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
+        if self.is_per_caller and subject is None:
+            return request  # the gateway itself has no access token to exchange
+        token = self._token_of(subject)
+        if self.is_per_caller and token is None:
             raise ExecutionError(
                 "The service is asked in the caller's name, whose access token is exchanged, and this request came "
                 "without one: sign in at the gateway with OAuth (API keys and stdio bring no access token)"
             )
-        subject = caller_token if self.is_per_caller else None
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(deadline):
-                token = await self.outbound.tokens.get(self._key_of(subject), lambda: self._fetch(subject))
+                found = await self.outbound.tokens.get(self._key_of(token), lambda: self._fetch(token))
         except TimeoutError as error:
             raise DeadlineExceededError("Signing in", deadline - began) from error
-        return _bearer(token)
+        return with_header(request, AUTHORIZATION, _bearer(found))
 
-    def reject(self, header: str, caller_token: Credential | None) -> bool:
-        # Compared with what was sent: by the time of the 401 another call may have fetched a new token.
-        key = self._key_of(caller_token if self.is_per_caller else None)
-        self.outbound.tokens.discard(key, lambda token: _bearer(token) == header)
+    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
+        token = self._token_of(subject)
+        if rejection.status != _UNAUTHORIZED or rejection.attempt > 1 or (self.is_per_caller and token is None):
+            return False
+        # Compared with the token that was sent: another call may have fetched a new one since.
+        sent = {field.value for field in rejection.request.headers if field.name == AUTHORIZATION}
+        self.outbound.tokens.discard(self._key_of(token), lambda kept: _bearer(kept) in sent)
         return True
 
-    def _key_of(self, subject: Credential | None) -> bytes:
+    def _token_of(self, subject: Subject | None) -> Credential | None:
+        return subject.access_token if self.is_per_caller and subject is not None else None
+
+    def _key_of(self, token: Credential | None) -> bytes:
         # The key has one length, so that no two pairs of key and token are joined to the same bytes.
-        return self.key if subject is None else hashlib.sha256(self.key + subject.secret.encode()).digest()
+        return self.key if token is None else hashlib.sha256(self.key + token.secret.encode()).digest()
 
     async def _fetch(self, subject: Credential | None) -> tuple[AccessToken, float]:
         try:
@@ -158,6 +181,11 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
                 f"{server.issuer}, before it was {known}. If this is right, set `issuer` to the new one"
             )
         return server, _METADATA_SECONDS
+
+
+def with_header(request: Request, name: str, value: str) -> Request:
+    """Return the request with one more header field, which redirects do not carry to other origins."""
+    return replace(request, headers=(*request.headers, *bound({name: value})))
 
 
 def _bearer(token: AccessToken) -> str:

@@ -6,7 +6,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from gateway.access.credentials import Credential
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection
 from gateway.config.models.document import Document
@@ -14,7 +13,7 @@ from gateway.config.models.openapi import OpenApi
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services
 from gateway.net.address_guard import compile_policy
-from gateway.net.authorization import AUTHORIZATION, Authorization, compile_connection
+from gateway.net.authorization import Authorization, compile_connection
 from gateway.net.request import Header, Request, bound, origin_of, parse_url
 from gateway.net.sender import Sender, compile_sender
 from gateway.openapi.document import MAX_BYTES, DocumentError
@@ -23,7 +22,6 @@ SECONDS: Final = 60.0
 """The time limit for one document."""
 _MAX_REDIRECTS: Final = 3
 _ACCEPT: Final = "application/json, application/yaml, application/vnd.oai.openapi+json, */*;q=0.5"
-_NO_TOKEN: Final[Credential | None] = None
 
 
 class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,17 +40,18 @@ class DocumentFetcher(msgspec.Struct, frozen=True, kw_only=True):
             DeadlineExceededError: the response took too long.
         """
         deadline = asyncio.get_running_loop().time() + SECONDS
+        authorization = None
         headers = [Header(name="Accept", value=_ACCEPT, is_bound=False)]
         if etag:
             headers.append(Header(name="If-None-Match", value=etag, is_bound=False))
         if self.home and origin_of(parse_url(url)) == origin_of(parse_url(self.home)):
             # The connection's `Accept` is for API responses, not for the document.
             headers += [each for each in self.headers if each.name.lower() != "accept"]
-            if self.authorization is not None:
-                value = await self.authorization.header(_NO_TOKEN, deadline=deadline)
-                headers += bound({AUTHORIZATION: value})
+            authorization = self.authorization
         # Without `encoded`, yarl resolves `%2e%2e` and requests another document.
         request = Request(method="GET", url=parse_url(url, encoded=True), headers=tuple(headers))
+        if authorization is not None:
+            request = await authorization.sign(request, None, deadline=deadline)
         response = await self.sender.send(request, deadline=deadline)
         if response.status == 304:
             return None

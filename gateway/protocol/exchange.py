@@ -2,14 +2,22 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol
+from ipaddress import ip_address
+from typing import Final, Protocol
 
 import msgspec
 
 from gateway.access.credentials import Credential
 from gateway.access.identity import ANONYMOUS, Identity, network_of
+from gateway.access.subject import Subject
 from gateway.json_types import JsonObject, empty
 from gateway.protocol.session import Session
+
+# RFC 9110 §7.6.3 requires `Via` from every proxy, including those that send none of the others.
+FORWARDING_HEADERS: Final = frozenset(
+    {"forwarded", "via", "x-real-ip", *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto"))}
+)
+"""Header fields that proxies add, in lower case."""
 
 
 class Binding(StrEnum):
@@ -41,6 +49,25 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def realm(self) -> str:
         return self.identity.realm
+
+    @property
+    def subject(self) -> Subject:
+        """The caller that requests to other services are authenticated as."""
+        key = self.identity.subject_key
+        if key is None and self._is_local:
+            key = ""
+        return Subject(key, self.access_token)
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether the client runs on this machine. Clients behind a reverse proxy do not count."""
+        if self.binding in {Binding.STDIO, Binding.MEMORY}:
+            return True
+        try:
+            is_loopback = ip_address(self.address).is_loopback
+        except ValueError:
+            return False
+        return is_loopback and FORWARDING_HEADERS.isdisjoint(self.headers)
 
     @property
     def owner_key(self) -> str:

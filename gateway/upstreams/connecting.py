@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.json_types import JsonObject
 from gateway.upstreams.client.link import Link
 from gateway.upstreams.client.server_messages import Listener
@@ -48,8 +48,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     known: Way | None,
     listener: Listener,
     capabilities: JsonObject,
-    token: Credential | None = None,
-    is_anonymous: bool = False,
+    subject: Subject | None = None,
     seconds: float,
 ) -> tuple[Session, Way]:
     """Open a session, by the way that worked last or else by each that may work.
@@ -63,7 +62,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     attempt = _Attempt(
         spec=spec,
         new_session=partial(Session, listener=listener, capabilities=capabilities),
-        open=partial(Session.open, token=token, is_anonymous=is_anonymous),
+        open=partial(Session.open, subject=subject),
     )
     failure: UpstreamError | None = None
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import ErrorCode, ExecutionError, RpcError
 from gateway.executors.invocation import Invocation, text_size
@@ -45,8 +45,8 @@ class InvocationCaller:
         return allowed(self._config, EVERYTHING) if self.is_modern else self._offered
 
     @property
-    def access_token(self) -> Credential | None:
-        return self._invocation.access_token
+    def subject(self) -> Subject:
+        return self._invocation.subject
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:

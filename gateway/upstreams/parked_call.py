@@ -50,7 +50,7 @@ class ParkedCall:
         self.capabilities: Final = first.capabilities
         self.announce: Final = None  # a modern client, whose revision has no such notifications
         self.declared: Final = first.declared
-        self.access_token: Final = first.access_token
+        self.subject: Final = first.subject
         self.log_level: Final = first.log_level
         self.wants_progress: Final = first.wants_progress
         self.fields: Final = first.fields

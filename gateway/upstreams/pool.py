@@ -327,8 +327,7 @@ class SessionPool:
                     known=self.known_way,
                     listener=self._listener,
                     capabilities=self._declared(caller),
-                    token=None if caller is None else caller.access_token,
-                    is_anonymous=caller is None,
+                    subject=None if caller is None else caller.subject,
                     seconds=self.config.connect_timeout.total_seconds(),
                 )
         except NoCredentialsError:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import aiohttp
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.config.diagnostics.problems import Problems
 from gateway.deadline import Deadline
 from gateway.errors import Location
@@ -23,6 +23,9 @@ from gateway.telemetry.trace import UNTRACED, Trace
 T = TypeVar("T")
 
 NOTHING: JsonObject = MappingProxyType({})
+
+
+LOCAL: Final = Subject("")
 
 
 @dataclass(kw_only=True)
@@ -134,7 +137,7 @@ class RecordedInvocation:
     caller: str
     rights: Hashable
     headers: Mapping[str, str]
-    access_token: Credential | None = None
+    subject: Subject = LOCAL
     client_key: str = ""
     log_level: str | None = None
     call_id: str = field(default_factory=lambda: token_hex(6))
@@ -157,7 +160,7 @@ def make_invocation(
     caller: str = "tester",
     rights: Hashable = None,
     headers: Mapping[str, str] = MappingProxyType({}),
-    access_token: Credential | None = None,
+    subject: Subject = LOCAL,
 ) -> RecordedInvocation:
     """One call, due `timeout` seconds from now, which has `waited` before; to be made while the loop runs."""
     return RecordedInvocation(
@@ -168,7 +171,7 @@ def make_invocation(
         caller=caller,
         rights=rights,
         headers=headers,
-        access_token=access_token,
+        subject=subject,
     )
 
 

@@ -63,7 +63,7 @@ async def test_an_internal_error_ends_a_link_and_the_calls_that_wait_there(
         link = StdioLink(command, processes=processes, said=LineTail())
 
         async def ping() -> None:
-            await link.open(refuses_all, token=None, is_anonymous=True)
+            await link.open(refuses_all, subject=None)
             await link.request(PING)
 
         with pytest.raises(expected, match="internal error"):
@@ -138,7 +138,7 @@ async def sse_link(answer: str) -> AsyncIterator[SseLink]:
 
 async def test_an_internal_error_ends_a_link_of_http_and_sse() -> None:
     async with sse_link(NOTIFICATION) as link:
-        await link.open(refuses_all, token=None, is_anonymous=True)
+        await link.open(refuses_all, subject=None)
         with pytest.raises(ConnectionLostError, match="internal error"):
             await link.request(PING)
 
@@ -146,7 +146,7 @@ async def test_an_internal_error_ends_a_link_of_http_and_sse() -> None:
 async def test_a_response_over_http_and_sse_that_cannot_be_read_is_the_error_of_its_request() -> None:
     async with sse_link(f'[{NOTIFICATION}, {{"jsonrpc": "2.0", "id": 1, "result": {{}}, "error": {{}}}}]') as link:
         heard: list[Incoming] = []
-        await link.open(lambda message, during: heard.append(message), token=None, is_anonymous=True)
+        await link.open(lambda message, during: heard.append(message), subject=None)
         response = await link.request(PING)
         assert response.error is not None
         assert len(heard) == 1
@@ -168,7 +168,7 @@ async def test_a_server_that_wants_no_pause_between_streams_is_not_asked_without
     application.router.add_post("/mcp", answer)
     async with asyncio.timeout(SECONDS), http_endpoint(application, "/mcp") as endpoint:
         link, began = HttpLink(endpoint), monotonic()
-        await link.open(refuses_all, token=None, is_anonymous=True)
+        await link.open(refuses_all, subject=None)
         listening = asyncio.create_task(link.listen(dict, partial(link.request, PING)))
         for _ in range(200):
             await link.request(PING)
@@ -189,7 +189,7 @@ async def test_a_server_that_wants_a_short_pause_between_streams_gets_it() -> No
     application.router.add_get("/mcp", stream)
     async with asyncio.timeout(SECONDS), http_endpoint(application, "/mcp") as endpoint:
         link = HttpLink(endpoint)
-        await link.open(refuses_all, token=None, is_anonymous=True)
+        await link.open(refuses_all, subject=None)
         listening = asyncio.create_task(link.listen(dict, partial(link.request, PING)))
         for _ in range(12):
             await wanted.acquire()
@@ -298,7 +298,7 @@ async def test_a_proxy_may_be_private_where_private_servers_are_refused() -> Non
         sender = Sender(clients=proxy.sender.clients, proxy=str(proxy.url))
         for host, expected in (("server.invalid", nullcontext()), ("10.1", pytest.raises(UnreachableError))):
             link = HttpLink(Endpoint(url=URL(f"http://{host}/mcp"), headers={}, sender=sender))
-            await link.open(refuses_all, token=None, is_anonymous=True)
+            await link.open(refuses_all, subject=None)
             with expected:
                 await link.request(PING)
     assert asked == ["http://server.invalid/mcp"]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from itertools import count
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -24,8 +25,14 @@ from gateway.executors.output.sanitizer import Sanitizer
 from gateway.json_types import Json
 from gateway.language.scope import Scope
 from gateway.net.address_guard import compile_policy
-from gateway.net.authorization import AUTHORIZATION, Authorization, OutboundServices, check_no_authorization
-from gateway.net.request import Header, Request, bound
+from gateway.net.authorization import (
+    REJECTIONS,
+    Authorization,
+    OutboundServices,
+    Rejection,
+    check_no_authorization,
+)
+from gateway.net.request import Header, Request
 from gateway.net.request_facts import facts_of, note_status, span_attributes
 from gateway.net.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
 from gateway.net.sender import ConnectionFailedError, Response, Sender, compile_sender, valid_text
@@ -70,10 +77,11 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
         Where the caller's token is exchanged, that is a part of the request.
         """
-        token = invocation.access_token if self.authorization and self.authorization.is_per_caller else None
-        secret = "" if token is None else token.secret
+        subject = invocation.subject if self.authorization and self.authorization.is_per_caller else None
+        token = None if subject is None or subject.access_token is None else subject.access_token.secret
+        who = None if subject is None else (subject.key, token)
         # `repr` quotes and escapes, so that no two pairs are written alike.
-        return hashlib.sha256(repr((self.request.render(invocation).key, secret)).encode()).digest()
+        return hashlib.sha256(repr((self.request.render(invocation).key, who)).encode()).digest()
 
     def explain(self, invocation: Invocation) -> Explanation:
         request = self.request.render(invocation)
@@ -107,13 +115,15 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             deadline = min(deadline, asyncio.get_running_loop().time() + self.timeout.total_seconds())
         if self.authorization is None:
             return await self._send(request, invocation, deadline=deadline)
-        token = invocation.access_token
-        header = await self.authorization.header(token, deadline=deadline)
-        result = await self._send(_authorized(request, header), invocation, deadline=deadline)
-        # RFC 9110 §15.5.2: a request that is answered 401 has not been applied, so any method may be sent once more.
-        if isinstance(result, Response) and result.status == 401 and self.authorization.reject(header, token):
-            header = await self.authorization.header(token, deadline=deadline)
-            result = await self._send(_authorized(request, header), invocation, deadline=deadline)
+        for attempt in count(1):
+            signed = await self.authorization.sign(request, invocation.subject, deadline=deadline)
+            result = await self._send(signed, invocation, deadline=deadline)
+            # RFC 9110 §15.5.2: a request that is answered 401 was not applied, so any method can be sent again.
+            if not isinstance(result, Response) or result.status not in REJECTIONS:
+                break
+            rejected = Rejection(signed, result.status, result.headers, attempt)
+            if not await self.authorization.renew(rejected, invocation.subject, deadline=deadline):
+                break
         return result
 
     async def _send(self, request: Request, invocation: Invocation, *, deadline: float) -> Response | _NoResponse:
@@ -201,10 +211,6 @@ def _field(headers: CIMultiDictProxy[str], name: str) -> str | None:
     """The value of a header field; values of one that came several times are joined (RFC 9110 §5.3)."""
     values = headers.getall(name, None)
     return None if values is None else valid_text(", ".join(values))
-
-
-def _authorized(request: Request, value: str) -> Request:
-    return replace(request, headers=(*request.headers, *bound({AUTHORIZATION: value})))
 
 
 def _traced(request: Request, trace: TraceContext | None) -> Request:

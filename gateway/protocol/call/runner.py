@@ -13,7 +13,7 @@ from typing import Final, Self, TypeVar
 
 from msgspec.structs import replace
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.catalog.catalog import NO_LIMITS, CallLimits
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.models.quantities import RateLimit
@@ -209,8 +209,8 @@ class Run(CallContext, eq=False):
         return self.call.id
 
     @property
-    def access_token(self) -> Credential | None:
-        return self.call.caller.access_token
+    def subject(self) -> Subject:
+        return self.call.caller.subject
 
     @property
     def wants_progress(self) -> bool:

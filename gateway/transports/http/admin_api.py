@@ -13,6 +13,7 @@ import structlog
 from aiohttp import web
 
 from gateway.json_types import JsonObject
+from gateway.protocol.exchange import FORWARDING_HEADERS
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.transports.http.host_and_origin import is_loopback_address, is_loopback_host
@@ -28,11 +29,6 @@ _READ: Final = ("GET", "HEAD")
 _PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """What a browser or a cache may not do with a page that says how things are just now. There is no HTML to protect."""
 _UNTOLD: Final = "there are problems; /-/status names them, to operators"
-_FORWARDED: Final = (
-    # RFC 9110 §7.6.3 demands `Via` of every proxy, also of one that sets none of the others.
-    *("forwarded", "via", "x-real-ip"),
-    *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto")),
-)
 
 
 class Tasks(Protocol):
@@ -220,7 +216,7 @@ def _is_local(request: HttpRequest) -> bool:
     return (
         is_loopback_address(raw.remote or "")
         and is_loopback_host(raw.headers.get("Host"))
-        and not any(name in raw.headers for name in _FORWARDED)
+        and not any(name in raw.headers for name in FORWARDING_HEADERS)
     )
 
 

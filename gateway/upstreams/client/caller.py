@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.json_types import Json, JsonObject
 from gateway.limits.concurrency import ConcurrencyPermit
 
@@ -32,8 +32,8 @@ class Caller(Protocol):
         """The capabilities of a session that begins for it."""
 
     @property
-    def access_token(self) -> Credential | None:
-        """Its verified access token, for ways to sign in that exchange it."""
+    def subject(self) -> Subject:
+        """The caller that requests are authenticated as, where the server authenticates callers."""
 
     @property
     def log_level(self) -> str | None: ...

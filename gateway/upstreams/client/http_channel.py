@@ -6,20 +6,21 @@ another origin (only redirects within the origin are followed), and answers with
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from itertools import count
+from typing import Final, TypeVar
 
 import aiohttp
 import msgspec
 from msgspec.structs import replace
 from yarl import URL
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.errors import ExecutionError
 from gateway.net.address_guard import AddressRefusedError
 from gateway.net.answer import Answer, BodyTooLargeError
-from gateway.net.authorization import AUTHORIZATION, Authorization
+from gateway.net.authorization import REJECTIONS, Authorization, Rejection
 from gateway.net.request import Request, bound, origin_of, parse_url
 from gateway.net.sender import Sender, TooManyRedirectsError, explained
 from gateway.upstreams.client.link import Outgoing
@@ -33,6 +34,8 @@ from gateway.upstreams.failures import (
     SessionLostError,
     UnreachableError,
 )
+
+T = TypeVar("T")
 
 MAX_BODY: Final = 32 * 2**20
 _MAX_REDIRECTS: Final = 3
@@ -65,10 +68,8 @@ class HttpChannel:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.url = endpoint.url
-        self.token: Credential | None = None
-        """The newest access token of a caller, for requests of the gateway itself; never for those of other callers."""
-        self.is_anonymous = False
-        """Whether it is no caller's: its own requests go without credentials where only callers have any."""
+        self.subject: Subject | None = None
+        """The caller of the newest request, for requests of the gateway itself; None before the first caller."""
         self._headers: Final = endpoint.headers
         self._authorization: Final = endpoint.authorization
         self._sender: Final = replace(endpoint.sender, max_redirects=_MAX_REDIRECTS, redirect=self._redirected)
@@ -85,22 +86,20 @@ class HttpChannel:
     ) -> AsyncIterator[Answer]:
         """Send a request, signed in, and yield its answer. What fails in the exchange is explained.
 
-        `outgoing`: the request, where it may be a caller's; its token is for ways to sign in that exchange it.
+        `outgoing`: the request, where it may be a caller's; it is authenticated as that caller.
 
         Raises:
             NoCredentialsError: the caller has none to sign in with.
             UnreachableError: nothing was sent.
             ConnectionLostError: the answer did not come, or ended early.
         """
-        if outgoing is not None:
-            self.token = outgoing.token or self.token  # a session outlives the tokens of its caller
-        is_own = outgoing is None or outgoing.is_own
-        token = self.token if outgoing is None or outgoing.is_own else outgoing.token
+        subject = self.subject if outgoing is None or outgoing.is_own else outgoing.subject
         url = url or self.url
         request = Request(method=method, url=url, headers=bound({**self._headers, **fields}), body=body)
         host = url.raw_host or ""
         try:
-            async with self._signed(request, token, may_be_anonymous=is_own and self.is_anonymous) as answer:
+            async with self._signed(request, subject) as answer:
+                self.subject = subject or self.subject  # a session outlives the tokens of its caller
                 yield answer
         except TooManyRedirectsError as error:
             raise NotMcpError(f"{host} redirects without end") from error
@@ -114,21 +113,20 @@ class HttpChannel:
             raise ConnectionLostError(_reason(explained(error, host=host))) from error
 
     @asynccontextmanager
-    async def _signed(
-        self, request: Request, token: Credential | None, *, may_be_anonymous: bool
-    ) -> AsyncIterator[Answer]:
+    async def _signed(self, request: Request, subject: Subject | None) -> AsyncIterator[Answer]:
         authorization = self._authorization
-        own = token if authorization is not None and authorization.is_per_caller else None
-        if authorization is None or (own is None and authorization.is_per_caller and may_be_anonymous):
+        if authorization is None:
             async with self._sender.exchange(request) as answer:
                 yield answer
             return
-        for is_last in (False, True):
-            header = await _credentials(authorization, own)
-            signed = replace(request, headers=(*request.headers, *bound({AUTHORIZATION: header})))
+        for attempt in count(1):
+            signed = await _authenticated(authorization.sign(request, subject, deadline=_deadline()))
             async with self._sender.exchange(signed) as answer:
-                # A token may have been revoked before its time (RFC 6750 §3.1, `invalid_token`): once more, with a new.
-                if is_last or answer.status != _UNAUTHORIZED or not authorization.reject(header, own):
+                # RFC 6750 §3.1: a token can be revoked before it expires (`invalid_token`).
+                rejected = Rejection(signed, answer.status, answer.headers, attempt)
+                if answer.status not in REJECTIONS or not await _authenticated(
+                    authorization.renew(rejected, subject, deadline=_deadline())
+                ):
                     yield answer
                     return
 
@@ -154,10 +152,13 @@ class HttpChannel:
         return replace(request, url=target)
 
 
-async def _credentials(authorization: Authorization, token: Credential | None) -> str:
-    deadline = asyncio.get_running_loop().time() + _SIGN_IN_SECONDS
+def _deadline() -> float:
+    return asyncio.get_running_loop().time() + _SIGN_IN_SECONDS
+
+
+async def _authenticated(step: Awaitable[T]) -> T:
     try:
-        return await authorization.header(token, deadline=deadline)
+        return await step
     except ExecutionError as error:
         raise NoCredentialsError(str(error)) from error
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import aiohttp
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from gateway.net.answer import Answer
@@ -69,8 +69,8 @@ class HttpLink:
         self.session_id: str | None = None
         self.closed: asyncio.Future[str]
 
-    async def open(self, inbox: Inbox, *, token: Credential | None, is_anonymous: bool) -> None:
-        self._channel.token, self._channel.is_anonymous = token, is_anonymous
+    async def open(self, inbox: Inbox, *, subject: Subject | None) -> None:
+        self._channel.subject = subject
         self._inbox = inbox
         self.closed = asyncio.get_running_loop().create_future()
 

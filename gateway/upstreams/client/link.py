@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.errors import ErrorCode
 from gateway.json_types import Json, JsonObject, empty
 from gateway.upstreams.failures import BadAnswerError
@@ -57,8 +57,8 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     message: JsonObject
-    token: Credential | None = None
-    """The access token of the caller, which some ways to sign in exchange."""
+    subject: Subject | None = None
+    """The caller that the request is authenticated as, where the server authenticates callers."""
     is_own: bool = False
     """Whether it is a request of the gateway, and of no caller."""
     fields: Mapping[str, str] = msgspec.field(default_factory=empty)
@@ -82,14 +82,12 @@ class Link(Protocol):
     closed: asyncio.Future[str]
     """Done when nothing can be sent any more, with the reason for people."""
 
-    async def open(self, inbox: Inbox, *, token: Credential | None, is_anonymous: bool) -> None:
+    async def open(self, inbox: Inbox, *, subject: Subject | None) -> None:
         """Connect.
 
         Args:
             inbox: takes what comes by itself.
-            token: the access token of whoever it is for.
-            is_anonymous: whether it is no caller's: the gateway's own requests go without credentials where only
-                callers have any.
+            subject: the caller that the session is for; None for the gateway's own session.
 
         Raises:
             UnreachableError: it cannot be.

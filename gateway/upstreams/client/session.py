@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from gateway import __version__
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import text_size
@@ -109,13 +109,13 @@ class Session:
         has_changed, self._incoming.has_changed_lists = self._incoming.has_changed_lists, False
         return has_changed
 
-    async def open(self, *, token: Credential | None, is_anonymous: bool) -> None:
+    async def open(self, *, subject: Subject | None) -> None:
         """Connect; see `Link.open`.
 
         Raises:
             UnreachableError: it cannot be connected to.
         """
-        await self._link.open(self._incoming.take, token=token, is_anonymous=is_anonymous)
+        await self._link.open(self._incoming.take, subject=subject)
 
     async def handshake(self, era: Era) -> None:
         """Introduce ourselves as the era has it; where that is refused, another may be tried on the same connection.
@@ -170,7 +170,7 @@ class Session:
         outgoing = Outgoing(
             id=request_id,
             message=message,
-            token=None if caller is None else caller.access_token,
+            subject=None if caller is None else caller.subject,
             is_own=caller is None,
             fields=self._fields(method, given, caller, mirrored),
         )

@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 from yarl import URL
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.json_types import JsonObject
 from gateway.net.answer import Answer
 from gateway.net.request import origin_of, parse_url
@@ -35,8 +35,8 @@ class SseLink:
         self._inbox: Inbox
         self.closed: asyncio.Future[str]
 
-    async def open(self, inbox: Inbox, *, token: Credential | None, is_anonymous: bool) -> None:
-        self._channel.token, self._channel.is_anonymous = token, is_anonymous
+    async def open(self, inbox: Inbox, *, subject: Subject | None) -> None:
+        self._channel.subject = subject
         loop = asyncio.get_running_loop()
         self._inbox, self.closed, self._target = inbox, loop.create_future(), loop.create_future()
         self._reading = asyncio.create_task(self._read(), name="upstream stream")

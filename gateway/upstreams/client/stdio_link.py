@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from gateway.access.credentials import Credential
+from gateway.access.subject import Subject
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.limits.concurrency import ConcurrencyPermit
@@ -90,8 +90,8 @@ class StdioLink:
         self._inbox: Inbox
         self.closed: asyncio.Future[str]
 
-    async def open(self, inbox: Inbox, *, token: Credential | None, is_anonymous: bool) -> None:
-        del token, is_anonymous  # a process of ours asks for none
+    async def open(self, inbox: Inbox, *, subject: Subject | None) -> None:
+        del subject  # child processes need no credentials
         self._inbox = inbox
         self.closed = asyncio.get_running_loop().create_future()
         self._running = asyncio.create_task(self._run(), name="upstream process")

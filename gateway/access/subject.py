@@ -1,0 +1,14 @@
+"""The caller on whose behalf the gateway sends requests to other servers."""
+
+import msgspec
+
+from gateway.access.credentials import Credential
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """A caller, as services that authenticate callers need it."""
+
+    key: str | None
+    """`Identity.subject_key`, or an empty string for local callers without authentication. None for other callers."""
+    access_token: Credential | None = None
+    """The caller's verified access token, for token exchange."""

@@ -1,4 +1,4 @@
-"""Resolves plain scalars by the core schema of YAML 1.2 §10.3.2, within the values of JSON."""
+"""Resolves plain YAML scalars by the core schema (YAML 1.2 §10.3.2), limited to JSON values."""
 
 import re
 from typing import Final
@@ -17,10 +17,10 @@ _NUMBER_STARTS: Final = frozenset("-+.0123456789")
 
 
 def scalar(text: str) -> bool | int | float | str | None:
-    """The value of a plain scalar by the core schema.
+    """Return the value of a plain scalar.
 
     Raises:
-        ValueError: it is a number that JSON cannot hold.
+        ValueError: JSON cannot represent the number.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]
@@ -37,7 +37,7 @@ def _integer(match: re.Match[str]) -> int:
         base = 8
     elif match["hexadecimal"]:
         base = 16
-    # Far more than 64 bits have in any base; Python takes quadratic time for decimal ones.
+    # `int` takes quadratic time for decimal digits, and no number of more than 64 digits is accepted.
     number = int(digits, base) if len(digits) <= 64 else 2**64
     if not -(2**63) <= number < 2**64:
         raise ValueError("this number does not fit into 64 bits; quote it if it is text")

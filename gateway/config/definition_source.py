@@ -1,9 +1,8 @@
-"""Sources of definitions beside the YAML files, such as other MCP servers and OpenAPI documents, and their merge.
+"""Sources of definitions other than YAML files, such as MCP servers and OpenAPI documents, and merging them.
 
-The file names a source's entries (`upstreams.github`); the source says which definitions each entry offers. They join
-the document, so that access, limits, locks, lints and lists hold for all definitions alike. The file's own come first,
-then those of each entry in order. What is wrong with one of an entry's definitions leaves that one out, as a warning:
-`Problems` takes care of that. Nothing here waits: a source answers with what it knew last.
+Source definitions become part of the document, so access, limits, locks, lints and lists treat all definitions alike.
+Definitions in the file come first. An invalid source definition is left out with a warning. Sources never block: they
+return their last known state.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,59 +22,59 @@ from gateway.json_types import DocumentPath
 
 
 class SourceDefinition(Origin, frozen=True, kw_only=True):
-    """One definition of an entry: the model of its section, and the place in the file that stands for it."""
+    """One definition of a source entry, with the place in the file where its problems are reported."""
 
     config: Definition
 
 
 class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a source, such as one server or document, with what it offers now."""
+    """One entry of a source, such as one server or document, and its current definitions."""
 
     definitions: Mapping[tuple[str, str], SourceDefinition]
-    """("tools", name) → definition, in the order of lists; names are as clients see them, with their prefix."""
+    """("tools", name) → definition, in list order. Names include the prefix, as clients see them."""
     fingerprint: str
-    """Changes with the definitions; part of the digest by which processes tell whether they serve the same."""
+    """Changes with the definitions. Part of the digest that tells whether processes serve the same catalog."""
     files: Mapping[Path, str] = msgspec.field(default_factory=dict)
-    """Files that were read → SHA-256; a change of one is a reason to reload."""
+    """SHA-256 of the files that were read. A change triggers a reload."""
     reviewed: Mapping[tuple[str, str], SourceDefinition] = msgspec.field(default_factory=dict)
-    """The definitions as they were locked, as far as that is remembered."""
+    """The locked versions of definitions, if the source remembers them."""
     left_out: tuple[LeftOutOperation, ...] = ()
-    """What is no definition, and why."""
+    """Operations that did not become definitions."""
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """By the name of a server: what it tells models before they use it."""
+    """Instructions for models, by server name."""
 
 
 class DefinitionSource(Protocol):
-    """A source beside the YAML files."""
+    """A source of definitions other than the YAML files."""
 
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
-        """The entries that the files name, in their order, with what is known of each; in the thread that loads.
+        """Return the entries named in the files, in order, with their last known definitions.
 
-        An entry that cannot be reached gives what it offered last, or nothing. It is no error; at most a warning. An
-        error in `problems` means that the operator wrote something wrong, and refuses the files.
+        Runs in the loading thread. An unreachable entry keeps its last definitions and is at most a warning. Errors in
+        `problems` reject the configuration.
         """
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        """Keep in touch with the entries of this document from now on, and with no others; on the event loop.
+        """Keep up to date with the entries of this document, and with no others. Runs on the event loop.
 
-        Called at the start, before the first `definitions`, which waits for it: it returns when all entries have
-        answered, or after a bounded time. Called again after each swap, where nothing waits for it. Whenever
-        `definitions` would say something new, the source calls `changed`: a reload follows. Cancelled if a swap comes
-        before it returned. Raises nothing: who cannot be reached is asked again later.
+        The first call happens at startup and delays `definitions`: it must return once all entries have answered, or
+        after a bounded time. It is called again after each swap, and cancelled by the next swap. The source calls
+        `changed` to request a reload when `definitions` would return something new. Does not raise for unreachable
+        entries; they are retried later.
         """
 
 
 class DocumentStore(Protocol):
-    """Keeps the documents that a source has had last, by name, over a restart."""
+    """Keeps the last documents of a source across restarts, by name."""
 
     async def read(self, name: str) -> bytes | None:
-        """A document; None for one that is not there."""
+        """Return a document, or None if there is none with this name."""
 
     async def save(self, name: str, content: bytes) -> None:
-        """Keep a document in place of an older one of that name.
+        """Store a document, replacing an older one with the same name.
 
         Raises:
-            ValueError: it is too large.
+            ValueError: the document is too large.
         """
 
 
@@ -86,7 +85,7 @@ def load_definitions(path: Path, sources: Iterable[DefinitionSource] = ()) -> Lo
     """Read the YAML files and merge the definitions of sources. Blocking.
 
     Raises:
-        ConfigError: no file could be read as a configuration at all; it has every problem.
+        ConfigError: no file could be read as a configuration. It contains every problem.
     """
     return merge(load(path), sources)
 
@@ -120,7 +119,7 @@ def merge(
         for name, definition in entry.definitions.items():
             section, key = name
             is_held_elsewhere = name in held and definition.path[:2] != owners[name]
-            # The sections begin with the file's own definitions, which so win over all entries.
+            # The sections start with the file's definitions, so these win over all entries.
             if key not in sections[section] and not is_held_elsewhere:
                 sections[section][key] = definition.config
                 origins[name] = definition
@@ -131,7 +130,7 @@ def merge(
         problems.at(*path).warning(not_offered(config, name, first=first))
     return replace(
         config,
-        # Copied without validation: the definitions are models already.
+        # Not validated again, because all definitions are models already.
         document=config.document.model_copy(update=sections),
         sources=config.sources.with_origins(origins),
         origins=origins,
@@ -152,7 +151,7 @@ def merge(
 
 
 def with_reviewed(config: LoadedConfig, names: Iterable[DocumentPath]) -> LoadedConfig:
-    """The same with these definitions as they were locked."""
+    """Return the configuration with the locked versions of these definitions."""
     sections: dict[str, dict[str, Definition]] = {name: dict(getattr(config.document, name)) for name in LISTS}
     origins = dict(config.origins)
     for name in names:
@@ -162,7 +161,7 @@ def with_reviewed(config: LoadedConfig, names: Iterable[DocumentPath]) -> Loaded
 
 
 def not_offered(config: LoadedConfig, name: tuple[str, str], *, first: DocumentPath) -> str:
-    """The warning for a definition whose name, or URI, `first` has already."""
+    """Return the warning for a definition whose name or URI is already taken by `first`."""
     kind, key = name[0].removesuffix("s"), name[1]
     location, _ = config.sources.locate(first)
     taken = f"the {kind} `{key}` is not offered: `{'.'.join(map(str, first))}` ({location}) has that"

@@ -1,9 +1,7 @@
-"""Reads the operator's files into one `Document`, and reports everything that is wrong with them.
+"""Reads the configuration files into one `Document` and reports every problem in one pass.
 
-All errors are found in one pass: each definition is validated by itself, so that one cannot hide another; a file that
-is not YAML does not hide what the others say. A definition with an error is left out of the document. The others go on
-to the compiler, whose problems join the same report, and which does not miss what was left out
-(`LoadedConfig.is_hidden`).
+Each definition is validated separately. Definitions with errors are left out of the document, and the compiler adds its
+problems for the others to the same report.
 """
 
 import hashlib
@@ -33,91 +31,89 @@ from gateway.json_types import DocumentPath
 
 
 class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The loaded document, with what is needed to locate its nodes, mask its secrets and watch its files."""
+    """The loaded document and the data needed to locate its nodes, mask its secrets and watch its files."""
 
     document: Document
     sources: WrittenSources
     redactor: Redactor
     secrets: frozenset[str]
     files: Mapping[Path, str]
-    """Every file that was asked for → SHA-256 (keyed for secrets); empty where it could not be read."""
+    """SHA-256 of each file (keyed for secrets), or "" if the file could not be read."""
     secret_files: frozenset[Path]
-    """The files that `${file:…}` names."""
+    """Files named by `${file:…}`."""
     globs: tuple[FilePattern, ...]
-    """Patterns of `include` and `prompt_files`: a file that appears under one belongs to the configuration."""
+    """Patterns of `include` and `prompt_files`. New files that match them belong to the configuration."""
     variables: Mapping[str, Variable]
-    """Every variable of the environment that `${env:…}` asks for, set or not."""
+    """Environment variables named by `${env:…}`, set or not."""
     root: Path
-    """The directory of the main file, or the one that was given."""
+    """Directory of the main file, or the given directory."""
     problems: tuple[Problem, ...] = ()
-    """Errors and warnings, in the order of files and lines. The compiler reports them with its own; a document with
-    errors is not served."""
+    """Errors and warnings, ordered by file and line. A document with errors is not served."""
     broken: frozenset[DocumentPath] = frozenset()
-    """Definitions (`("tools", "x")`), which `document` has not, and sections (`("server",)`) with an error."""
+    """Definitions (`("tools", "x")`) and sections (`("server",)`) with errors. `document` does not contain them."""
     is_whole: bool = True
     """Whether every file could be read."""
     unstructured: tuple[SourceFile, ...] = ()
-    """Files that could be read, but are not YAML."""
+    """Files that were read but are not valid YAML."""
     owners: Mapping[DocumentPath, DocumentPath] = msgspec.field(default_factory=dict)
-    """The entry, such as `("upstreams", "github")`, of each definition that is not written in the files."""
+    """The entry (`("upstreams", "github")`) of each definition that comes from a source."""
     origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
-    """The definitions that are not written in the files, and where they come from (`definition_source.merge`)."""
+    """Origins of the definitions that come from sources (`definition_source.merge`)."""
     claims: frozenset[tuple[tuple[str, str], DocumentPath]] = frozenset()
     """Names of definitions, each with another entry that offers the same name and is not its owner."""
     reviewed: Mapping[DocumentPath, tuple[Definition, Origin]] = msgspec.field(default_factory=dict)
-    """Definitions of sources as they were locked, where their source remembers that."""
+    """Locked versions of source definitions, if the source remembers them."""
     left_out: tuple[LeftOutOperation, ...] = ()
-    """What their entries have beside them."""
+    """Operations of sources that did not become definitions."""
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """What the upstreams that they come from tell models, by upstream."""
+    """Instructions of upstreams, by upstream name."""
     fingerprints: tuple[str, ...] = ()
-    """Those of the entries that they come from."""
+    """Fingerprints of the source entries."""
 
     @property
     def directories(self) -> frozenset[Path]:
-        """Directories in which changes matter: those of all files, and those in which globs start."""
+        """Directories to watch: those of all files, and those in which patterns start."""
         starts = (pattern.directory for pattern in self.globs)
         return frozenset({self.root, *(path.parent for path in self.files), *starts})
 
     @property
     def trees(self) -> frozenset[Path]:
-        """Directories below which changes matter at any depth: globs may mean files of directories yet to be made."""
+        """Directories to watch recursively, because patterns can match files in new subdirectories."""
         return frozenset(pattern.directory for pattern in self.globs if pattern.is_deep)
 
     @property
     def digest(self) -> str:
-        """One digest of all files, whatever their names, and of what sources offer: equal where the same was read.
+        """Return one digest of all files and source entries. File names and secrets are not part of it.
 
-        A secret is not in it: its own digest has a key that each process draws for itself, and would differ.
+        Digests of secrets use a random key per process, so they would differ between processes.
         """
         written = (digest for path, digest in self.files.items() if path not in self.secret_files)
         return hashlib.sha256("".join([*written, *self.fingerprints]).encode()).hexdigest()
 
     def is_hidden(self, *path: str) -> bool:
-        """Whether an error that is reported already may be why `document` lacks this section or definition."""
-        # A file that cannot be read, or an `include` that failed, may have had anything.
+        """Whether a reported error may explain why `document` lacks this section or definition."""
+        # Any definition could be in an unreadable file or behind a failed `include`.
         if not self.is_whole or not self.broken.isdisjoint({path, path[:1], ("include",)}):
             return True
-        # A file that is not YAML has no keys to look up: its text is searched for the names.
+        # A file that is not YAML has no keys, so its text is searched.
         return any(all(step in source.text for step in path) for source in self.unstructured)
 
     def start_problems(self) -> Problems:
-        """A report that begins with what the loader found; what the compiler finds is added."""
+        """Return a report that starts with the loader's problems. The compiler adds its own."""
         return Problems(self.sources, found=self.problems, redactor=self.redactor, lenient=self.origins)
 
     def raise_errors(self) -> None:
-        """Raise `ConfigError` with everything found, if any of it is an error."""
+        """Raise `ConfigError` with all problems if any of them is an error."""
         self.start_problems().raise_errors()
 
 
 def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig:
-    """Read a file, or a directory as all its files, with everything that they include.
+    """Read a file, or all files of a directory, with their includes.
 
-    With errors, a document without the broken definitions is returned, so that the compiler's problems can join the
-    loader's: `LoadedConfig.start_problems` begins that report, and its `raise_errors` comes before anything is served.
+    If definitions have errors, the returned document omits them. Call `raise_errors` before serving it.
 
     Raises:
-        ConfigError: no file could be read as a configuration at all; it has every problem.
+        ConfigError: no file could be read as a configuration. It contains every problem.
     """
     interpolation = Interpolator(environ)
     inclusion = Inclusion(interpolation)
@@ -134,9 +130,9 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     )
     broken = merger.broken()
     document = merger.document(without=broken)
-    # After the document is made: keys that were written into it, too, are masked in the problems of all files.
+    # API keys in the document are also masked in the problems of all files.
     redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
-    # In this order: a file that is both has the keyed digest alone, by which nobody can try out a secret.
+    # A file that is both included and a secret keeps only the keyed digest, which cannot be brute-forced.
     files = {**inclusion.digests, **interpolation.files}
     warnings = [*interpolation.warnings, *_files_open_to_all(files)]
     diagnostics = _without_repetitions(
@@ -166,10 +162,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
 
 
 def _written_keys(document: Document) -> Iterable[str]:
-    """API keys and credentials that are written in the file itself.
-
-    Short API keys could be common words, and are not masked.
-    """
+    """Yield the API keys and credentials in the file itself. Short API keys could be common words and are skipped."""
     holders = {} if document.auth is None else document.auth.api_keys
     yield from (secret for holder in holders.values() for secret in holder.secret if len(secret) >= MIN_KEY_LENGTH)
     called = chain(
@@ -183,7 +176,7 @@ def _written_keys(document: Document) -> Iterable[str]:
 
 
 def _files_open_to_all(files: Iterable[Path]) -> Iterator[Diagnostic]:
-    """A warning for each file of the configuration, and each directory that holds one, which anybody may change."""
+    """Warn about each configuration file, and each of their directories, that every user can change."""
     files = tuple(files)
     for path in dict.fromkeys((*(file.parent for file in files), *files)):
         if (message := open_to_all(path)) is not None:
@@ -191,7 +184,7 @@ def _files_open_to_all(files: Iterable[Path]) -> Iterator[Diagnostic]:
 
 
 def _without_repetitions(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Each diagnostic once: an error in an anchor is found wherever the anchor is used."""
+    """Remove duplicates: an error in an anchor is found at each of its aliases."""
     seen: dict[tuple[str, str, Place | None], Diagnostic] = {}
     for diagnostic in diagnostics:
         seen.setdefault((diagnostic.message, diagnostic.severity, diagnostic.place), diagnostic)
@@ -199,7 +192,7 @@ def _without_repetitions(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
 
 
 def _in_order(diagnostics: Iterable[Diagnostic], *, files: list[Path]) -> list[Diagnostic]:
-    """Sort diagnostics by the order in which files were read, then by line."""
+    """Sort diagnostics by file, in reading order, then by line."""
     order = {path: index for index, path in enumerate(files)}
 
     def position(diagnostic: Diagnostic) -> tuple[int, int, int]:

@@ -1,7 +1,7 @@
-"""Answers questions about files and programs of this machine. None of these functions raises.
+"""Facts about the files and programs of this machine. None of these functions raises.
 
-pathlib's methods raise where the daemon may not enter a directory, a name is too long or a path contains a NUL. Nothing
-usable exists at such a path, and the caller reports that where the path is written.
+pathlib raises if a directory cannot be entered, a name is too long, or a path contains NUL. Here, such a path does not
+exist, and the caller reports it where it is written.
 """
 
 import hashlib
@@ -28,17 +28,17 @@ def is_link(path: str) -> bool:
 
 
 def real_path(path: str | Path) -> str:
-    """The path with its links resolved, as far as it exists."""
+    """Resolve symbolic links as far as the path exists."""
     return os.path.realpath(path)
 
 
 def program_path(name: str) -> str | None:
-    """The program of this name on the daemon's PATH."""
+    """Look up a program on the daemon's PATH."""
     return shutil.which(name)
 
 
 def content_digest(path: Path) -> str:
-    """SHA-256 of a small file; empty if it cannot be read."""
+    """Return the SHA-256 of a small file, or "" if it cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -46,15 +46,15 @@ def content_digest(path: Path) -> str:
 
 
 def open_to_all(path: Path) -> str | None:
-    """Say that every user may write to a file, or to a directory (one with the sticky bit is nobody's else).
+    """Return a warning if every user can write to a file or directory. Directories with the sticky bit are safe.
 
-    Threat: who may write to the file, to a plugin, or to the directory in which it lies, runs commands as the daemon.
+    Threat: anyone who can change a configuration file, a plugin or its directory can run commands as the daemon.
     """
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib's raises where a name has a NUL
     except (OSError, ValueError):
         return None
-    # inode(7): where this bit is set, as on /tmp, others cannot remove or rename what is not theirs.
+    # inode(7): with this bit, as on /tmp, users cannot remove or rename files of others.
     is_shared = stat.S_ISDIR(mode) and bool(mode & stat.S_ISVTX)
     if not mode & stat.S_IWOTH or is_shared or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return None
@@ -63,7 +63,7 @@ def open_to_all(path: Path) -> str | None:
 
 
 def is_unreadable(path: Path) -> bool:
-    """Whether permissions hide what lies there: another user, such as the daemon's, may see more."""
+    """Whether permissions hide the file. The daemon's own user may be able to read it."""
     try:
         path.stat()
     except PermissionError:

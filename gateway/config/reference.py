@@ -1,4 +1,4 @@
-"""Renders the reference of the configuration file as Markdown, from its JSON Schema."""
+"""Renders the configuration reference as Markdown from the JSON Schema."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -13,7 +13,7 @@ _SECTION_OF: Final = "#/$defs/"
 
 
 def keys_reference() -> str:
-    """A section for each kind of mapping, in the order of first use."""
+    """Return a section for each kind of mapping, in the order of first use."""
     schema = document_schema()
     blocks = ["## The file\n", _table(schema["properties"], required=())]
     for name in _reached(schema):
@@ -24,7 +24,7 @@ def keys_reference() -> str:
 
 
 def _reached(schema: JsonObject) -> list[str]:
-    """The names of the definitions in the order of first use."""
+    """Return the names of the definitions in the order of first use."""
     seen: dict[str, None] = {}
     waiting = list(_references(schema["properties"]))
     while waiting:

@@ -1,7 +1,6 @@
-"""Generates the JSON Schema of the file from the models: for editors, and as the reference's source.
+"""Generates the JSON Schema of the configuration from the models, for editors and the reference.
 
-It accepts what the loader accepts: short forms, interpolations where a number or a word belongs, empty sections. It
-cannot say everything that the loader checks (exactly one backend, templates); what it refuses, the loader refuses too.
+The schema accepts everything that the loader accepts. Some checks, such as templates, are left to the loader.
 """
 
 import ast
@@ -25,7 +24,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def document_schema() -> dict[str, Json]:
-    """The schema of a main file; an included one may hold less."""
+    """Return the schema of a main file. Included files can use a subset."""
     schema: dict[str, Json] = Document.model_json_schema(schema_generator=_Generator)
     _tidy(schema)
     for name, section in schema["properties"].items():
@@ -35,19 +34,19 @@ def document_schema() -> dict[str, Json]:
         "title": "mcp-gateway configuration",
         "description": "One YAML file that becomes an MCP server.",
         **{key: value for key, value in schema.items() if key not in {"title", "description"}},
-        "patternProperties": {"^x-": {"description": "Ignored: a place for anchors."}},
+        "patternProperties": {"^x-": {"description": "Ignored. Use it to define anchors."}},
     }
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds the fields' docstrings, and that a value which is one interpolation takes its field's type."""
+    """Adds descriptions from docstrings, and accepts an interpolation wherever a number or word is expected."""
 
     def generate_inner(self, schema: Json) -> JsonSchemaValue:
-        """Describe a model within another one as if pydantic had built it as a part of that (`Model`)."""
+        """Describe a nested model as if pydantic had built it in place (see `Model`)."""
         model: type[Model] | None = schema.get("metadata", {}).get("model")
         if model is None:
             return super().generate_inner(schema)
-        # `defer_build`: until then a model has no schema.
+        # `defer_build`: the model has no schema yet.
         model.model_rebuild()
         return super().generate_inner(model.__pydantic_core_schema__)
 
@@ -72,7 +71,7 @@ class _Generator(GenerateJsonSchema):
         return _or_interpolation(super().literal_schema(schema))
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        """Give a default as it would be written: a duration with its unit, a section not at all."""
+        """Write defaults as in the file: durations with a unit, and no defaults for sections."""
         default = schema.get("default")
         if isinstance(default, Model):
             return self.generate_inner(schema["schema"])
@@ -82,12 +81,11 @@ class _Generator(GenerateJsonSchema):
 
 
 def _attribute_docstrings(model: type[Model]) -> dict[str, str]:
-    """The docstrings beneath a model's own and inherited fields, by name.
+    """Return the docstrings of a model's own and inherited fields, by name.
 
-    Why not pydantic's `use_attribute_docstrings`: that reads and parses the source of every model whenever the process
-    starts, and only this schema wants to know.
+    Pydantic's `use_attribute_docstrings` would parse the source of every model at each start of the process.
     """
-    # Bases first, so that a field which is declared anew has its own words.
+    # Base classes first, so that redeclared fields keep their own docstring.
     lineage = [each for each in reversed(model.__mro__) if issubclass(each, Model)]
     return {name: text for each in lineage for name, text in _in_the_body_of(each)}
 
@@ -100,7 +98,7 @@ def _in_the_body_of(model: type[Model]) -> Iterator[tuple[str, str]]:
                 yield name, inspect.cleandoc(text)
 
 
-@cache  # `inspect.getsource` would parse the whole file again for each of its classes
+@cache  # `inspect.getsource` would parse the file again for each class
 def _classes_in(file: str) -> dict[str, ast.ClassDef]:
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
@@ -111,7 +109,7 @@ def _or_interpolation(schema: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def _or_empty(section: JsonSchemaValue) -> JsonSchemaValue:
-    """A section without a value is as if it were not there."""
+    """Allow an empty section, which means the same as an omitted one."""
     about: JsonSchemaValue = {
         key: section.pop(key) for key in ("description", "deprecated", "default") if key in section
     }
@@ -126,7 +124,7 @@ def _tidy(schema: Json) -> None:
         for item in schema:
             _tidy(item)
     elif isinstance(schema, dict):
-        # Below `properties`, `title` may be a key of the file: its value is a schema, and stays.
+        # Under `properties`, `title` can be a configuration key. Its value is a schema.
         if isinstance(schema.get("title"), str):
             del schema["title"]
         if schema.get("default", ...) in (None, [], {}):

@@ -1,6 +1,7 @@
-"""The settings of the process: flags and MCP_GATEWAY_… variables. The file's content is `Document`.
+"""Settings of the process: flags and MCP_GATEWAY_* environment variables.
 
-The order is flag, variable, file, default: a field that the file may answer too is None here when it was not given.
+Flags take precedence over variables, then the configuration file, then defaults. Fields that the file can also set are
+None here unless given.
 """
 
 import os
@@ -22,18 +23,18 @@ from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json
 
 PREFIX: Final = "MCP_GATEWAY_"
-"""The beginning of the environment variables."""
+"""Prefix of the environment variables."""
 
 TOKEN_VARIABLE: Final = PREFIX + "TOKEN"
-"""The variable with the API key or access token of a client. No flag, because other users see arguments (ps(1))."""
+"""Variable with the API key or access token of a client. There is no flag, because other users can see arguments."""
 
 MIN_KEY_LENGTH: Final = 16
-"""Bytes of a signing key that clients, who hold what it signed and may try at home, do not find."""
+"""Bytes. Shorter signing keys could be found by brute force, because clients hold signed values."""
 
 _MAX_WORKERS: Final = 512
 
 NO_STATE: Final = "none"
-"""The value of `state_dir` that turns the state directory off."""
+"""Value of `state_dir` that disables the state directory."""
 
 
 def _address(value: Json) -> Json:
@@ -50,7 +51,7 @@ def _scopes(value: Json) -> Json:
 
 
 def _bare_seconds(value: Json, parse: ValidatorFunctionWrapHandler) -> Json:
-    """Take `30` from a flag or variable, where all is text, as the file takes the number 30."""
+    """Treat the text `30` of a flag or variable as the number 30."""
     return parse(float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value)
 
 
@@ -84,46 +85,46 @@ LogFormat = Literal["json", "console"]
 
 
 class Settings(BaseSettings):
-    """The process's options."""
+    """Options of the process."""
 
-    # An empty variable is an unset one: unit and compose files write `NAME=` for "not given".
+    # Unit and compose files write `NAME=` for unset variables.
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", arbitrary_types_allowed=True
     )
 
     config: Path = Path("config.yaml")
-    """The file, or a directory that is read as all its files."""
+    """The configuration file, or a directory whose files are all read."""
     http: Annotated[Address | None, BeforeValidator(_address)] = None
-    """Where to listen; None: as the file's `listen.http` says."""
+    """Address to listen on. None: `listen.http` in the file."""
     stdio: Switch = False
-    """Speak MCP on standard input and output; over HTTP as well only if `http` is given too."""
+    """Speak MCP on standard input and output, and over HTTP only if `http` is also given."""
     allow_anonymous: Switch = False
-    """Listen beyond loopback without authentication."""
+    """Listen on other addresses than loopback without authentication."""
     scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_scopes)] = None
-    """Scopes of a stdio caller; None: all. The one field whose variable has a meaning when it is empty."""
+    """Scopes of the stdio caller. None: all. Unlike other variables, an empty one is not ignored."""
     view: str | None = None
-    """The view that a stdio caller is served; None: the whole."""
+    """View served to the stdio caller. None: everything."""
     no_watch: Switch = False
-    """Reload on SIGHUP and request alone."""
+    """Reload only on SIGHUP or request."""
     poll: Seconds = timedelta(seconds=30)
-    """How often files are compared where no event comes; 0 never."""
+    """Interval for comparing files when no file events arrive. 0 disables it."""
     state_dir: str | None = None
-    """The directory of what survives a restart; `none`: there is none; None: systemd's, or the user's."""
+    """Directory for persistent state. `none`: no state is kept. None: the directory of systemd or of the user."""
     store: SecretStr | None = None
-    """The URL of the store that several replicas share; None: this process is the only one."""
+    """URL of the store shared by several replicas. None: there is only this process."""
     store_file: Path | None = None
-    """A file that holds the URL."""
+    """File with the URL of the store."""
     workers: Annotated[int | None, BeforeValidator(_workers)] = 1
-    """The number of processes that serve; None: as many as there are processors."""
+    """Number of serving processes. None: one per processor."""
     drain_timeout: Seconds = timedelta(seconds=10)
-    """How long calls in flight may go on after a request to stop."""
+    """Time limit for running calls when the daemon stops."""
     log_level: LogLevel = "info"
     log_format: LogFormat | None = None
     """None: console on a terminal, otherwise json."""
     secret_key: SecretStr | None = None
-    """Signs cursors, request states and session ids: one key a line, newest first; None: the state directory's."""
+    """Keys for cursors, request states and session ids: one per line, newest first. None: from the state directory."""
     secret_key_file: Path | None = None
-    """A file of such lines, which is read again when it changes."""
+    """File with the secret keys. It is read again when it changes."""
 
     @classmethod
     def settings_customise_sources(
@@ -134,7 +135,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return what is read: a `.env` file never is, and to look for every field in none took as long as the rest."""
+        """Read only arguments and the environment. `.env` files are never read, and looking for them is slow."""
         return init_settings, env_settings
 
     @property
@@ -143,24 +144,24 @@ class Settings(BaseSettings):
 
     @property
     def worker_count(self) -> int:
-        """The number of processes; for `auto`, of processors that this one may use."""
+        """The number of processes. `auto` means the number of usable processors."""
         return usable_processors() if self.workers is None else self.workers
 
     def signing_keys(self) -> tuple[bytes, ...]:
-        """The secret keys, newest first, read from their file where they lie in one; empty when none were given.
+        """Return the secret keys, newest first, from the value or its file. Empty if none are given.
 
         Raises:
-            ConfigError: both are given, or the file cannot be read, or has no key.
+            ConfigError: both are given, or the file is unreadable or empty.
         """
         if self.secret_key_file is None:
             return keys_in(self.secret_key.get_secret_value().encode()) if self.secret_key else ()
         return keys_in(self._in_file("secret_key", self.secret_key_file))
 
     def store_url(self) -> str | None:
-        """The URL of the store, read from its file where it lies in one.
+        """Return the URL of the store, from the value or its file.
 
         Raises:
-            ConfigError: both are given, or the file cannot be read, or is empty.
+            ConfigError: both are given, or the file is unreadable or empty.
         """
         if self.store_file is None:
             return self.store.get_secret_value().strip() if self.store else None
@@ -170,12 +171,12 @@ class Settings(BaseSettings):
             raise ConfigError.at(variable_of("store_file"), f"cannot read {self.store_file}: {error}") from error
 
     def _in_file(self, field: str, path: Path) -> bytes:
-        """The value of a field that lies in a file, and so may not be given itself as well."""
+        """Read the value of a field from its file. The field itself must not be set."""
         variable = variable_of(f"{field}_file")
         if getattr(self, field) is not None:
             raise ConfigError.at(variable, f"and {variable_of(field)} are given; only one can be")
         try:
-            # Editors and `echo` end a file with a line break, which is no part of a secret.
+            # Editors and `echo` add a line break at the end.
             content = path.read_bytes().strip()
         except (OSError, ValueError) as error:
             raise ConfigError.at(variable, f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
@@ -185,36 +186,37 @@ class Settings(BaseSettings):
 
 
 def keys_in(text: bytes) -> tuple[bytes, ...]:
-    """The keys of a text that has one a line; space around them and empty lines do not count."""
+    """Split text into one key per line, ignoring surrounding whitespace and empty lines."""
     return tuple(filter(None, map(bytes.strip, text.splitlines())))
 
 
 def variable_of(field: str) -> str:
-    """The environment variable of a field of `Settings`."""
+    """Return the environment variable of a settings field."""
     return PREFIX + field.upper()
 
 
 def flag_of(field: str) -> str:
-    """The command-line flag of a field of `Settings`."""
+    """Return the command-line flag of a settings field."""
     return "--" + field.replace("_", "-")
 
 
 def read_settings(flags: Mapping[str, Json]) -> Settings:
-    """Settings from the given flags, by field name, then the environment, then defaults.
+    """Read the settings from flags (by field name), then the environment, then defaults.
 
     Raises:
-        ConfigError: values that cannot be; each problem names the flag or the variable.
+        ConfigError: a value is invalid. Each problem names its flag or variable.
     """
-    no_scopes = {"scopes": ""} if os.environ.get(variable_of("scopes")) == "" else {}  # unset would mean all of them
+    # An unset variable would mean all scopes.
+    no_scopes = {"scopes": ""} if os.environ.get(variable_of("scopes")) == "" else {}
     try:
         return Settings(**{**no_scopes, **flags})
     except ValidationError as error:
-        # `from None`: the text of a ValidationError quotes what was given, which may be a secret.
+        # `from None`: the ValidationError quotes the given value, which may be a secret.
         raise ConfigError([_problem(detail, flags) for detail in error.errors(include_url=False)]) from None
 
 
 def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """The process's own secrets, to be masked like those of the file. What cannot be read is reported elsewhere."""
+    """Yield the process's own secrets to mask. Unreadable files are reported elsewhere."""
     yield from environ.get(variable_of("secret_key"), "").split("\n")
     if path := environ.get(variable_of("secret_key_file")):
         with suppress(OSError, ValueError):
@@ -227,8 +229,8 @@ def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _passwords(url: str) -> Iterator[str]:
-    """The URL of a store where it has a password, and the password as it is written there and as it is."""
-    # The last `@` ends it: a password that nobody encoded may have others.
+    """Yield the URL of a store if it contains a password, and the password with and without percent-encoding."""
+    # The last `@` ends the password, which may contain unencoded ones.
     password = url.partition("://")[2].partition("/")[0].rpartition("@")[0].partition(":")[2]
     if password:
         yield from (url, password, unquote(password))
@@ -239,7 +241,7 @@ def _passwords(url: str) -> Iterator[str]:
 def _problem(detail: Mapping[str, Json], flags: Mapping[str, Json]) -> Problem:
     field = str(detail["loc"][0])
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    # The message is printed and logged: what may be a secret is not quoted.
+    # The message is printed and logged, so possible secrets are not quoted.
     given = "" if "secret" in field or "store" in field else f", not {detail['input']!r}"
     if not message.startswith("expected"):
         message = f"expected {message}"

@@ -1,4 +1,4 @@
-"""Finds the known word that an unknown one was probably meant for. Pure."""
+"""Suggests the known word that an unknown word was probably meant for."""
 
 import re
 from collections.abc import Iterable
@@ -6,13 +6,13 @@ from difflib import get_close_matches
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean …?` for a near miss, otherwise nothing."""
+    """Return `; did you mean …?` for a near miss, otherwise ""."""
     meant = nearest(word, known)
     return "" if meant is None else f"; did you mean `{meant}`?"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant: camelCase and hyphens count as our underscores."""
+    """Return the closest known word, or None. camelCase and hyphens count as underscores."""
     ours = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).replace("-", "_").lower()
     in_lower_case = {each.lower(): each for each in known}
     return next((in_lower_case[each] for each in get_close_matches(ours, in_lower_case, n=1)), None)

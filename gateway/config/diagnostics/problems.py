@@ -1,4 +1,4 @@
-"""Collects the problems of a document, each with its place. Knows no rule of the language itself."""
+"""Collects the problems of a document, each with its location."""
 
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
@@ -10,24 +10,24 @@ from gateway.json_types import DocumentPath
 
 
 class TextOffset(int):
-    """The last step of a path that leads into a text: the number of characters before the place."""
+    """The last step of a path that points into a text: the number of characters before the position."""
 
 
 class SourceMap(Protocol):
-    """Tells the place at which each node of the merged document was written."""
+    """Maps nodes of the merged document to the places where they were written."""
 
     def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
-        """The place of the node, or of its nearest ancestor that was written, and that source line, secrets masked.
+        """Return the location of the node or its nearest written ancestor, and the source line with secrets masked.
 
-        A last step that is a `TextOffset` leads into the node's text.
+        If the last step is a `TextOffset`, it points into the node's text.
         """
 
     def directory(self, path: DocumentPath) -> Path:
-        """The directory of the file in which the node stands: what its relative paths are relative to."""
+        """Return the directory that relative paths in the node start from."""
 
 
 class Problems:
-    """A growing list of problems; `at` gives a view of it from further down the document."""
+    """A growing list of problems. `at` returns a view for a nested node."""
 
     __slots__ = ("_list", "_prefix")
 
@@ -39,14 +39,14 @@ class Problems:
         redactor: Redactor | None = None,
         lenient: Container[DocumentPath] = (),
     ) -> None:
-        """Begin with the problems `found`.
+        """Start with the problems `found`.
 
         Args:
-            sources: where each node was written; None for what has no place in a file, or none any more.
-            found: what is known already.
+            sources: maps nodes to their locations. None if the nodes are not in a file.
+            found: problems that are already known.
             redactor: masks secrets in messages.
-            lenient: definitions (`("tools", "x")`) whose errors are warnings: they must not keep the others, nor the
-                file, from being served. They are unsound all the same.
+            lenient: definitions (`("tools", "x")`) whose errors become warnings, so that they do not stop the others
+                from being served. `has_no_errors` is still false for them.
         """
         self._list = _ProblemList(sources, redactor or Redactor(), lenient)
         self._prefix: DocumentPath = ()
@@ -58,12 +58,12 @@ class Problems:
 
     @property
     def root(self) -> "Problems":
-        """The view from the top of the document, for definitions that are referred to, such as a connection."""
+        """The view of the whole document, for entries that a definition refers to, such as a connection."""
         return self._view(())
 
     @property
     def is_lenient(self) -> bool:
-        """Whether this is a place of a definition that is not written in the files."""
+        """Whether this node belongs to a definition that is not written in the files."""
         return self._prefix[:2] in self._list.lenient
 
     @property
@@ -73,7 +73,7 @@ class Problems:
 
     @property
     def path(self) -> str:
-        """The path of this view, as it is shown: `tools.disk_usage.shell.command.0`."""
+        """The displayed path of this view: `tools.disk_usage.shell.command.0`."""
         return ".".join(str(step) for step in self._prefix if not isinstance(step, TextOffset))
 
     def error(self, message: str) -> None:
@@ -83,7 +83,7 @@ class Problems:
         self._add(message, Severity.WARNING)
 
     def add(self, problem: Problem) -> None:
-        """Add a problem of another file than the configuration's own, which knows its place."""
+        """Add a problem that is already located, such as one in another file."""
         self._list.add(problem)
 
     def __iter__(self) -> Iterator[Problem]:
@@ -95,17 +95,17 @@ class Problems:
 
     @property
     def has_no_errors(self) -> bool:
-        """Whether neither the loader nor the compiler found an error at this place or below it."""
+        """Whether neither the loader nor the compiler found an error at or below this node."""
         unsound = self._list.unsound
         return not unsound or self.path not in unsound
 
     def raise_errors(self) -> None:
-        """Raise `ConfigError` with everything found, warnings too, if any of it is an error."""
+        """Raise `ConfigError` with all errors and warnings if there is any error."""
         if self.has_errors:
             raise ConfigError(self._list.problems)
 
     def _view(self, prefix: DocumentPath) -> "Problems":
-        # Without `__init__`: views are made for every node of a document that may have ten thousand definitions.
+        # Bypasses `__init__`, because views are created for every node of up to ten thousand definitions.
         view = object.__new__(Problems)
         view._list = self._list
         view._prefix = prefix
@@ -129,7 +129,7 @@ class Problems:
 
 
 class _ProblemList:
-    """The list that all views share, each problem in it once, with indexes: a file may have thousands of problems."""
+    """The list shared by all views. It drops duplicates and keeps indexes for thousands of problems."""
 
     def __init__(self, sources: SourceMap | None, redactor: Redactor, lenient: Container[DocumentPath]) -> None:
         self.sources: Final = sources
@@ -138,7 +138,7 @@ class _ProblemList:
         self.problems: list[Problem] = []
         self.has_errors = False
         self.unsound: set[str] = set()
-        """Paths of the errors, and all paths above them."""
+        """Paths of the errors, and all their ancestors."""
         self._known: set[Problem] = set()
 
     def add(self, problem: Problem) -> None:
@@ -151,11 +151,11 @@ class _ProblemList:
             self._mark_unsound(problem.path)
 
     def mark_unsound_within(self, path: DocumentPath) -> None:
-        """Mark a place and those above it up to its definition, but not the section, nor the document."""
+        """Mark a node and its ancestors up to its definition, but not the section or the document."""
         self.unsound.update(".".join(map(str, path[:length])) for length in range(2, len(path) + 1))
 
     def _mark_unsound(self, path: str) -> None:
-        # A path that is marked has all above it marked, so that thousands of errors cost a few steps each.
+        # A marked path has only marked ancestors, so the loop can stop early.
         while path not in self.unsound:
             self.unsound.add(path)
             path = path.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""Renders problems as text for people, and as JSON for programs."""
+"""Renders problems as text and as JSON."""
 
 import os
 import unicodedata
@@ -10,18 +10,18 @@ from gateway.errors import Location, Problem, Severity
 from gateway.json_types import JsonObject
 
 _WIDTH: Final = 140
-"""Columns of a source line that are shown; a longer one is cut around the caret."""
+"""Displayed columns of a source line. Longer lines are cut around the caret."""
 
 _BOLD, _RED, _YELLOW, _DIM, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 
 
 def render(problems: Iterable[Problem], *, colour: bool) -> str:
-    """One line for each problem, `file:line:column: path: message`, with the source line and a caret below."""
+    """Return one line per problem, `file:line:column: path: message`, followed by the source line and a caret."""
     return "\n".join(_drawn(problem, colour=colour) for problem in problems)
 
 
 def as_json(problem: Problem) -> JsonObject:
-    """A problem as `validate --json` gives it."""
+    """Return a problem as in the output of `validate --json`."""
     location = problem.location
     return {
         "severity": problem.severity.value,
@@ -34,12 +34,12 @@ def as_json(problem: Problem) -> JsonObject:
 
 
 def shown_path(path: Path) -> str:
-    """The path as it is, or relative to the working directory where that is shorter."""
+    """Return the path, or the path relative to the working directory if that is shorter."""
     return min(str(path), os.path.relpath(path), key=len)
 
 
 def excerpt(problem: Problem) -> str | None:
-    """The line that a problem is in, and beneath it a caret; None where it has no place."""
+    """Return the source line of a problem with a caret below it, or None if it has no location."""
     lines = _excerpt(problem, colour=False)
     return None if lines is None else "\n".join(lines)
 
@@ -77,22 +77,22 @@ def _styled(text: str, style: str, *, colour: bool) -> str:
 
 
 def _cut(line: str, column: int) -> tuple[str, str]:
-    """The part of a line that is shown, and its text before the caret."""
-    # A caret near the end of the line has some text behind it.
+    """Return the displayed part of a line, and its text before the caret."""
+    # Show some text after the caret.
     start = 0 if column < _WIDTH - 20 else column - _WIDTH // 2
     shown = ("…" if start else "") + line[start : start + _WIDTH] + ("…" if len(line) > start + _WIDTH else "")
     return shown, ("…" if start else "") + line[start:column]
 
 
 def _columns(text: str) -> int:
-    """The width in columns of a terminal."""
+    """Return the width in terminal columns."""
     return sum(
-        # Unicode Standard Annex #11: wide and fullwidth characters take two columns.
+        # Unicode Standard Annex #11: wide and fullwidth characters occupy two columns.
         0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
         for each in text
     )
 
 
 def _printable(text: str) -> str:
-    """The text without control characters, which could move a terminal's cursor; of the same length."""
+    """Replace control characters, which could move the terminal's cursor. The length does not change."""
     return "".join(each if each.isprintable() else " " if each == "\t" else "�" for each in text)

@@ -1,5 +1,1 @@
-"""Reads the operator's files: YAML, includes, interpolation, merging.
-
-In come paths and the environment. Out go validated models, and a tree that knows where every node was written. Each
-error is a diagnostic with its place; none ends the reading of the other files.
-"""
+"""Reads the configuration files: YAML, includes, interpolation, merging. One error does not stop the other files."""

@@ -1,23 +1,17 @@
-"""Composes YAML text into nodes with marks, from PyYAML's events. Constructs nothing but JSON's values.
+"""Composes YAML text into nodes with positions, from PyYAML's events. Values are limited to those of JSON.
 
-Why not `yaml.safe_load`: it keeps the last of two equal keys, reads `no` and `12:30:45` as YAML 1.1 does, and forgets
-where values were written.
+`yaml.safe_load` keeps the last of two equal keys, reads `no` and `12:30:45` as YAML 1.1 does, and drops positions.
+`yaml.compose` with CSafeLoader recurses in C, so 100,000 `[` crash the process. It also stops at the first unknown
+alias, and its nodes lack the tags and alias positions that the errors below need.
 
-Why not `yaml.compose` with CSafeLoader, whose nodes have marks and repeated keys: it recurses in C, so that 100,000 `[`
-end the process with a segmentation fault before any depth can be checked; it stops at the first unknown alias, which
-hides all other errors of the file; its nodes neither tell `!!int 1` from `1` nor have the marks of aliases, so that
-tags and recursive aliases could not be reported. Measured with 10,000 tools (2.9 MB): 0.26 s for the events, 0.49 s for
-`yaml.compose`, 0.96 s for this composer with scalars resolved and keys checked; a walk over composed nodes that does
-this work, and a pass over the events first to bound their depth, would not be faster.
+Rejected here, and why:
 
-Refused here, and the damage that each would do:
-
-1. bytes that YAML does not allow: the scanner's errors are about bytes, not about lines;
-2. tags (`!!python/object`): they ask for types that a configuration does not have;
-3. nesting over `MAX_DEPTH`: overflows the interpreter's stack;
-4. more than `MAX_NODES` once aliases are expanded, or an alias inside its own anchor: unbounded memory;
-5. duplicate keys, keys that are not text: silent loss;
-6. numbers that JSON does not have: failures far from here, when a message is encoded.
+1. characters that YAML does not allow: the scanner's errors report bytes, not lines;
+2. tags (`!!python/object`): a configuration has no such types;
+3. nesting over `MAX_DEPTH`: would overflow the stack;
+4. more than `MAX_NODES` after alias expansion, or an alias inside its own anchor: unbounded memory;
+5. duplicate keys and keys that are not text: silent data loss;
+6. numbers that JSON cannot represent: would fail later, when a message is encoded.
 """
 
 import re
@@ -52,20 +46,20 @@ MAX_NODES: Final = 500_000
 
 _TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels"
 
-# A PyYAML that was built without libyaml has only the slower one.
+# PyYAML without libyaml only has the slower loader.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _NOT_PRINTABLE: Final = re.compile(
     "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x84\\x86-\\x9f\\ud800-\\udfff\\ufeff\\ufffe\\uffff]"
 )
-"""Beyond YAML 1.2 §5.1, and a byte order mark in the middle. What it allows, negated, takes 8 ms to compile."""
+"""Characters outside YAML 1.2 §5.1, and byte order marks after the start. Negating the allowed characters takes 8 ms."""
 
 
 class Composition(msgspec.Struct, frozen=True):
     """The nodes of one file, as far as it could be read, and its diagnostics."""
 
     root: Node | None
-    """None if the file is empty, or cannot be read as YAML at all."""
+    """None if the file is empty or is not YAML."""
     diagnostics: tuple[Diagnostic, ...]
 
 
@@ -78,10 +72,10 @@ def compose(  # noqa: PLR0913 - what differs between the kinds of files
     has_scalar_keys: bool = False,
     max_nodes: int = MAX_NODES,
 ) -> Composition:
-    """Read `text`, which stands in `source` from `first_line` (counted from 0) on; without it, the whole file.
+    """Read `text`, which starts at line `first_line` (from 0) of `source`, or by default the whole file.
 
-    `<<` merges mappings as in YAML 1.1, unless the text is for others too: in YAML 1.2 it is a key like any other. A
-    number or a boolean as a key is an error, unless keys may be scalars: their text is the key then (`200:`).
+    `<<` merges mappings as in YAML 1.1 unless `has_merge_keys` is false. With `has_scalar_keys`, numbers and booleans
+    are allowed as keys and become text (`200:`).
     """
     composer = _Composer(source, source.text if text is None else text, first_line, has_merge_keys=has_merge_keys)
     composer.has_scalar_keys = has_scalar_keys
@@ -94,7 +88,7 @@ def compose(  # noqa: PLR0913 - what differs between the kinds of files
 
 
 class _GivenUpError(Exception):
-    """Ends the reading of a file; the reason has been reported."""
+    """Ends the reading of a file whose error has been reported."""
 
 
 class _Composer:
@@ -111,13 +105,13 @@ class _Composer:
         self._anchors: dict[str, Node | None] = {}
         self._path: list[str | int] = []
         self._next: Callable[[], yaml.Event] = _LOADER(text).get_event
-        """As `yaml.parse` does, which asks first whether there is an event."""
+        """Like `yaml.parse`, without its check whether there is another event."""
 
     def document(self) -> Node | None:
-        """The root of the only document.
+        """Return the root of the only document.
 
         Raises:
-            _GivenUpError: the text cannot be read to its end.
+            _GivenUpError: the text cannot be read to the end.
         """
         self._refuse_control_characters()
         try:
@@ -127,7 +121,7 @@ class _Composer:
                 self._give_up(_TOO_DEEP, error.problem_mark)
             message, mark = explain(error, self._text, first_line=self._first_line)
             self._give_up(f"YAML syntax: {message}", mark)
-        # Errors of the reader, which come before there are marks.
+        # Errors of the reader have no mark.
         except yaml.YAMLError as error:
             self._give_up(f"YAML syntax: {error}", None)
 
@@ -141,7 +135,7 @@ class _Composer:
         following = next_event()
         if not isinstance(following, yaml.StreamEndEvent):
             self._give_up("a second document starts here; a file can contain only one", following.start_mark)
-        # A file of comments alone, or of `null`, is as empty as one without a byte.
+        # A file with only comments or `null` counts as empty.
         return None if isinstance(root, Scalar) and root.value is None else root
 
     def _refuse_control_characters(self) -> None:
@@ -161,7 +155,7 @@ class _Composer:
         if tag is not None and tag != "!":
             self._report(f"the tag `{_short_tag(tag)}` is not allowed; values are plain YAML", event)
         if len(self._path) > MAX_DEPTH:
-            # Nothing is composed beyond: `_node` calls itself for each level.
+            # `_node` recurses, so deeper levels are not read.
             self._give_up(_TOO_DEEP, event.start_mark)
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
@@ -197,7 +191,7 @@ class _Composer:
         return Scalar(self._value(event), self._source, self._mark(event.start_mark), self._mark(event.end_mark))
 
     def _value(self, event: yaml.ScalarEvent) -> bool | int | float | str | None:
-        """The value of a scalar; `Invalid`, reported, for one that has none."""
+        """Return the value of a scalar. An invalid one is reported and becomes `Invalid`."""
         text: str = event.value
         if event.implicit[0]:
             try:
@@ -206,7 +200,7 @@ class _Composer:
                 self._report(str(error), event)
                 return Invalid()
         if has_surrogate(text):
-            # From an escape in double quotes; libyaml refuses those itself, PyYAML's own scanner does not.
+            # Only PyYAML's pure Python scanner accepts such escapes.
             self._report("an unpaired surrogate is not valid text", event)
             return Invalid()
         return text
@@ -227,7 +221,7 @@ class _Composer:
         entries: dict[str, MapItem] = {}
         merged: dict[str, MapItem] = {}
         merge_place: Place | None = None
-        is_template = False  # `key: {{ name }}` without quotes: a mapping whose key is a mapping
+        is_template = False  # an unquoted `key: {{ name }}` is a mapping with a mapping as key
         size = 1
         self._path.append("")
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
@@ -261,11 +255,11 @@ class _Composer:
         if is_template:
             return self._invalid(start)
         mark = self._mark(start.start_mark)
-        # Own keys win over merged ones, wherever `<<` stands among them.
+        # Own keys take precedence over merged ones.
         return Mapping({**merged, **entries} if merged else entries, self._source, mark, bool(start.flow_style), size)
 
     def _key(self, event: yaml.Event) -> str | None:
-        """The key's text; None, reported, if it is not text."""
+        """Return the text of a key, or None after reporting that it is not text."""
         if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:  # most keys
             if self.has_scalar_keys:
                 return str(event.value)
@@ -286,7 +280,7 @@ class _Composer:
         return None
 
     def _merged(self, node: Node, place: Place) -> dict[str, MapItem]:
-        """The entries that `<<` merges in: of one mapping, or of several, where the earlier ones win."""
+        """Return the entries of the merged mappings. In a list, earlier mappings win."""
         sources = node.items if isinstance(node, Sequence) else (node,)
         entries: dict[str, MapItem] = {}
         for source in sources:
@@ -298,7 +292,7 @@ class _Composer:
 
     def _grown(self, size: int, node: Node, event: yaml.Event) -> int:
         size += node.size
-        # Before anything walks the tree: a few hundred bytes of aliases can stand for hundreds of millions of values.
+        # Checked while reading, because a few hundred bytes of aliases can expand to hundreds of millions of values.
         if size > self.max_nodes:
             self._give_up(
                 f"more than {self.max_nodes:,} values once aliases are expanded; check for nested aliases",

@@ -1,4 +1,4 @@
-"""Derives from the models which places of a document hold secrets, are shown to clients, or are scripts."""
+"""Derives from the models which values of a document are secret, shown to clients, or scripts."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -11,24 +11,23 @@ from gateway.config.models.document import LISTS, Document
 from gateway.config.models.field_use import Use, alternatives, use_of
 
 ANY: Final = "*"
-"""Every key that is not named beside it."""
+"""Every other key."""
 ITSELF: Final = ""
-"""Text, or a list of texts, where a mapping with the keys beside it could stand, too."""
+"""The value itself, if it is text or a list of texts instead of a mapping."""
 
 Uses = Use | Mapping[str, "Uses"]
 
 
 @cache
 def section_uses(section: str) -> Uses:
-    """The uses of all places of a section, as a tree of its keys.
+    """Return the uses of all values in a section, as a tree of its keys.
 
-    A key that only other kinds of definitions have is what it is there: one that is misplaced is reported, and the
-    secret in it must be masked in that report.
+    A misplaced key has the use that it has in other kinds of definitions, so that errors mask a secret in it.
     """
     uses = _declared(section)
     if section not in LISTS:
         return uses
-    # Reversed: where kinds differ, what tools say of a key holds.
+    # Reversed, so that tools win where the kinds differ.
     known = {key: use for kind in reversed(LISTS) for key, use in _keys_of(step(_declared(kind), ANY)).items()}
     return {**_keys_of(uses), ANY: {**known, **_keys_of(step(uses, ANY))}}
 
@@ -45,14 +44,14 @@ def _keys_of(uses: Uses) -> Mapping[str, Uses]:
 
 
 def step(uses: Uses, key: str | int) -> Uses:
-    """The uses below one key, or of the items of a list."""
+    """Return the uses below a key or list index."""
     if isinstance(uses, Use) or isinstance(key, int):
         return uses
     return uses[key] if key in uses else uses.get(ANY, Use.PLAIN)
 
 
 def text_use(uses: Uses) -> Use:
-    """The use of a text that stands at a place itself."""
+    """Return the use of a text at this position."""
     if isinstance(uses, Use):
         return uses
     use = uses.get(ITSELF, Use.PLAIN)
@@ -60,7 +59,7 @@ def text_use(uses: Uses) -> Use:
 
 
 def _uses_of(annotation: object, use: Use) -> Uses:
-    """The uses of what an annotation allows, where `use` holds unless it says otherwise."""
+    """Return the uses of the values that an annotation allows. `use` is the default."""
     uses: dict[str, Uses] = {ITSELF: use, ANY: use}
     for kind, metadata in alternatives(annotation):
         if kind is not NoneType:
@@ -80,7 +79,7 @@ def _below(kind: object, use: Use) -> Uses:
 
 @cache
 def _uses_in(model: type[BaseModel], use: Use) -> Uses:
-    """The uses below the keys of a model, many of which stand in several places."""
+    """Return the uses of a model's keys. Cached, because many models occur several times."""
     return {
         field.alias or name: _uses_of(field.annotation, use_of(field.metadata, default=use))
         for name, field in model.model_fields.items()

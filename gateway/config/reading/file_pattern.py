@@ -1,4 +1,4 @@
-"""A pattern of `include` or `prompt_files`, and the directory below which it begins: a name, whatever is in it."""
+"""A file name or glob pattern of `include` or `prompt_files`."""
 
 import glob
 import os
@@ -11,20 +11,20 @@ from typing import Final
 import msgspec
 
 MOST_ENTRIES: Final = 100_000
-"""Directory entries that one pattern may lead through."""
+"""Maximum number of directory entries that one pattern can search."""
 
 
 class FilePattern(msgspec.Struct, frozen=True):
-    """Files that belong to the configuration, also those that are yet to be made."""
+    """Existing and future files that belong to the configuration."""
 
     directory: Path
-    """Absolute. That of the file that has the pattern, and the pattern's own steps before the first wildcard."""
+    """Absolute path of the directory in which the search starts, without wildcards."""
     pattern: str
-    """As `glob` has it, relative to the directory."""
+    """Glob pattern relative to the directory."""
 
     @classmethod
     def parse(cls, text: str, *, directory: Path) -> "FilePattern":
-        """Read what a file in `directory` says."""
+        """Parse the text from a file in `directory`."""
         text = os.path.expanduser(text)  # noqa: PTH111 - Path.expanduser raises for a user that is not there
         if text.startswith("/"):
             directory = Path("/")
@@ -35,40 +35,40 @@ class FilePattern(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> Path | None:
-        """The one file, where there is no wildcard."""
+        """The path of the file, or None if the pattern has wildcards."""
         return None if glob.has_magic(self.pattern) else _joined(self.directory, self.pattern)
 
     @property
     def is_deep(self) -> bool:
-        """Whether it may match files of more than one directory."""
+        """Whether the pattern can match files in several directories."""
         return "/" in self.pattern or self.pattern == "**"
 
     def found(self) -> list[Path]:
-        """The files that match now, each once.
+        """Return the matching files without duplicates.
 
         Raises:
-            TooManyEntriesError: more than `MOST_ENTRIES` would have to be looked at.
+            TooManyEntriesError: the search exceeds `MOST_ENTRIES`.
         """
-        # `**/**` means no more than `**`, and would be walked once for each.
+        # `**/**` means the same as `**` but would be searched twice.
         steps = [step for step, after in pairwise([*self.pattern.split("/"), ""]) if (step, after) != ("**", "**")]
         found = _Walk().paths(str(self.directory), tuple(steps))
         return list(dict.fromkeys(Path(os.path.normpath(path)) for path in found))
 
 
 class TooManyEntriesError(Exception):
-    """A pattern leads through more of the file system than a configuration can mean."""
+    """A pattern searches too large a part of the file system."""
 
 
 class _Walk:
-    """Finds what `glob.glob(…, recursive=True)` does, and gives up where that would go on for minutes.
+    """Finds the same files as `glob.glob(…, recursive=True)`, with a limit.
 
-    Why not pathlib's: it takes hidden files, and no `..`.
+    pathlib would include hidden files and does not support `..`.
     """
 
     def __init__(self) -> None:
         self._left = MOST_ENTRIES
         self._entered: set[tuple[int, int, int]] = set()
-        """Directories in which `**` began, by device, inode and the steps that were left: links may lead in circles."""
+        """Directories in which `**` started, by device, inode and remaining steps. Symbolic links can form cycles."""
 
     def paths(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
         if not steps:
@@ -77,15 +77,15 @@ class _Walk:
             yield from self._below(directory, steps)
         elif glob.has_magic(steps[0]):
             for entry in self._entries(directory):
-                # As in a shell, hidden names fit only a pattern that begins with a dot of its own.
+                # As in a shell, wildcards match hidden names only if the pattern starts with a dot.
                 if fnmatch(entry.name, steps[0]) and entry.name.startswith(".") <= steps[0].startswith("."):
                     yield from self._on(entry, steps[1:])
-        # As `glob` has it: a link that leads nowhere is found, and reported when it is read.
+        # Like `glob`, include dangling links. Reading them reports the error.
         elif steps[1:] or os.path.lexists(f"{directory}/{steps[0]}"):
             yield from self.paths(f"{directory}/{steps[0]}", steps[1:])
 
     def _below(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
-        """`**`: any number of directories that are not hidden, and at the end of a pattern the files in them."""
+        """Match `**`: any number of directories that are not hidden, and at the end of a pattern their files."""
         try:
             found = os.stat(directory)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
         except OSError:
@@ -111,14 +111,14 @@ class _Walk:
     def _entries(self, directory: str) -> list[os.DirEntry[str]]:
         try:
             with os.scandir(directory) as scan:
-                # One more than is left tells that there are too many.
+                # One more than the limit is enough to detect the excess.
                 entries = list(islice(scan, self._left + 1))
         except OSError:
             return []
         self._left -= len(entries)
         if self._left < 0:
             raise TooManyEntriesError
-        # The order that a file system gives differs between machines.
+        # Directory order differs between file systems.
         return sorted(entries, key=lambda entry: entry.name)
 
 

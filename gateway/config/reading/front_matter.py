@@ -1,4 +1,4 @@
-"""Divides a text file into front matter, which stands between two lines of `---`, and what follows."""
+"""Splits a text file into front matter, between two lines of `---`, and body."""
 
 import re
 from typing import Final
@@ -14,17 +14,17 @@ UNCLOSED: Final = "the front matter that starts here is not closed by `---`"
 
 
 class FrontMatter(msgspec.Struct, frozen=True):
-    """The place of the front matter in a file."""
+    """The front matter of a file."""
 
     text: str
-    """What stands between the fences, from the second line on."""
+    """Text between the fences, starting at the second line of the file."""
     body_start: int
-    """The index of the first character after it."""
+    """Index of the first character after the front matter."""
     is_closed: bool = True
 
 
 def front_matter(source: SourceFile) -> FrontMatter | None:
-    """Find the front matter; None if the file does not begin with a fence."""
+    """Return the front matter, or None if the file does not start with a fence."""
     text = source.text
     opening = _FENCE.match(text)
     if opening is None:

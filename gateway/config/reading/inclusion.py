@@ -1,7 +1,7 @@
-"""Collects the files of a configuration: the main one, or those of a directory, and all that they include.
+"""Collects the files of a configuration: the main file or a directory, and everything they include.
 
-Each file is read once, in this order: a file, then what it includes in the order of names. A file that cannot be read
-is reported where it is asked for; the others are read all the same.
+Each file is read once: first the file itself, then its includes in the order of their names. An unreadable file is
+reported where it is included, and does not stop the others.
 """
 
 import os
@@ -36,39 +36,39 @@ class Part(msgspec.Struct, frozen=True):
     source: SourceFile
     root: Mapping
     is_main: bool
-    """Whether the sections that stand in the main file alone may stand here."""
+    """Whether sections that are only allowed in the main file are allowed here."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A file or glob that some file asks for."""
+    """A file or glob that a configuration file names."""
 
     text: str
     shown: str
-    """The text as a message may quote it: secrets are masked."""
+    """The text for messages, with secrets masked."""
     section: str
     place: Place
 
 
 class Inclusion:
-    """Reads files, and remembers what was asked for: a reload watches it."""
+    """Reads files and records them, so that they can be watched."""
 
     def __init__(self, interpolation: Interpolator) -> None:
         self.parts: list[Part] = []
         self.diagnostics: list[Diagnostic] = []
         self.digests: dict[Path, str] = {}
-        """Every file that was asked for; empty for one that could not be read."""
+        """SHA-256 of every requested file, or "" if it could not be read."""
         self.globs: list[FilePattern] = []
-        """A file that appears under one belongs to the configuration."""
+        """Patterns whose new files belong to the configuration."""
         self.unstructured: list[SourceFile] = []
-        """Files that are not YAML: their content is not known."""
+        """Files that are not YAML."""
         self.directory = Path()
-        """The directory of the main file, or the one that was asked for."""
+        """Directory of the main file, or the given directory."""
         self._interpolation = interpolation
         self._seen: set[str] = set()
         self._roots: frozenset[str] = frozenset()
 
     def read(self, path: Path) -> None:
-        """Read the configuration at `path`, a file or a directory, with all that it includes."""
+        """Read a file or directory and everything it includes."""
         path = Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links, and change what `..` means
         if os.path.isdir(path):  # noqa: PTH112 - pathlib's raises where a name is too long, or has a NUL
             self.directory = path
@@ -110,7 +110,7 @@ class Inclusion:
         ]
 
     def matches(self, request: Request, *, suffixes: tuple[str, ...]) -> list[Path]:
-        """The files that a glob matches; a name without wildcards must exist."""
+        """Return the files that match a glob. A name without wildcards is returned even if it does not exist."""
         pattern, source = request.text, request.place.source
         if "\0" in pattern:
             self._refuse(request, "a path has no NUL")
@@ -131,15 +131,15 @@ class Inclusion:
         return sorted(path for path in found if path.name.endswith(suffixes))
 
     def source(self, path: Path, blame: Request | None) -> SourceFile | None:
-        """A file's text; None, reported where it was asked for, if there is none."""
-        # Noted before it is read: a reload watches for a file that is not there yet.
+        """Return a file, or None after reporting why it cannot be read."""
+        # Recorded first, so that a missing file is watched too.
         self.digests[path] = ""
         try:
             data = read_bytes(path)
             self.digests[path] = digest(data)
         except UnreadableError as error:
             if blame is not None:
-                # A path that a secret is a part of is shown masked, as it was asked for.
+                # A path that contains a secret is shown as in the request, masked.
                 is_quotable = blame.shown == blame.text
                 name = os.path.relpath(path, blame.place.source.directory) if is_quotable else blame.shown
                 self._refuse(blame, f"{name}: {error}")
@@ -154,7 +154,7 @@ class Inclusion:
 
     def _file(self, path: Path, *, chain: tuple[str, ...], blame: Request | None) -> None:
         identity = os.path.realpath(path)
-        # Before `_seen`, in which a file that includes itself is, too.
+        # Checked before `_seen`, which also contains files that include themselves.
         if identity in chain and blame is not None:
             cycle = (*chain[chain.index(identity) :], identity)
             names = " → ".join(os.path.relpath(each, Path(chain[0]).parent) for each in cycle)
@@ -162,7 +162,7 @@ class Inclusion:
             return
         if identity in self._seen:
             return
-        # By the path without links: a file is read once, whatever it is called.
+        # By real path, so that a file with several names is read once.
         self._seen.add(identity)
         source = self.source(path, blame)
         if source is None:
@@ -206,14 +206,14 @@ class Inclusion:
 
 
 def _may_end(pattern: str, suffixes: tuple[str, ...]) -> bool:
-    """Whether a glob that ends in none of the suffixes can match a name that does."""
+    """Whether a glob without one of the suffixes can match a name with one."""
     literal_end = re.split(r"[*?\]]", pattern)[-1]
     return any(suffix.endswith(literal_end) for suffix in suffixes)
 
 
 def _openapi_version(root: Mapping) -> Scalar | None:
-    """The version of the specification that an OpenAPI document follows; None for a file of our own."""
+    """Return the version of an OpenAPI document, or None for a file of ours."""
     entry = root.entries.get("openapi") or root.entries.get("swagger")
     node = None if entry is None else entry.node
-    # Our own section `openapi` is a mapping.
+    # Our `openapi` section is a mapping.
     return node if isinstance(node, Scalar) and re.match(r"\d", str(node.value)) else None

@@ -1,11 +1,11 @@
-"""Fills in `${env:NAME}`, `${env:NAME:-default}` and `${file:/path}`: on the parsed tree, in values only.
+"""Replaces `${env:NAME}`, `${env:NAME:-default}` and `${file:/path}` in values of the parsed tree.
 
-The inserted value is literal text and remembers where it was put (`InterpolatedText`). The models declare which places
-of the document hold secrets, which are shown to clients, and which are a shell's own text (`field_use.Use`):
+The inserted text is literal and remembers its position (`InterpolatedText`). Models declare the use of each value
+(`field_use.Use`):
 
-- a value from a file is a secret everywhere, one from the environment where the field says SECRET;
-- a file's value is refused where clients see it: the list would disclose the secret;
-- in a script, `${…}` belongs to the shell.
+- values from files are always secret, values from the environment only in SECRET fields;
+- values from files are rejected where clients can see them;
+- in scripts, `${…}` belongs to the shell.
 """
 
 import hmac
@@ -28,11 +28,11 @@ from gateway.config.secrets.literal_secrets import ADVICE, is_secret, is_secret_
 from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json
 
-# The escape `$${`; an expression, in whose default braces may stand one deep; or one that is never closed.
+# The escape `$${`, an expression whose default may contain one level of braces, or an unclosed expression.
 _EXPRESSION: Final = re.compile(r"\$\$\{|\$\{((?:[^{}]|\{[^{}]*\})*)\}|\$\{")
 _ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
-# Drawn anew by each process: with the digest of a short secret alone, nobody can try out what it is.
+# Random per process, so that digests of short secrets cannot be brute-forced.
 _KEY: Final = secrets.token_bytes(32)
 _CLIENT_PATHS: Final[Map[str, Callable[[Path], str]]] = {
     "workspaceFolder": str,
@@ -43,38 +43,38 @@ _CLIENT_PATHS: Final[Map[str, Callable[[Path], str]]] = {
     "pathSeparator": lambda _: os.sep,
     "/": lambda _: os.sep,
 }
-"""Variables of VS Code and Cursor, by the directory that the client's file is about."""
+"""Variables of VS Code and Cursor, as functions of the project directory."""
 _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """The use that the document makes of a variable of the environment."""
+    """How the document uses an environment variable."""
 
     is_needed: bool
-    """Whether it has no default somewhere."""
+    """Whether some reference to it has no default."""
     is_secret: bool
 
 
 class Interpolator:
-    """Fills in values, and collects the secrets, files and variables that they name."""
+    """Interpolates values and collects the secrets, files and variables that they refer to."""
 
     def __init__(self, environ: Map[str, str]) -> None:
         self.diagnostics: list[Diagnostic] = []
         self.warnings: list[Diagnostic] = []
         self.secrets: set[str] = set()
         self.files: dict[Path, str] = {}
-        """Files named by `${file:}` → digest, keyed lest secrets be tried out; empty for one that could not be read."""
+        """Files named by `${file:}` → keyed digest, or "" if the file could not be read."""
         self.literal_secrets: list[Scalar] = []
-        """Secrets written into the file itself: masked when its lines are shown."""
+        """Secrets written in the file itself. They are masked when its lines are shown."""
         self.variables: dict[str, Variable] = {}
-        """Every variable that is asked for, set or not."""
+        """Every referenced variable, set or not."""
         self._environ = environ
         self._texts: dict[Path, str | UnreadableError] = {}
         self._path: list[str | int] = []
         self._place: Place | None = None
 
     def fill(self, node: Node, path: DocumentPath) -> Json:
-        """The value of `node`, which stands at `path` of the document, as dictionaries, lists and scalars."""
+        """Return the value of `node`, which is at `path` in the document, as dictionaries, lists and scalars."""
         section, *below = path
         uses = section_uses(str(section))
         for key in below:
@@ -101,7 +101,7 @@ class Interpolator:
             path[-1] = name
             if "${" in name:
                 self.check_key(name, tuple(path), entry.place)
-            # What stands below `api_keys` or `token` is told by that key, however its own is called.
+            # Below `api_keys` or `token`, that key decides, whatever the nested keys are called.
             result[name] = self._value(entry.node, step(uses, name), key=key if is_telling else name)
         path.pop()
         return result
@@ -114,7 +114,7 @@ class Interpolator:
                 self.literal_secrets.append(node)  # digits without quotes
             return value
         has_references = "${" in value
-        # A default is written in the file as well.
+        # A default is written in the file, so it can be a literal secret.
         if use is Use.SECRET and (not has_references or ":-" in value) and is_secret_key(key):
             self.literal_secrets.append(node)
         if is_secret(value, self._path, belongs_here=use is Use.SECRET):
@@ -150,7 +150,7 @@ class Interpolator:
         return InterpolatedText(tuple(parts))
 
     def _inserted(self, match: re.Match[str], source: SourceFile, use: Use) -> Interpolation | None:
-        """The value of one `${…}`; None, reported, if it has none."""
+        """Return the value of one `${…}`, or None after reporting why it has none."""
         content = match[1]
         if content is None:
             self._fail("`${` without a closing `}`; for a literal `${`, write `$${`")
@@ -176,7 +176,7 @@ class Interpolator:
             return None
         self._note(name, is_needed=default is None, is_secret=use is Use.SECRET)
         value = self._environ.get(name)
-        # As in a shell, `:-` is for a variable that is empty as well.
+        # As in a shell, `:-` also applies to empty variables.
         if not value and default is not None:
             value = default
         if value is None:
@@ -188,7 +188,7 @@ class Interpolator:
         return self._insert(value, is_secret=use is Use.SECRET)
 
     def _from_question(self, name: str, use: Use) -> Interpolation | None:
-        """The answer to a question that a client would ask its user. Nobody can be asked here."""
+        """Return the value for a prompt of a client. Users cannot be prompted here, so it comes from a variable."""
         variable = f"INPUT_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
         if variable not in self._environ:
             self._note(variable, is_needed=True, is_secret=use is Use.SECRET)
@@ -234,7 +234,7 @@ class Interpolator:
             text = decode(data)
         except UnreadableError as error:
             return error
-        # One line break at the end is the editor's; more of them belong to the secret, such as a key in PEM.
+        # Editors add one line break at the end. Further ones belong to the secret, such as a PEM key.
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
     def _insert(self, text: str, *, is_secret: bool) -> Interpolation:
@@ -243,7 +243,7 @@ class Interpolator:
         return Interpolation(text, is_secret)
 
     def check_key(self, key: str, path: DocumentPath, place: Place) -> bool:
-        """Whether a key holds no `${…}`; one that does is reported."""
+        """Report a key that contains `${…}`. Return whether the key is valid."""
         if "${env:" not in key and "${file:" not in key:
             return True
         message = "`${…}` is allowed only in values, not in keys"
@@ -264,7 +264,7 @@ def _is_number(value: Json) -> bool:
 
 
 def _suggestion(content: str) -> str:
-    """The message for an unknown `${content}`, with the form that was probably meant."""
+    """Return the message for an unknown `${content}`, with the form that was probably meant."""
     wrong = f"`${{{content}}}`"
     if content.startswith("{") and content.endswith("}"):
         return f"{wrong} is unknown; did you mean {{{content}}}?"

@@ -1,6 +1,6 @@
-"""Composes JSON text into nodes with marks. Comments and trailing commas are allowed, as in editors' files (JSONC).
+"""Composes JSON text into nodes with positions. Comments and trailing commas are allowed (JSONC).
 
-Why not the YAML composer, although most JSON is YAML: there, a commented-out member (`// "old": {…}`) is a member.
+The YAML composer would read a commented-out member (`// "old": {…}`) as a member.
 """
 
 import re
@@ -19,9 +19,9 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.D
 
 
 def compose_json(source: SourceFile) -> Composition:
-    """Read the whole file. Its root is None if it is empty, or is not JSON, which is reported.
+    """Read the whole file. The root is None if the file is empty or, after an error, is not JSON.
 
-    A key that is written twice is reported: programs differ in which value they take.
+    Duplicate keys are reported, because programs differ in the value that they use.
     """
     composer = _Composer(source)
     try:
@@ -32,7 +32,7 @@ def compose_json(source: SourceFile) -> Composition:
 
 
 class _GivenUpError(Exception):
-    """Ends the reading of a file; the reason has been reported."""
+    """Ends the reading of a file whose error has been reported."""
 
 
 class _Composer:
@@ -47,7 +47,7 @@ class _Composer:
         self._lines = [0, *(found.end() for found in LINE_BREAK.finditer(source.text))]
 
     def document(self) -> Node | None:
-        """The root; None for an empty file.
+        """Return the root, or None for an empty file.
 
         Raises:
             _GivenUpError: the text is not JSON.
@@ -99,7 +99,7 @@ class _Composer:
             self._path.pop()
 
     def _members(self, end: str) -> Iterator[int]:
-        """The positions at which members begin. The last one may have a comma, too."""
+        """Yield the positions where members start. A trailing comma is allowed."""
         opened = self._point(self._position)
         self._position += 1
         while (character := self._next()) != end:
@@ -128,7 +128,7 @@ class _Composer:
         return value
 
     def _next(self) -> str:
-        """The next character that is not white space or a comment; empty at the end."""
+        """Skip white space and comments. Return the next character, or "" at the end."""
         found = _SKIPPED.match(self._text, self._position)
         self._position = self._position if found is None else found.end()
         if self._text.startswith("/*", self._position):

@@ -1,7 +1,7 @@
-"""Reads the servers of a JSON file as MCP clients have it (`.mcp.json`, `claude_desktop_config.json`, `mcp.json`).
+"""Reads servers from the JSON files of MCP clients (`.mcp.json`, `claude_desktop_config.json`, `mcp.json`).
 
-These files belong to other programs. What their owner has turned off stays off: servers, and single tools. An entry
-that cannot be used is left out with a warning. Only a file that is not JSON at all is an error.
+Servers and tools that the file disables stay disabled. Unusable entries are skipped with a warning. Only a file that is
+not JSON is an error.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,14 +19,14 @@ from gateway.config.reading.validation_messages import keys_of
 from gateway.errors import Severity
 
 _SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp.servers", "amp.mcpServers", "mcp")
-"""`servers`: VS Code, whose settings have `mcp.servers`, too. `context_servers`: Zed. `mcp`: opencode."""
+"""`servers`: VS Code, which also uses `mcp.servers` in its settings. `context_servers`: Zed. `mcp`: opencode."""
 _EXCLUDED: Final = ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers")
 _ALLOWED: Final = ("allowMCPServers", "enabledMcpjsonServers")
-"""Lists beside the servers, with the names of those that are off, or of all that are on. Gemini CLI, Claude Code."""
+"""Lists of disabled servers, or of all enabled ones. Gemini CLI, Claude Code."""
 _SWITCHES: Final = {"disabled": False, "enabled": True, "isactive": True, "active": True}
-"""Keys (in lower case) that turn a server on or off, and the value that means on."""
+"""Keys, in lower case, that turn a server on or off, and the value that means on."""
 _WORDS: Final = {True: ("true", "1", "yes", "on"), False: ("false", "0", "no", "off")}
-"""How people write the values of these keys."""
+"""Spellings of the values of these keys."""
 _EXCLUDED_TOOLS: Final = frozenset({"disabledTools", "excludeTools", "disabled_tools", "deniedTools"})
 _INCLUDED_TOOLS: Final = frozenset({"includeTools", "enabledTools", "enabled_tools", "allowedTools", "tools"})
 _OURS: Final = {
@@ -37,22 +37,22 @@ _OURS: Final = {
     "transportType": "type",  # Cline
     "workingDirectory": "cwd",
 }
-"""What clients call our keys."""
+"""Clients' names for our keys."""
 _TYPES: Final = {"local": "stdio", "remote": None, "streamablehttp": "http"}
-"""What clients call our types, in lower case; None where it is to be found out."""
+"""Clients' names for our types, in lower case. None means that the type is detected."""
 _MAY_BE_EMPTY: Final = frozenset({"prefix", "uri_prefix"})
 
 
 class ClientServer(msgspec.Struct, frozen=True):
-    """One server of a client's file, with the keys that are known here."""
+    """One server of a client's file, with only the keys known here."""
 
     item: MapItem
     env_file: MapItem | None = None
-    """The file with more variables, whose values `env` outranks."""
+    """File with more variables. `env` takes precedence over it."""
 
 
 def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer], list[Diagnostic]]:
-    """Read the servers by name, and what is wrong with the file.
+    """Read the servers by name, and the problems of the file.
 
     Keys that only a client uses are left out.
     """
@@ -61,7 +61,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
     root = composed.root
     if root is None:
         return {}, [msgspec.structs.replace(each, path=("mcp_json",)) for each in composed.diagnostics]
-    # What is written twice, or something in it: nobody knows which value the owner means.
+    # Keys that are written twice, and their descendants.
     ambiguous = {key for each in composed.diagnostics for key in each.path}
     diagnostics = [_ambiguous(each) for each in composed.diagnostics if each.path[0] in _SECTIONS]
     found = dict(_sections(root))
@@ -88,7 +88,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
 
 
 def _ambiguous(found: Diagnostic) -> Diagnostic:
-    """An error about a section that is written twice, or a warning about a server for which this is true."""
+    """Return an error about a duplicate section, or a warning about a duplicate server."""
     if len(found.path) == 1:
         return msgspec.structs.replace(found, path=("mcp_json",))
     message = f"{found.message}; this server is skipped"
@@ -120,7 +120,7 @@ def _is_comment(key: str) -> bool:
 
 
 def _is_off(entry: MapItem) -> bool:
-    """Whether a server is turned off. One that is turned on and off by different keys is off."""
+    """Whether a server is disabled. Disabled wins if keys contradict each other."""
     return any(
         (on := _SWITCHES.get(key.lower())) is not None and str(plain(item.node)).lower() in _WORDS[not on]
         for key, item in _flat(entry.node)
@@ -128,7 +128,7 @@ def _is_off(entry: MapItem) -> bool:
 
 
 def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientServer:
-    """The entry with the keys that are known here. Other keys are ignored with a warning."""
+    """Return the entry with only the keys known here. Other keys cause a warning."""
     written: dict[str, MapItem] = {}
     for key, item in _flat(entry.node):
         renamed = _OURS.get(key, key)
@@ -141,7 +141,7 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientSer
             if kind is None:
                 continue
             item = _with(item, Scalar(kind, item.source, item.node.start, item.node.start))  # noqa: PLW2901
-        # `url` outranks what other clients call it.
+        # `url` takes precedence over its other names.
         written.setdefault(key if renamed in written else renamed, item)
     env_file = written.pop("envFile", None)
     known = frozenset(keys_of(Upstream))
@@ -157,7 +157,7 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientSer
 
 
 def _flat(node: Node) -> Iterator[tuple[str, MapItem]]:
-    """The keys of an entry, with those below `command` (Zed) and `transport` (Continue)."""
+    """Yield the keys of an entry, including those below `command` (Zed) and `transport` (Continue)."""
     for key, item in node.entries.items() if isinstance(node, MappingNode) else ():
         if key in {"command", "transport"} and isinstance(item.node, MappingNode):
             yield from (("command" if below == "path" else below, each) for below, each in item.node.entries.items())
@@ -166,7 +166,7 @@ def _flat(node: Node) -> Iterator[tuple[str, MapItem]]:
 
 
 def _select_tools(written: Mapping[str, MapItem], kept: dict[str, MapItem]) -> None:
-    """Put the client's lists of tools into our `tools`. What our own key says about `include` stays."""
+    """Move the client's lists of tools into our `tools`, unless that has `include`."""
     for keys, ours in ((_INCLUDED_TOOLS, "include"), (_EXCLUDED_TOOLS, "exclude")):
         for key, item in written.items():
             if key not in keys or key in kept:
@@ -189,7 +189,7 @@ def _mapping(like: Node, entries: Mapping[str, MapItem]) -> MappingNode:
 
 
 def _is_ours(key: str, node: Node) -> bool:
-    """Whether a key that clients have, too, is meant as ours: their `timeout` is a number, their `tools` a list."""
+    """Whether a key has our meaning. Clients use numbers as `timeout` and lists as `tools`."""
     match key:
         case "timeout":
             return isinstance(node, Scalar) and isinstance(node.value, str)

@@ -1,7 +1,7 @@
 """Merges the files of a configuration into one document.
 
-Each definition is validated by itself, so that an error in one hides no error in another. A definition with an error is
-reported and left out of the document: it is not compiled.
+Each definition is validated separately, so that an error in one does not hide errors in others. Definitions with errors
+are left out of the document.
 """
 
 from collections.abc import Collection, Mapping
@@ -58,25 +58,25 @@ DEFINITIONS: Final[Mapping[str, type[Model]]] = {
     "openapi": OpenApi,
     "views": View,
 }
-"""Sections that map names to definitions; those of all files are put together."""
+"""Sections that map names to definitions. Those of all files are merged."""
 
 LISTS: Final = ("include", "plugins", "prompt_files", "mcp_json")
-"""Sections that are lists of paths; those of all files are put together, too."""
+"""Sections that are lists of paths. Those of all files are concatenated."""
 
 ITEMS: Final = ("skills",)
-"""Sections that are lists of mappings; those of all files are put together, too."""
+"""Sections that are lists of mappings. Those of all files are concatenated."""
 
 _NEVER_EMPTY: Final = {"auth": "is empty, so no one would have to authenticate; add `api_keys`"}
-"""Sections whose absence has a dangerous meaning, so that they must not be empty."""
+"""Sections that must not be empty, because omitting them would be dangerous."""
 
 _DEFAULTS: Final = {name: field.default for name, field in Document.model_fields.items()}
 
 
 @cache
 def _document_of(section: str) -> type[Model]:
-    """The model of a document with one section alone.
+    """Return the model of a document with only one section.
 
-    Why not `Document`: pydantic makes its validator of all sections at once, which takes longer than a small file.
+    Building the validator of the whole `Document` takes longer than reading a small file.
     """
     field = Document.model_fields[section]
     fields: dict[str, Json] = {section: (field.annotation, field)}
@@ -84,7 +84,7 @@ def _document_of(section: str) -> type[Model]:
 
 
 class Merger:
-    """Merges one file after the other; `document` is the result."""
+    """Merges files one after the other into a document."""
 
     def __init__(self, inclusion: Inclusion, interpolation: Interpolator) -> None:
         """Merge nothing yet; all files have been read: only then is it known whether anchors may have lost values."""
@@ -97,7 +97,7 @@ class Merger:
     def add(self, part: Part) -> None:
         """Merge one file."""
         for key, entry in sorted(part.root.entries.items(), key=_files_come_last):
-            # A place for anchors that entries refer to.
+            # For anchors that other entries refer to.
             if key.startswith("x-"):
                 continue
             if key not in Document.model_fields:
@@ -134,7 +134,7 @@ class Merger:
                 self._add(section, name, definition, self._read(DEFINITIONS[section], definition, path))
 
     def _read(self, model: type[M], item: MapItem, path: DocumentPath) -> M | None:
-        """Validate an entry; None, reported, if it does not fit its model."""
+        """Validate an entry. Return None after reporting its errors."""
         data = self._interpolation.fill(item.node, path)
         try:
             value = model.model_validate(data)
@@ -142,7 +142,7 @@ class Merger:
             written = NodeRef(node=item.node, path=path, entry=item)
             self.diagnostics.extend(diagnostics_of(error, model=model, data=data, written=written))
             return None
-        # In an anchor, outside of the entry that uses it.
+        # The invalid value may be in an anchor outside this entry.
         return None if self._inclusion.diagnostics and _has_invalid(data) else value
 
     def _add(self, section: str, name: str, entry: MapItem, value: Model | None) -> None:
@@ -174,7 +174,7 @@ class Merger:
     def _prompt_files(self, request: Request, entry: MapItem) -> None:
         self._sections.setdefault("prompts", _Section(entry))
         for path in self._inclusion.matches(request, suffixes=(".md",)):
-            # Two globs may match one file.
+            # Two globs can match the same file.
             if path in self._inclusion.digests:
                 continue
             source = self._inclusion.source(path, request)
@@ -194,7 +194,7 @@ class Merger:
             head_entry = MapItem(source, prompt.head.start, prompt.head)
             head = self._read(PromptHead, head_entry, path)
             if head is not None and not prompt.diagnostics:
-                # Without the defaults, which would otherwise count as written.
+                # Without the defaults, which would otherwise count as given.
                 given = {key: getattr(head, key) for key in head.model_fields_set}
                 value = Prompt.model_validate({**given, "messages": [{"user": prompt.body.value}]})
         self._add("prompts", name, MapItem(source, prompt.node.start, prompt.node), value)
@@ -211,7 +211,7 @@ class Merger:
                 self._client_server(name, server)
 
     def _client_server(self, name: str, server: ClientServer) -> None:
-        """Add a server of a client's file; leave it out, with warnings, where something is wrong with it."""
+        """Add a server of a client's file. If it has problems, skip it with warnings."""
         collected = (self.diagnostics, self._interpolation.diagnostics)
         before = [len(each) for each in collected]
         item, path, value = server.item, ("upstreams", name), None
@@ -229,7 +229,7 @@ class Merger:
             self._add("upstreams", name, item, value)
 
     def _with_variables(self, item: MapItem, env_file: MapItem, path: DocumentPath) -> MapItem:
-        """A server's entry with the variables of its `envFile` in its `env`."""
+        """Merge the variables of a server's `envFile` into its `env`."""
         source, start = env_file.source, env_file.node.start
         name = self._interpolation.fill(env_file.node, (*path, "cwd"))
         text = self._interpolation.fill(Scalar(f"${{file:{name}}}", source, start, start), (*path, "env"))
@@ -270,7 +270,7 @@ class Merger:
         self._single[section] = (entry, value)
 
     def _single_validated(self, section: str, entry: MapItem) -> Model | None:
-        """A document with one section as one file has it; None, reported, if it does not fit its model."""
+        """Validate one section of one file. Return None after reporting its errors."""
         data = {section: self._interpolation.fill(entry.node, (section,))}
         try:
             return _document_of(section).model_validate(data)
@@ -284,12 +284,12 @@ class Merger:
     # The results.
 
     def broken(self) -> frozenset[DocumentPath]:
-        """Paths of the sections and definitions that have an error, or that something misspelt was meant for."""
+        """Return the sections and definitions that have an error, including those that a misspelt key was meant for."""
         found = chain(self._inclusion.diagnostics, self._interpolation.diagnostics, self.diagnostics)
         return frozenset(_owner(each.path) for each in found if each.severity is Severity.ERROR and each.path)
 
     def document(self, *, without: Collection[DocumentPath]) -> Document:
-        """The merged document, without these definitions."""
+        """Return the merged document without these definitions."""
         lists: dict[str, list[str] | list[Model]] = {
             **{name: plain_text(self._sections[name].texts) for name in LISTS if name in self._sections},
             **{name: self._sections[name].models for name in ITEMS if name in self._sections},
@@ -304,7 +304,7 @@ class Merger:
         return Document.model_construct(_fields_set=set(given), **{**_DEFAULTS, **given})  # each part was validated
 
     def tree(self) -> MappingNode:
-        """The merged document as it was written."""
+        """Return the merged document as it was written."""
         entries = {section: entry for section, (entry, _) in self._single.items()}
         for name, section in self._sections.items():
             first = section.place
@@ -337,10 +337,10 @@ def _shown(place: Place) -> str:
 
 
 class _Section(msgspec.Struct):
-    """One section of the merged document while it grows."""
+    """One section of the merged document."""
 
     place: MapItem
-    """Where it was written first."""
+    """Where the section was first written."""
     entries: dict[str, MapItem] = msgspec.field(default_factory=dict)
     items: list[Node] = msgspec.field(default_factory=list)
     values: dict[str, Model] = msgspec.field(default_factory=dict)
@@ -349,13 +349,13 @@ class _Section(msgspec.Struct):
 
 
 def _owner(path: DocumentPath) -> DocumentPath:
-    """The definition or section that a path leads into; a misspelt section counts as the one that it resembles."""
-    # The document lacks what was misspelt: references to it would only repeat that error.
+    """Return the section or definition that a path belongs to. A misspelt section counts as the one it resembles."""
+    # References to a misspelt section would only repeat its error.
     written = str(path[0])
     section = written if written in Document.model_fields else nearest(written, keys_of(Document)) or written
     return (section, *path[1:2]) if section in DEFINITIONS else (section,)
 
 
 def _files_come_last(item: tuple[str, MapItem]) -> bool:
-    """Sort key: prompts and upstreams of named files follow those that a file holds itself."""
+    """Sort key: prompts and upstreams from other files come after those of the file itself."""
     return item[0] in {"prompt_files", "mcp_json"}

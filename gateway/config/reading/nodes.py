@@ -1,4 +1,4 @@
-"""The tree of a YAML file, whose nodes know where each key and each value was written. Values only."""
+"""The tree of a YAML file. Its nodes know where each key and value was written."""
 
 from collections.abc import Mapping as Map
 from typing import Final, Protocol
@@ -11,7 +11,7 @@ from gateway.json_types import DocumentPath, Json
 
 
 class Mark(Protocol):
-    """A YAML mark; both count from 0."""
+    """A YAML mark. Line and column count from 0."""
 
     @property
     def line(self) -> int: ...
@@ -20,7 +20,7 @@ class Mark(Protocol):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """A mark that is not PyYAML's."""
+    """A mark that does not come from PyYAML."""
 
     line: int
     column: int
@@ -30,7 +30,7 @@ START: Final = Point(0, 0)
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A point in a file; counts from 1."""
+    """A position in a file. Line and column count from 1."""
 
     source: SourceFile
     line: int
@@ -38,7 +38,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Invalid(str):
-    """Replaces a value that could not be read. The reason has been reported; nothing else is reported about it."""
+    """Replaces an unreadable value. Its error has been reported, so no other errors about it are."""
 
     __slots__ = ()
 
@@ -57,7 +57,7 @@ class Sequence(msgspec.Struct, frozen=True):
     start: Mark
     is_flow: bool
     size: int
-    """Nodes in it once aliases are expanded, itself included."""
+    """Number of nodes after alias expansion, including itself."""
 
 
 class Mapping(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ Node = Scalar | Sequence | Mapping
 
 
 class MapItem(msgspec.Struct, frozen=True):
-    """One `key: value`; a merged one (`<<`) keeps the place where it was written."""
+    """One `key: value`. A merged entry (`<<`) keeps its original position."""
 
     source: SourceFile
     key_start: Mark
@@ -89,7 +89,7 @@ class MapItem(msgspec.Struct, frozen=True):
 
 
 class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
-    """An error or warning with its place, before the source line is cut out and masked."""
+    """An error or warning with its position, before its source line is extracted and masked."""
 
     message: str
     path: DocumentPath = ()
@@ -98,7 +98,7 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, where it stands in the document, and its key if it has one."""
+    """A node, its path in the document, and its key if it has one."""
 
     node: Node
     path: DocumentPath
@@ -110,7 +110,7 @@ def place_at(source: SourceFile, mark: Mark) -> Place:
 
 
 def place_of(entry: MapItem | None, node: Node) -> Place:
-    """The place to point at: the value, or its key when the value is a block on the next line."""
+    """Return the position of the value, or of its key if the value is a block on the next line."""
     if entry is not None and not isinstance(node, Scalar) and not node.is_flow:
         return entry.place
     if entry is not None and entry.is_empty:
@@ -119,7 +119,7 @@ def place_of(entry: MapItem | None, node: Node) -> Place:
 
 
 def find(root: Node, path: DocumentPath, *, entry: MapItem | None = None) -> tuple[MapItem | None, Node, int]:
-    """Walk as far along `path` as was written: the node there, its own entry if it has one, and the steps taken."""
+    """Follow `path` as far as it was written. Return the last node, its entry if it has one, and the steps taken."""
     node = root
     for taken, key in enumerate(path):
         if isinstance(node, Mapping) and isinstance(key, str) and key in node.entries:
@@ -136,7 +136,7 @@ def find(root: Node, path: DocumentPath, *, entry: MapItem | None = None) -> tup
 
 
 def plain(node: Node) -> Json:
-    """The tree as dictionaries, lists and scalars, nothing interpolated."""
+    """Convert the tree to dictionaries, lists and scalars, without interpolation."""
     match node:
         case Scalar(value=value):
             return value

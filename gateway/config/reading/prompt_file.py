@@ -1,6 +1,6 @@
-"""Reads a prompt written as Markdown: front matter with its keys, and the text of one user message below.
+"""Reads a prompt written in Markdown: its keys in the front matter, then the text of one user message.
 
-The text is a template over the arguments. `${…}` in it is left alone: it is prose, often about shells.
+The text is a template over the arguments. `${…}` is not interpolated in it.
 """
 
 import msgspec
@@ -12,16 +12,16 @@ from gateway.config.reading.source_file import SourceFile
 
 
 class PromptFile(msgspec.Struct, frozen=True):
-    """The two parts of one file; `head` and `body` both know their lines."""
+    """The two parts of a prompt file."""
 
     head: Mapping | None
-    """None if the front matter cannot be used; the reason is in `diagnostics`."""
+    """None if the front matter is invalid. `diagnostics` contains the reason."""
     body: Scalar
     diagnostics: tuple[Diagnostic, ...]
 
     @property
     def node(self) -> Mapping:
-        """The file as the prompt that it stands for."""
+        """The prompt that the file defines."""
         source, start = self.body.source, self.body.start
         message = Mapping({"user": MapItem(source, start, self.body)}, source, start, is_flow=True, size=2)
         messages: Node = Sequence((message,), source, start, is_flow=True, size=3)
@@ -30,7 +30,7 @@ class PromptFile(msgspec.Struct, frozen=True):
 
 
 def read_prompt(source: SourceFile) -> PromptFile:
-    """Divide a Markdown file into front matter and text."""
+    """Split a Markdown file into front matter and text."""
     front = front_matter(source)
     if front is None:
         return _prompt(source, front="", body_start=0)
@@ -41,7 +41,7 @@ def read_prompt(source: SourceFile) -> PromptFile:
 
 
 def _prompt(source: SourceFile, *, front: str, body_start: int) -> PromptFile:
-    # Line 0 is the fence.
+    # Line 0 is the opening fence.
     composed = compose(source, front, first_line=1)
     diagnostics = list(composed.diagnostics)
     body = _body(source, body_start)

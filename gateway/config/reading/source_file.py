@@ -1,8 +1,4 @@
-"""Reads one file of the operator whole: bounded, regular files only, and hashed so that a reload sees changes.
-
-A configuration may name anything: a FIFO without a writer, a device, a directory, a disk image. None of these may hang
-or fill the daemon, so each is refused before it is opened for reading.
-"""
+"""Reads a file with a size limit. Only regular files are read, because a FIFO or device could block the daemon."""
 
 import os
 import stat
@@ -19,11 +15,11 @@ from gateway.errors import Location
 MAX_FILE_BYTES: Final = 10 * 2**20
 
 LINE_BREAK: Final = regex("\r\n|[\n\r\x85\u2028\u2029]")
-"""What YAML's scanner counts as the end of a line, so that its marks and our lines agree."""
+"""Line breaks of YAML's scanner, so that its marks match our lines."""
 
 
 class UnreadableError(Exception):
-    """A file cannot be used; the text says why, `line` and `column` where it is known."""
+    """A file cannot be used. `line` and `column` locate the reason, if known."""
 
     def __init__(self, reason: str, *, line: int = 1, column: int = 1) -> None:
         super().__init__(reason)
@@ -32,13 +28,13 @@ class UnreadableError(Exception):
 
 
 class SourceFile(msgspec.Struct, frozen=True, dict=True):
-    """A file's text, and what is needed to point into it. The same object stands for all its nodes."""
+    """The text of a file. All nodes of the file share one instance."""
 
     path: Path
-    """Absolute, as reached; not resolved, so that relative paths keep meaning what their author saw."""
+    """Absolute, with symbolic links unresolved, so that relative paths mean what the author saw."""
     text: str
     is_of_client: bool = False
-    """Whether it is in the shape of MCP clients' configurations, in which `${NAME}` is a variable."""
+    """Whether it is a configuration file of an MCP client, in which `${NAME}` is a variable."""
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
@@ -46,9 +42,9 @@ class SourceFile(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def directory(self) -> Path:
-        """The directory that relative paths in it start from.
+        """The directory that relative paths start from.
 
-        A client's file such as `.vscode/mcp.json` or `.kiro/settings/mcp.json` is about the directory above.
+        For a client's file such as `.vscode/mcp.json` or `.kiro/settings/mcp.json`, this is the project directory.
         """
         directory = self.path.parent
         if not self.is_of_client:
@@ -61,13 +57,13 @@ class SourceFile(msgspec.Struct, frozen=True, dict=True):
 
 
 def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:
-    """Read a regular file of `at_most` so many bytes.
+    """Read a regular file of at most `at_most` bytes.
 
     Raises:
-        UnreadableError: it is missing, not a regular file, not permitted, or too large.
+        UnreadableError: it is missing, not a regular file, not readable, or too large.
     """
     try:
-        # fifo(7): without O_NONBLOCK this would wait until somebody opens the FIFO for writing.
+        # fifo(7): without O_NONBLOCK, this would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             data = _read_regular(descriptor, at_most)
@@ -81,23 +77,23 @@ def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:
 
 
 def _read_regular(descriptor: int, at_most: int) -> bytes:
-    # Of what is open: another file may have been put at the path since.
+    # Checked on the open file, because the path may have been replaced.
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         raise UnreadableError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
     with open(descriptor, "rb", closefd=False) as file:
-        # By reading, not by `st_size`: the file may grow meanwhile, and those of /proc say 0.
+        # `st_size` is not reliable: the file can grow, and files in /proc report 0.
         return file.read(at_most + 1)
 
 
 def decode(data: bytes) -> str:
-    """Take bytes as UTF-8, without a byte order mark.
+    """Decode UTF-8 without a byte order mark.
 
     Raises:
-        UnreadableError: they are something else; it knows where.
+        UnreadableError: the data is not UTF-8. It contains the position.
     """
     try:
-        # YAML 1.2 §5.2: a byte order mark may begin a text, and is no part of it.
+        # YAML 1.2 §5.2: a byte order mark at the start is not part of the text.
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8")
@@ -108,7 +104,7 @@ def decode(data: bytes) -> str:
 
 
 def has_surrogate(text: str) -> bool:
-    """Tell whether a text has half of a surrogate pair, which is no character, and has no UTF-8."""
+    """Whether a text contains an unpaired surrogate, which UTF-8 cannot represent."""
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Locates each node of the merged document in its file, and shows the line with its literal secrets masked."""
+"""Locates nodes of the merged document in their files, and returns source lines with literal secrets masked."""
 
 import os
 import re
@@ -20,44 +20,44 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Location, Problem
 from gateway.json_types import DocumentPath, Json
 
-# `(?!\$\{)`: a reference is shown, as it is no secret, and says which variable is meant.
+# `(?!\$\{)`: a reference to a variable is not a secret.
 _CREDENTIALS: Final = (
     TOKENS.pattern
     + r"|(?<=bearer )(?!\$\{)[\w.~+/=-]{8,}|(?<=basic )(?!\$\{)[\w.~+/=-]{8,}|(?<=://)[^/\s:@'\"]+:(?!\$\{)[^/\s@'\"]+(?=@)"
 )
-"""Secrets that can be told by their looks, wherever they stand. Patterns are compiled when a line is first shown."""
+"""Secrets that are recognised by their form. Compiled when the first line is shown."""
 
 _PASSED_ON: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*=(?!\$\{{)([^\s'\"&,\]}}]+)"
 """`--password=…` in a command line, `token=…` in a query."""
 
 _SECRET_MEMBER: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{{)(\S.*)"
-"""In a file whose structure is not known: everything that follows a key which looks like a secret's."""
+"""Everything after a key that looks secret, for files that are not valid YAML."""
 
 _ENOUGH: Final = 12
-"""Characters that are compared, to see that the place is right."""
+"""Characters to compare when checking a position."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a definition that is not written in the YAML files."""
 
     path: DocumentPath
-    """The place in the file that stands for it: `("upstreams", "github")`, or the override of this one."""
+    """The entry in the file, such as `("upstreams", "github")`, or the override of this definition."""
     written: Json
-    """All that it was made of, as JSON: by this the lock tells whether it is what was approved."""
+    """Everything that it was made of, as JSON. The lock compares it with the approved version."""
 
 
 class LeftOutOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation of a source's entry that is no definition."""
+    """An operation of a source that did not become a definition."""
 
     section: str
-    """The section of the entry: `openapi`."""
+    """Section of the entry: `openapi`."""
     name: str
-    """The entry and the operation: `shop: GET /items`."""
+    """Entry and operation: `shop: GET /items`."""
     reason: str
 
 
 class WrittenSources:
-    """The source map of one load."""
+    """The source map of one loaded configuration."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class WrittenSources:
         self._origins: dict[DocumentPath, Origin] = {}
         self._unstructured = {source.path for source in unstructured}
         self._lines: dict[tuple[Path, int], str] = {}
-        """The masked lines so far; a generated file may be one long line with a thousand problems."""
+        """Masked lines. A generated file can be one long line with a thousand problems."""
         self._secrets: dict[tuple[Path, int], list[Scalar]] = {}
         for scalar in secrets:
             for line in range(scalar.start.line, scalar.end.line + 1):
                 self._secrets.setdefault((scalar.source.path, line), []).append(scalar)
 
     def with_origins(self, origins: dict[DocumentPath, Origin]) -> "WrittenSources":
-        """The same map, with definitions (`("tools", "x")`) that came from elsewhere."""
+        """Return a copy with origins of definitions (`("tools", "x")`) that come from sources."""
         extended = copy(self)
         extended._origins = origins  # noqa: SLF001 - a copy of its own
         return extended
@@ -92,7 +92,7 @@ class WrittenSources:
         return (None, "") if place is None else self.pointed(place)
 
     def location(self, path: DocumentPath) -> Location | None:
-        """The place alone, without its line."""
+        """Return the location without its line."""
         place = self._place(path)
         return None if place is None else place.source.location(place.line, place.column)
 
@@ -110,18 +110,18 @@ class WrittenSources:
         return entry.place if points_at_key and entry is not None else place_of(entry, node)
 
     def written(self, path: DocumentPath) -> Json:
-        """The value at a path, nothing interpolated; None where nothing was written."""
+        """Return the value at a path without interpolation, or None if nothing was written."""
         if path in self._origins:
             return self._origins[path].written
         _, node, taken = find(self._root, path)
         return plain(node) if taken == len(path) else None
 
     def digest(self, path: DocumentPath) -> str:
-        """A digest of the definition at a path, nothing interpolated."""
+        """Return a digest of the definition at a path, without interpolation."""
         return digest_of_written(self.written(path), self._relative(self.directory(path)))
 
     def texts(self) -> dict[Path, str]:
-        """The text of each file that could be read, with literal secrets masked."""
+        """Return the text of each readable file with literal secrets masked."""
         return {
             source.path: "\n".join(self._masked_line(source, number) for number in range(len(source.lines)))
             for source in self._files
@@ -132,7 +132,7 @@ class WrittenSources:
         return node.source.directory if taken else self._directory
 
     def pointed(self, place: Place) -> tuple[Location, str]:
-        """The location of a place, and its source line with secrets masked."""
+        """Return the location of a place, and its source line with secrets masked."""
         return place.source.location(place.line, place.column), self._line(place.source, place.line - 1)
 
     def problem(self, diagnostic: Diagnostic, redactor: Redactor) -> Problem:
@@ -150,13 +150,13 @@ class WrittenSources:
         return path if origin is None else origin.path
 
     def _covered(self, diagnostic: Diagnostic) -> str:
-        """The message of a diagnostic; where its node is a literal secret, that is masked in it."""
+        """Return the message of a diagnostic, masked if its node is a literal secret."""
         message, place = diagnostic.message, diagnostic.place
         if place is None:
             return message
         for scalar in self._secrets.get((place.source.path, place.line - 1), ()):
             if scalar.start.column == place.column - 1 and str(scalar.value):
-                # As a word of its own: a short secret may be a part of other words.
+                # Only as a whole word, because a short secret may be part of other words.
                 message = re.sub(rf"(?<!\w){re.escape(str(scalar.value))}(?!\w)", MASK, message)
         return message
 
@@ -183,14 +183,14 @@ class WrittenSources:
 
 
 def _masked(line: str, start: int, end: int) -> str:
-    """Mask a part of the line, as wide as it was, so that a caret below still points at its column."""
+    """Mask a part of a line without changing its width, so that the caret still points at its column."""
     return line[:start] + MASK[: end - start].ljust(end - start) + line[end:]
 
 
 def _place_in(scalar: Scalar, offset: int) -> Place:
-    """The place of the character at `offset` of a scalar's text; the scalar's own where that cannot be told.
+    """Return the position of a character in a scalar's text, or of the scalar if it cannot be determined.
 
-    It cannot where YAML's notation and the text differ: folded lines, escapes, interpolation.
+    That is the case if YAML's notation differs from the text: folded lines, escapes, interpolation.
     """
     text, lines = str(scalar.value), scalar.source.lines
     whole = place_at(scalar.source, scalar.start)

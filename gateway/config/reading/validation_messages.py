@@ -1,8 +1,4 @@
-"""Words the validation errors of a model: what is expected, what was given, what was probably meant.
-
-Pydantic's errors are written for the authors of a model; these are for the authors of the file. An error that only
-follows from another one is left out.
-"""
+"""Rewords pydantic's validation errors for authors of configuration files. Consequential errors are dropped."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,14 +30,14 @@ _BARE: Final = {
     "a whole number": re.compile("[-+]?[0-9]+"),
     "a number": re.compile(r"[-+]?[0-9]+(\.[0-9]+)?"),
 }
-"""Values that are text only because of their quotes."""
+"""Values that are only text because of their quotes."""
 
 _SHORT_FORMS: Final = {
     "string": "text",
     "boolean": "true or false",
     "integer": "a whole number",
 }
-"""The words for a short form, by the type in its schema."""
+"""Words for a short form, by the type in its schema."""
 
 _LIMITS: Final = {
     "greater_than": "must be more than {gt}",
@@ -54,22 +50,22 @@ _LIMITS: Final = {
 
 _ABOUT_THE_KEY: Final = frozenset({"extra_forbidden"})
 _ABOUT_WHAT_IS_NOT_THERE: Final = frozenset({"missing", "nothing_given"})
-"""Errors that point at the key; all others point at the value."""
+"""Errors that point at the key. All others point at the value."""
 
 
 def diagnostics_of(error: ValidationError, *, model: object, data: Json, written: NodeRef) -> Iterator[Diagnostic]:
-    """Put each error at the place where it was written; `data` is what was validated as `model`."""
+    """Locate each error in the file. `data` is the value that was validated as `model`."""
     problems = error.errors(include_url=False)
     misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
     for details in problems:
-        # Follows from the misspelt key, which is reported.
+        # Caused by the misspelt key, which is reported.
         if details["type"] == "missing" and details["loc"] in misspelt:
             continue
         loc = details["loc"][:-1] if details["type"] == "missing" else details["loc"]
         steps = _written(loc, data)
         culprit = details.get("ctx", {}).get("culprit")
         pointed = steps if culprit is None else (*steps, culprit)
-        # Reported where it was read.
+        # Already reported when the value was read.
         if isinstance(_at(data, pointed), Invalid):
             continue
         at_key = culprit is not None or details["type"] in _ABOUT_THE_KEY | _ABOUT_WHAT_IS_NOT_THERE
@@ -79,7 +75,7 @@ def diagnostics_of(error: ValidationError, *, model: object, data: Json, written
 
 
 def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None:
-    """The path of the key that an unknown one was probably meant for."""
+    """Return the path of the key that an unknown key was probably meant for."""
     *above, key = details["loc"]
     owner = model_at(model, above)
     meant = nearest(str(key), keys_of(owner)) if owner else None
@@ -87,7 +83,7 @@ def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None
 
 
 def unknown_key(key: str, owner: type[BaseModel] | None) -> str:
-    """The message for a key that a model does not have: what was meant, or in which of its parts the key belongs."""
+    """Return the message for an unknown key: the closest key, or the key that it belongs under."""
     allowed = () if owner is None else keys_of(owner)
     parts = () if owner is None else tuple(_parts_with(key, owner))
     meant = f"; it belongs under {' or '.join(parts)}" if parts else did_you_mean(key, allowed)
@@ -95,7 +91,7 @@ def unknown_key(key: str, owner: type[BaseModel] | None) -> str:
 
 
 def expected(what: str, given: Json) -> str:
-    """The message `expected …, got …`, with the remedy where it is known."""
+    """Return the message `expected …, got …`, with a fix if one is known."""
     message = f"expected {what}, got {_shown(given)}"
     if what.partition(",")[0] == "text" and isinstance(given, bool | int | float):
         return f"{message}; quote it"
@@ -107,12 +103,12 @@ def expected(what: str, given: Json) -> str:
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
-    """A model's keys as they are written in the file."""
+    """Return a model's keys as written in the file."""
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
 def _parts_with(key: str, owner: type[BaseModel]) -> Iterator[str]:
-    """The keys of a model whose own models have this key."""
+    """Yield the keys of a model whose own models have this key."""
     for name, field in owner.model_fields.items():
         models = (each for each, _ in alternatives(field.annotation) if isinstance(each, type))
         if any(issubclass(each, BaseModel) and key in keys_of(each) for each in models):
@@ -120,7 +116,7 @@ def _parts_with(key: str, owner: type[BaseModel]) -> Iterator[str]:
 
 
 def _mapping(model: type[BaseModel] | None) -> str:
-    """The form that a model expects, by two of its keys: those that it cannot be without come first."""
+    """Describe a mapping by two of its keys, required keys first."""
     fields = {} if model is None else model.model_fields
     keys = sorted(fields, key=lambda name: not fields[name].is_required())[:2]
     such_as = " and ".join(f"`{fields[name].alias or name}`" for name in keys)
@@ -128,7 +124,7 @@ def _mapping(model: type[BaseModel] | None) -> str:
 
 
 def _short_form(annotation: object, loc: Iterable[int | str]) -> str:
-    """`text, or ` where pydantic's path leads to something that has a short form; otherwise nothing."""
+    """Return `text, or ` if the path leads to a type with a short form, otherwise ""."""
     metadata = (each for found in _annotations_at(annotation, loc) for _, said in alternatives(found) for each in said)
     schemas = (each.schema or {} for each in metadata if isinstance(each, ShortForm))
     words = (_SHORT_FORMS.get(str(schema["type"])) for schema in schemas if "type" in schema)
@@ -136,7 +132,7 @@ def _short_form(annotation: object, loc: Iterable[int | str]) -> str:
 
 
 def model_at(annotation: object, loc: Iterable[int | str]) -> type[BaseModel] | None:
-    """The model that pydantic's path leads to, if it leads to one."""
+    """Return the model at pydantic's path, if there is one."""
     models = (each for candidate in _annotations_at(annotation, loc) for each, _ in alternatives(candidate))
     return next((each for each in models if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
@@ -150,7 +146,7 @@ def _annotations_at(annotation: object, loc: Iterable[int | str]) -> list[object
 
 
 def _written(loc: Iterable[int | str], data: Json) -> DocumentPath:
-    """The steps of pydantic's path that the file has: no tags of unions, no indexes of implied lists."""
+    """Return the steps of pydantic's path that are in the file, without union tags and indexes of implied lists."""
     steps: list[str | int] = []
     for step in loc:
         is_key = isinstance(data, dict) and step in data
@@ -184,7 +180,7 @@ def _message(details: ErrorDetails, model: object) -> str:
 
 
 def _literal_message(details: ErrorDetails) -> str:
-    # Pydantic has them in a sentence alone: `'a', 'b' or 'c'`.
+    # Pydantic only has the choices as text: `'a', 'b' or 'c'`.
     choices = re.findall(r"'([^']*)'", details["ctx"]["expected"]) or [details["ctx"]["expected"]]
     given = details["input"]
     meant = did_you_mean(given, choices) if isinstance(given, str) else ""

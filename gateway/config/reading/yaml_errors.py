@@ -1,4 +1,4 @@
-"""Rewords the errors of YAML's scanner and parser for the author of the line."""
+"""Rewords errors of YAML's scanner and parser for authors of configuration files."""
 
 from typing import Final
 
@@ -28,24 +28,24 @@ _DEEPER: Final = "this line continues the text above it because it is indented d
 
 
 def explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, Mark | None]:
-    """The message and mark of an error; `text` begins at `first_line` (counted from 0) of its file."""
+    """Return the message and mark of an error. `text` starts at line `first_line` (from 0) of its file."""
     problem, opened = error.problem or "cannot be read", error.context_mark
     before, character = _around(error.problem_mark, text)
     if "cannot start any token" in problem and character == "\t":
         return "a tab cannot indent; use spaces", error.problem_mark
-    # No other `: ` stands before it in this line: the text of the line above goes on here.
+    # Without another `: ` before it, this line continues the text of the line above.
     if "mapping values are not allowed" in problem and ": " not in before:
         return _DEEPER, error.problem_mark
     advice = next((ours for theirs, ours in _ADVICE if theirs in problem), problem)
     if opened is not None and advice.endswith(" opened"):
         advice += f" at {opened.line + 1 + first_line}:{opened.column + 1}"
-    # The scanner notices the end of the file; the author looks for the quote.
+    # The scanner reports the end of the file, but the error is at the opening quote.
     is_quote = "opened here" in advice
     return advice, opened if is_quote and opened is not None else error.problem_mark or opened
 
 
 def _around(mark: Mark | None, text: str) -> tuple[str, str]:
-    """The text of a mark's line before it, and its character."""
+    """Return the text before a mark in its line, and the character at the mark."""
     lines = LINE_BREAK.split(text)
     if mark is None or mark.line >= len(lines):
         return "", ""

@@ -1,5 +1,1 @@
-"""Detection and masking of secrets.
-
-In come the secret values of one load, and text that is about to leave the daemon. Out goes the text with every secret
-masked, in whatever encoding it stands. Nothing is read from disk here.
-"""
+"""Secrets: recognised in files and masked in output."""

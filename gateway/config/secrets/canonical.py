@@ -1,10 +1,9 @@
-"""Reduces text to a form in which it does not matter how an encoder wrote it, and finds the way back. Pure.
+"""Reduces text to a form that is independent of its encoding, and maps matches back to the text.
 
-What is decoded: percent-encoding, character references of HTML and XML, and the backslash escapes of JSON, JavaScript,
-Python, C, Go and shells. What is left out: white space, control characters, quotes, backslashes, and the characters in
-which alphabets of base64 differ. So a secret in base64 with line breaks, in JSON within JSON, or with an escape for a
-terminal in it has the form that it has by itself. Encoders may write each character as they like, so whole encoded
-texts are not enumerated. All is done on UTF-8, in time and memory linear in its length.
+Percent-encoding, HTML and XML character references, and the backslash escapes of JSON, JavaScript, Python, C, Go and
+shells are decoded. White space, control characters, quotes, backslashes and the characters that differ between base64
+alphabets are removed. A secret therefore has the same form in wrapped base64, in JSON within JSON, and with terminal
+escapes in it. All functions work on UTF-8, in linear time and memory.
 """
 
 import re
@@ -17,7 +16,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 _PASSES: Final = 3
-"""Encodings within each other that are decoded."""
+"""Number of nested encodings that are decoded."""
 _PERCENT: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
 _WHITE_SPACE: Final = re.compile(rb"\\[nrt]")
 _ESCAPE: Final = re.compile(
@@ -35,18 +34,17 @@ _OMITTED: Final = bytes([*range(0x21), 0x7F]) + b"\"'`\\+-"
 _TABLE: Final = bytes.maketrans(b"_", b"/")  # RFC 4648 §5; `+` and `-` are left out for the space that `+` is in forms
 
 _PIECE: Final = 4096
-"""Bytes that are traced at once, at the least."""
+"""Minimum number of bytes that are traced at once."""
 _LONGEST_PIECE: Final = 2**18
-"""Bytes; of a longer one, with nothing but escapes in it, all is covered."""
+"""Bytes. A longer piece consists only of escapes, and is masked as a whole."""
 _BOUNDARY: Final = re.compile(
-    # Where no escape goes on: after a character that is part of none, between many that begin none, before a character
-    # that is not ASCII.
+    # Positions that are not inside an escape.
     rb"[^\\%&#;{}0-9A-Za-z\x80-\xff]|(?<=[0-9A-Za-z]{64})|(?=[\xc2-\xf4])"
 )
 
 
 def canonical(data: bytes) -> bytes:
-    """The canonical form of a text in UTF-8, or of any bytes."""
+    """Return the canonical form of UTF-8 text, or of any bytes."""
     for _ in range(_PASSES):
         decoded = data
         if b"%" in data and _PERCENT.search(data) is not None:
@@ -64,15 +62,15 @@ def canonical(data: bytes) -> bytes:
 
 
 def has_escapes(data: bytes) -> bool:
-    """Whether anything may be decoded in it; otherwise what stands in it verbatim does so in canonical form, too."""
+    """Whether the text can contain escapes. Without them, verbatim matches are also canonical matches."""
     return b"\\" in data or b"%" in data or b"&" in data
 
 
 def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
-    """`data` with `mask` for all that has one of the needles, which are canonical, as its canonical form."""
+    """Replace every part of `data` whose canonical form is one of the canonical `needles` with `mask`."""
     pieces = _pieces(data)
     forms = [canonical(piece) for piece in pieces]
-    # Pieces end where no escape goes on, so that their forms join to the form of the whole.
+    # Escapes never span pieces, so the joined forms are the form of the whole.
     whole = b"".join(forms)
     spans = _joined(_spans(whole, needles))
     if not spans:
@@ -82,7 +80,7 @@ def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
     end = 0
     for first, last in spans:
         start, stop = origins.start(first), origins.end(last - 1)
-        # Two spans within one escape, or in a piece too long to trace, have one place: it is masked once.
+        # Two spans inside one escape or untraced piece are masked once.
         if start >= end:
             shown += [data[end:start], mask]
         end = max(end, stop)
@@ -120,7 +118,7 @@ def _pieces(data: bytes) -> list[bytes]:
 
 
 class _Origins:
-    """Maps bytes of the canonical form to their place in a text; looked up in order, one piece at a time."""
+    """Maps positions in the canonical form to positions in the text. Queries must be in order."""
 
     def __init__(self, pieces: Sequence[bytes], forms: Sequence[bytes]) -> None:
         self._pieces: Final = pieces
@@ -144,8 +142,8 @@ class _Origins:
 
 
 def _traced(data: bytes) -> "tuple[array[int], array[int]]":
-    """The begin and end in `data` of each byte of the canonical form; nothing for a text that is too long."""
-    # Arrays, since lists of integers take several times the memory.
+    """Return the start and end in `data` of each canonical byte, or empty arrays if the text is too long."""
+    # Lists of integers would take several times the memory.
     starts, ends = array("L"), array("L")
     if len(data) > _LONGEST_PIECE:
         return starts, ends
@@ -202,7 +200,7 @@ def _character(match: re.Match[bytes]) -> bytes:
     if octal is not None:
         return bytes([int(octal, 8)])
     if high is not None:
-        # RFC 8259 §7: two escapes for one character beyond the basic plane.
+        # RFC 8259 §7: characters outside the basic plane are two escapes.
         return _utf8(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
     plane = {b"\\U0001": 0x10000, b"\\U0010": 0x100000}.get(match[0][:6], 0) if braced is None else 0
     return _utf8(plane + int(four if braced is None else braced, 16))
@@ -217,7 +215,7 @@ def _referenced(match: re.Match[bytes]) -> bytes:
 
 
 def _utf8(code: int) -> bytes:
-    # A lone half of a pair is kept: the secret may have one, too.
+    # Unpaired surrogates are kept, because the secret may contain them.
     return chr(code).encode("utf-8", "surrogatepass") if code <= 0x10FFFF else b""
 
 
@@ -227,4 +225,4 @@ _STEPS: Final = (
     (_ESCAPE, _character),
     (_REFERENCE, _referenced),
 )
-"""What `canonical` does in one pass, in its order."""
+"""The steps of one pass of `canonical`, in order."""

@@ -1,4 +1,4 @@
-"""Renders a document as JSON with the file's keys and without secrets, so that it may be shown. Pure."""
+"""Renders a document as JSON with the keys of the file and without secrets."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -11,11 +11,11 @@ from gateway.config.secrets.literal_secrets import TOKENS, is_secret
 from gateway.json_types import DocumentPath, Json, JsonObject
 
 _HOMES_OF_SECRETS: Final = frozenset({"headers", "query", "env", "form", "json", "auth", "api_keys", "tls"})
-"""Keys below which a secret may have been written as it is."""
+"""Keys under which secrets may be written literally."""
 
 
 def masked_document(model: Model) -> JsonObject:
-    """The keys that are given, by the names that they have in the file."""
+    """Return the given keys, with their names in the file."""
     return _model(model, ())
 
 
@@ -53,7 +53,7 @@ def _scalar(value: object, path: DocumentPath) -> Json:
 
 
 def _text(text: str, path: DocumentPath) -> str:
-    # First what is known to be a secret, then what looks like one.
+    # Mask known secrets first, then text that looks like a secret.
     masked = shown(text)
     if is_secret(masked, path, belongs_here=not _HOMES_OF_SECRETS.isdisjoint(path)):
         return MASK

@@ -1,7 +1,7 @@
-"""Lists the forms in which a secret may come back: in a URL, in JSON, base64, hexadecimal, or line by line. Pure.
+"""Lists the encodings in which a secret may appear: URLs, JSON, base64, hexadecimal, single lines.
 
-How far this goes: what a library or a server does to text that it passes on, and three such encodings within each
-other; `canonical` undoes most of them. Out of scope is deliberate hiding: encryption, or one character for each call.
+Covers encodings that libraries and servers apply, up to three of them nested. `canonical` undoes most of them.
+Deliberate hiding, such as encryption or one character per call, is out of scope.
 """
 
 import base64
@@ -14,20 +14,20 @@ from urllib.parse import quote
 from gateway.config.secrets.canonical import canonical
 
 MIN_SECRET_LENGTH: Final = 8
-"""Characters. A shorter secret would turn ordinary words into stars."""
+"""Characters. Masking shorter secrets would mask ordinary words."""
 _MAX_ENCODED_LENGTH: Final = 16 * 1024
-"""Characters of a secret that is looked for in other forms too: a larger one is not echoed whole."""
+"""Characters. Longer secrets are only searched verbatim."""
 _MAX_LINES: Final = 200
 _UNESCAPED: Final = re.compile(r"[A-Za-z0-9_.~-]")
-"""RFC 3986 §2.3: characters that no encoder escapes."""
+"""RFC 3986 §2.3: characters that encoders never escape."""
 _LINE_WIDTHS: Final = (64, 76)
-"""Characters of a line of base64: RFC 7468 §2, RFC 2045 §6.8."""
+"""Line lengths of base64: RFC 7468 §2, RFC 2045 §6.8."""
 
 
 def verbatim_forms_of(secret: str) -> set[str]:
-    """Forms that are looked for in a text as it is; nothing for a secret that is too short.
+    """Return the forms to search in unmodified text. Empty for a secret that is too short.
 
-    So is a secret with hardly a character that its canonical form keeps, with it as it stands in a URL and in JSON.
+    Secrets whose canonical form is too short are included, also in URL and JSON encoding.
     """
     if len(secret) < MIN_SECRET_LENGTH:
         return set()
@@ -35,13 +35,13 @@ def verbatim_forms_of(secret: str) -> set[str]:
     if len(secret) <= _MAX_ENCODED_LENGTH:
         forms.add(_bytes(secret).hex())
     if len(canonical(_bytes(secret))) < MIN_SECRET_LENGTH:
-        # Half of a surrogate pair has no UTF-8, and no form in a URL.
+        # Unpaired surrogates cannot be percent-encoded.
         forms |= {quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
     return forms
 
 
 def canonical_forms_of(secret: str) -> set[bytes]:
-    """Forms that are looked for in the canonical form of a text; nothing for a secret that is too short."""
+    """Return the forms to search in canonical text. Empty for a secret that is too short."""
     if len(secret) < MIN_SECRET_LENGTH:
         return set()
     texts = [secret, *_lines(secret)]
@@ -56,7 +56,7 @@ def _bytes(text: str) -> bytes:
 
 
 def longest_form_of(secret: str) -> int:
-    """Return how many characters common encoders make of a secret at the most."""
+    """Return the maximum length of a secret in common encodings, in characters."""
     if len(secret) > _MAX_ENCODED_LENGTH:
         return len(secret)
     in_hexadecimal = 2 * len(_bytes(secret))  # more than in base64
@@ -66,19 +66,19 @@ def longest_form_of(secret: str) -> int:
 def _longest_escape(character: str) -> int:
     if _UNESCAPED.fullmatch(character):
         return 1
-    # In JSON within JSON seven for each unit of UTF-16, two backslashes among them; in a URL three for each byte.
+    # 7 per UTF-16 unit for JSON within JSON (with two backslashes), 3 per byte in a URL.
     return max(7 * len(character.encode("utf-16-be", "surrogatepass")) // 2, 3 * len(_bytes(character)))
 
 
 def _lines(secret: str) -> Iterator[str]:
-    """The lines of a key: progress and logs have them one by one."""
+    """Yield the lines of a multi-line key, because progress and logs show them one at a time."""
     lines = [line.strip() for line in secret.splitlines()]
     if 1 < len(lines) <= _MAX_LINES:
         yield from (line for line in lines if len(line) >= MIN_SECRET_LENGTH)
 
 
 def _in_base64(secret: str) -> Iterator[str]:
-    """The part of its base64 that is the same wherever the secret begins: `user:secret` has it in its middle."""
+    """Yield the parts of the base64 encoding that do not depend on the text before: `user:secret` contains one."""
     data = _bytes(secret)
     for before in range(3):
         encoded = base64.b64encode(b"\0" * before + data).decode("ascii")
@@ -89,7 +89,7 @@ def _in_base64(secret: str) -> Iterator[str]:
 
 
 def _lines_in_base64(secret: str) -> Iterator[str]:
-    """Each line of a secret that was encoded by itself: progress and logs have them one by one."""
+    """Yield the lines of the wrapped base64 encoding, because progress and logs show them one at a time."""
     encoded = base64.b64encode(_bytes(secret)).decode("ascii")
     for width in _LINE_WIDTHS:
         if width < len(encoded) <= width * _MAX_LINES:

@@ -1,7 +1,7 @@
-"""Finds which of many byte strings occur in a text, most often none. Pure.
+"""Finds which of many byte strings occur in a text, usually none.
 
-Each by itself costs the same for every one of them. So where there are many, samples of them are looked for first: the
-text is looked at in such large steps that no string can lie between two of them (the idea of Wu and Manber, 1994).
+With many strings, samples of them are searched first, in steps so large that every string contains a sampled position
+(Wu and Manber, 1994).
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,14 @@ from typing import Final
 _SAMPLE: Final = 6
 """Bytes."""
 _LONG: Final = 16
-"""Bytes. The shortest decides how large the steps are, so few short ones should not decide for all."""
+"""Bytes. Shorter strings are searched separately, because the shortest string determines the step."""
 _FEWEST: Final = 400
-"""Strings times bytes of a step: below that it is faster to look for each; measured."""
+"""Number of strings times step. Below this, searching for each string is faster (measured)."""
 _MOST_SAMPLES: Final = 100_000
 
 
 class SubstringSearch:
-    """Byte strings that are looked for together, of 8 bytes and more."""
+    """A set of byte strings of at least 8 bytes to search together."""
 
     def __init__(self, needles: Iterable[bytes]) -> None:
         self.all: Final = sorted(set(needles), key=len, reverse=True)
@@ -27,7 +27,7 @@ class SubstringSearch:
         )
 
     def found(self, data: bytes) -> list[bytes]:
-        """The byte strings that occur in a text, the longest first."""
+        """Return the strings that occur in a text, longest first."""
         long, short = self._groups
         return long.found(data) + short.found(data)
 
@@ -38,7 +38,7 @@ class _Group:
         shortest = len(needles[-1]) if needles else _SAMPLE
         self._step: Final = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(needles))))
         is_sampled = len(needles) * self._step >= _FEWEST
-        # Of so many successive offsets in a text one is looked at, so each of them gives a sample.
+        # Only every `step`-th position is checked, so every offset within a step needs a sample.
         self._samples: Final = (
             {needle[at : at + _SAMPLE] for needle in needles for at in range(self._step)} if is_sampled else None
         )

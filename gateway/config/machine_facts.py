@@ -1,14 +1,69 @@
-"""Facts about the files and programs of this machine. None of these functions raises.
+"""Facts about the files, programs and processors of this machine. None of these functions raises.
 
 pathlib raises if a directory cannot be entered, a name is too long, or a path contains NUL. Here, such a path does not
 exist, and the caller reports it where it is written.
 """
 
 import hashlib
+import math
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
+
+_PROC: Final = Path("/proc/self/cgroup")
+_MOUNT: Final = Path("/sys/fs/cgroup")
+
+
+def usable_processors(*, groups: Path = _PROC, mount: Path = _MOUNT) -> int:
+    """Return the number of processors allowed by the affinity and the cgroup quotas, rounded up.
+
+    Quotas limit containers (cgroups(7)): `cpu.max` in version 2, `cpu.cfs_quota_us` in version 1. They apply to a group
+    and to the groups below it.
+    """
+    # `os.cpu_count` ignores the affinity, and `os.process_cpu_count` requires Python 3.13.
+    affinity = len(os.sched_getaffinity(0))
+    quotas = [math.ceil(quota) for quota in _quotas(groups, mount)]
+    return max(1, min([affinity, *quotas]))
+
+
+def _quotas(groups: Path, mount: Path) -> Iterator[float]:
+    for line in _read(groups).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        # cgroups(7): the line of version 2 has no controllers.
+        if not controllers:
+            for folder in _upwards(mount, path):
+                yield from _quota(_read(folder / "cpu.max").split())
+        elif "cpu" in controllers.split(","):
+            # Version 1 has a mount, or a link to a shared mount, for each controller.
+            for folder in _upwards(mount / "cpu", path):
+                yield from _quota([_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")])
+
+
+def _upwards(root: Path, path: str) -> Iterator[Path]:
+    """Yield the directories of a group and its ancestors. In a container, the path may be that of the host."""
+    folder = root / path.strip("/")
+    while folder != root:
+        yield folder
+        folder = folder.parent
+    yield root
+
+
+def _quota(words: list[str]) -> Iterator[float]:
+    """Yield the quota, given as CPU time and period, unless it is unlimited (`max`, -1)."""
+    if len(words) == 2 and all(each.isdigit() for each in words) and int(words[0]) and int(words[1]):
+        yield int(words[0]) / int(words[1])
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    # The file does not exist with another version of cgroups, or without cgroups.
+    except (OSError, ValueError):
+        return ""
 
 
 def is_file(path: str | Path) -> bool:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote
 from pydantic import BeforeValidator, SecretStr, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gateway.config.cpu_quota import usable_processors
+from gateway.config.machine_facts import usable_processors
 from gateway.config.models.address import Address
 from gateway.config.models.auth import SCOPE
 from gateway.config.models.quantities import Duration

@@ -21,7 +21,7 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.config.definition_source import DocumentStore
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
-from gateway.config.reading.digests import content_key
+from gateway.config.reading.source_file import content_key
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.shared_services import Services

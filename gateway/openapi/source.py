@@ -20,7 +20,7 @@ from gateway.config.models.document import Document
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.config.models.openapi import OpenApi
 from gateway.config.models.overrides import OperationOverride
-from gateway.config.reading.digests import content_key
+from gateway.config.reading.source_file import content_key
 from gateway.config.reading.source_map import LeftOutOperation
 from gateway.errors import Location
 from gateway.json_types import DocumentPath, Json, JsonObject

@@ -16,9 +16,8 @@ from gateway.config.models import definition_keys as models
 from gateway.config.models.auth import Match, Rule
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import Tool
-from gateway.config.models.document import LISTS, Document
+from gateway.config.models.document import LISTS, Document, SkillDirectories
 from gateway.config.models.openapi import OpenApi
-from gateway.config.models.skills import SkillDirectories
 from gateway.config.models.upstreams import Upstream
 from gateway.json_types import DocumentPath
 from gateway.plugin import ListKind

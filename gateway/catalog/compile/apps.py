@@ -12,7 +12,7 @@ from gateway.catalog.compile.resources import compile_resource
 from gateway.catalog.primitives import ContentsShape, Resource
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
-from gateway.config.models.apps import App
+from gateway.config.models.definitions import App
 from gateway.executors.invocation import Outcome
 from gateway.json_types import Json, JsonObject
 

@@ -11,9 +11,9 @@ from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import EVERYBODY, RequiredScopes
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model
-from gateway.config.models.databases import Database
 from gateway.config.models.definition_keys import Defaults, Definition
 from gateway.config.models.definitions import Prompt, Tool
+from gateway.config.models.document import Database
 from gateway.config.models.entry_references import entries_named_by
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services

@@ -5,7 +5,7 @@ from typing import Final
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_file
-from gateway.config.models.databases import Database
+from gateway.config.models.document import Database
 from gateway.distribution import install_command
 from gateway.executors.sql.pools import DatabaseProfile, is_installed
 

@@ -15,7 +15,7 @@ from gateway.catalog.primitives import Resource, Skill
 from gateway.catalog.skills.discovery import FoundSkill, key_of
 from gateway.catalog.skills.snapshot import MAX_BYTES, SkillFileFacts, SkillSnapshot
 from gateway.config.models import definitions as models
-from gateway.config.models.skills import SKILL_FILE
+from gateway.config.models.document import SKILL_FILE
 from gateway.control_characters import visible_path
 from gateway.executors.files.executor import FileReader, ListedFile, ServedFiles
 from gateway.json_types import JsonObject

@@ -26,9 +26,9 @@ from gateway.catalog.views import View, ViewSelection, names_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models import definitions
-from gateway.config.models import views as models
 from gateway.config.models.definition_keys import Output
-from gateway.config.models.document import LISTS
+from gateway.config.models.document import LISTS, Selection
+from gateway.config.models.document import View as WrittenView
 from gateway.executors.invocation import Executor
 from gateway.executors.output.compiler import compile_output
 from gateway.executors.output.result_shaper import OutputTraits
@@ -96,13 +96,13 @@ def _check_own_names(view: View, primitives: Sequence[Primitive], *, problems: P
             problems.error(f"`tools.{each.name}` has the same name as a built-in tool of the view: exclude it")
 
 
-def _access(config: models.View) -> RequiredScopes:
+def _access(config: WrittenView) -> RequiredScopes:
     if config.access is None:
         return EVERYBODY
     return RequiredScopes(scopes=frozenset(config.access.scopes), is_visible=config.access.visible)
 
 
-def _compile_selection(config: models.Selection | None) -> ViewSelection | None:
+def _compile_selection(config: Selection | None) -> ViewSelection | None:
     if config is None:
         return None
     globs: dict[ListKind, list[str]] = {"tools": config.tools, "resources": config.resources, "prompts": config.prompts}
@@ -117,7 +117,7 @@ def any_of(globs: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(map(translate, globs)))
 
 
-def _warn_of_misfits(config: models.View, primitives: Sequence[Primitive], problems: Problems) -> None:
+def _warn_of_misfits(config: WrittenView, primitives: Sequence[Primitive], problems: Problems) -> None:
     names = {kind: [name for each in primitives if each.kind == kind for name in names_of(each)] for kind in LISTS}
     tags = {tag for each in primitives for tag in each.tags}
     for key, selection in (("include", config.include), ("exclude", config.exclude)):

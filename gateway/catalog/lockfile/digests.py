@@ -18,7 +18,7 @@ from gateway.config.models.base import Model
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import LISTS
 from gateway.config.models.entry_references import entries_named_by, models_in
-from gateway.config.reading.digests import digest_of_json
+from gateway.config.reading.source_file import digest_of_json
 from gateway.json_types import DocumentPath
 
 Name = tuple[str, str]

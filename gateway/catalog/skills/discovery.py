@@ -12,7 +12,7 @@ from gateway.catalog.skills.snapshot import SkillSnapshot, read_skill
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.machine_facts import is_directory
-from gateway.config.models.skills import SKILL_FILE, SkillDirectories
+from gateway.config.models.document import SKILL_FILE, SkillDirectories
 from gateway.config.reading.file_pattern import MOST_ENTRIES, FilePattern, TooManyEntriesError
 from gateway.executors.files.globs import Globs, compile_globs
 from gateway.executors.files.regular_files import real_place

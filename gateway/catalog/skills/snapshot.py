@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from gateway.catalog.skills.skill_file import read_skill_file
-from gateway.config.models.skills import SKILL_FILE
+from gateway.config.models.document import SKILL_FILE
 from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode
 from gateway.control_characters import visible_path

@@ -6,29 +6,69 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.apps import App
 from gateway.config.models.backends import Argv, Http, Python, Shell, Sql, SqlCompletion
 from gateway.config.models.base import (
+    DISTINCT,
     ONE_OR_MANY,
     Flag,
     Items,
     Model,
+    NotEmpty,
     PositiveCount,
     Template,
     defaults_of,
     exactly_one,
+    matching,
     misplaced,
     not_together,
     text_for,
 )
 from gateway.config.models.content import Blocks
-from gateway.config.models.definition_keys import ContentAnnotations, Definition, Output
+from gateway.config.models.definition_keys import (
+    ContentAnnotations,
+    Definition,
+    Output,
+    SchemaObject,
+    interpolated_schema,
+)
 from gateway.config.models.field_use import Use
-from gateway.config.models.json_schema import SchemaObject, interpolated_schema
 from gateway.config.models.quantities import PositiveDuration, PositiveSize
 from gateway.config.models.tasks import WrittenToolTask
 from gateway.config.models.tool_tests import ToolTest
 from gateway.json_types import Json
+
+Origin = Annotated[
+    str,
+    matching(
+        r"(https?|wss?)://(\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]{1,5})?",
+        "an origin such as https://api.example.com or https://*.example.com",
+    ),
+]
+
+
+class ContentSecurityPolicy(Model):
+    """Origins that the page can contact, besides its host. Default: none."""
+
+    connect: Annotated[list[Origin], Use.SHOWN] = []
+    """Origins that scripts can send requests to."""
+    resources: Annotated[list[Origin], Use.SHOWN] = []
+    """Origins from which scripts, styles, images, fonts and media can be loaded."""
+
+
+class App(Model):
+    """A page that hosts show next to the tool's result. Hosts without support for pages show the text."""
+
+    file: NotEmpty
+    """The page: a single HTML file. The path is relative to this file. It is read on each request."""
+    csp: ContentSecurityPolicy | None = None
+    """The origins that the page can contact."""
+    permissions: Annotated[list[Literal["camera", "microphone", "geolocation", "clipboardWrite"]], DISTINCT] = []
+    """Browser permissions that the page requests. The host decides."""
+    visibility: Annotated[list[Literal["model", "app"]], Field(min_length=1), DISTINCT] = ["model", "app"]
+    """Who can call the tool: the model, the page, or both. Hosts enforce this."""
+    border: Flag | None = None
+    """Whether the host should draw a border around the page. By default the host decides."""
+
 
 TYPE_WORDS: Final = ("string", "integer", "number", "boolean", "object", "array", "file")
 

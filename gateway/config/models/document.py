@@ -1,24 +1,123 @@
-"""The main configuration file, and the sections allowed in included files."""
+"""The main configuration file, its includes, and the small sections: `skills`, `views`, `databases`, `audit`."""
 
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal
+from urllib.parse import unquote, urlsplit
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.auth import Auth
 from gateway.config.models.backends import Connection
-from gateway.config.models.base import Model, NotEmpty, defaults_of, typed_interpolation
-from gateway.config.models.databases import Database
-from gateway.config.models.definition_keys import Defaults
+from gateway.config.models.base import (
+    DISTINCT,
+    Flag,
+    Model,
+    NotEmpty,
+    PositiveCount,
+    defaults_of,
+    matching,
+    misplaced,
+    text_for,
+    typed_interpolation,
+)
+from gateway.config.models.definition_keys import Access, Defaults
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.field_use import Use
 from gateway.config.models.openapi import OpenApi
 from gateway.config.models.server import Limits, Listen, Server
-from gateway.config.models.skills import Skills
 from gateway.config.models.upstreams import Upstream
-from gateway.config.models.views import View
 from gateway.json_types import Json
 from gateway.plugin import ListKind
+
+
+class SkillDirectories(Model):
+    """Directories that each contain a skill: a SKILL.md and the files that it refers to."""
+
+    dir: NotEmpty
+    """A directory, or a glob of directories, relative to this file. Each directory must have the name of its skill."""
+    tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
+    """Tags for grouping and rules."""
+    access: Access | None = None
+    """Who can read them. Default: everyone."""
+
+
+Skills = Annotated[SkillDirectories, text_for("dir")]
+"""An entry of `skills`. Plain text is the glob."""
+
+SKILL_FILE: Final = "SKILL.md"
+"""The file that makes a directory a skill."""
+
+
+class Selection(Model):
+    """Selects tools, resources and prompts that match any of its keys."""
+
+    tags: Annotated[list[NotEmpty], DISTINCT] = []
+    """Tags. A definition of any kind that has one of them matches."""
+    tools: Annotated[list[NotEmpty], DISTINCT] = []
+    """Globs that match names of tools: `gh_*`."""
+    resources: Annotated[list[NotEmpty], DISTINCT] = []
+    """Globs that match names, URIs and URI templates of resources."""
+    prompts: Annotated[list[NotEmpty], DISTINCT] = []
+    """Globs that match names of prompts."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "Selection":
+        if not self.model_fields_set:
+            raise PydanticCustomError("nothing_given", "needs at least one of `tags`, `tools`, `resources`, `prompts`")
+        return self
+
+
+class View(Model):
+    """A subset of the catalog at `/mcp/<name>`, `/sse/<name>` and `--stdio --view <name>`."""
+
+    include: Selection | None = None
+    """Definitions in the view. Kinds that are not listed are empty. Default: everything."""
+    exclude: Selection | None = None
+    """Definitions to remove from the view even if they are included."""
+    instructions: Annotated[str | None, Use.DESCRIPTION] = None
+    """Instructions that a model should know before it uses the view. Default: `server.instructions`."""
+    access: Access | None = None
+    """Who can use the view. Default: everyone. Its definitions still require their own scopes."""
+    search: Flag = False
+    """List only two tools: `search_tools` finds tools, and `call_tool` calls them. Calls are checked, counted and
+    recorded under the real name. Tools can also be called directly, as in any view."""
+    always: Annotated[list[NotEmpty], DISTINCT] = []
+    """Globs that match names of tools to list in addition to the two of `search`."""
+
+    @model_validator(mode="after")
+    def _lists_beside_a_search(self) -> "View":
+        if self.always and not self.search:
+            raise misplaced("always", goes_with="search")
+        return self
+
+
+class Database(Model):
+    """A database for `sql` backends. Requires the extra `sql`."""
+
+    url: Annotated[
+        str, matching(r"[A-Za-z][\w+.-]*:.+", "a URL such as postgresql://app@db/shop or sqlite:notes.db"), Use.SECRET
+    ]
+    """An SQLAlchemy URL (`postgresql://app@db/shop`), or `sqlite:` and a path relative to this file."""
+    password: Annotated[str | None, Use.SECRET] = None
+    """Password of the user in the URL, unless the URL contains it."""
+    pool: PositiveCount = 5
+    """Maximum number of connections. A call waits for a free connection within its `timeout`. For SQLite, this is the
+    number of readers, and the same number of writers is allowed."""
+
+    def secrets(self) -> Iterator[str]:
+        """Return the passwords of this entry."""
+        if self.password:
+            yield self.password
+        try:
+            written = urlsplit(self.url).password
+        except ValueError:
+            return
+        if written:
+            yield written
+            # What the driver makes of it, and might quote in an error.
+            yield unquote(written)
+
 
 LISTS: Final[tuple[ListKind, ...]] = ("tools", "resources", "prompts")
 """The sections whose entries clients list, in display order."""

@@ -1,10 +1,12 @@
-"""Splits a text file into front matter, between two lines of `---`, and body."""
+"""Splits Markdown files into front matter, between two lines of `---`, and body, and reads prompts from them."""
 
 import re
 from typing import Final
 
 import msgspec
 
+from gateway.config.reading.composer import compose
+from gateway.config.reading.nodes import START, Diagnostic, MapItem, Mapping, Node, Place, Point, Scalar, Sequence
 from gateway.config.reading.source_file import SourceFile
 
 _FENCE: Final = re.compile(r"---[ \t]*(?:\r\n|\n|\Z)")
@@ -33,3 +35,61 @@ def front_matter(source: SourceFile) -> FrontMatter | None:
     if closing is None:
         return FrontMatter("", len(text), is_closed=False)
     return FrontMatter(text[opening.end() : closing.start()], closing.end())
+
+
+class PromptFile(msgspec.Struct, frozen=True):
+    """A prompt written in Markdown: its keys, and a template for one user message. `${…}` is not interpolated in it."""
+
+    head: Mapping | None
+    """None if the front matter is invalid. `diagnostics` contains the reason."""
+    body: Scalar
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def node(self) -> Mapping:
+        """The prompt that the file defines."""
+        source, start = self.body.source, self.body.start
+        message = Mapping({"user": MapItem(source, start, self.body)}, source, start, is_flow=True, size=2)
+        messages: Node = Sequence((message,), source, start, is_flow=True, size=3)
+        entries = dict(self.head.entries) if self.head is not None else {}
+        return Mapping({**entries, "messages": MapItem(source, start, messages)}, source, start, is_flow=True, size=4)
+
+
+def read_prompt(source: SourceFile) -> PromptFile:
+    """Split a Markdown file into front matter and text."""
+    front = front_matter(source)
+    if front is None:
+        return _prompt(source, front="", body_start=0)
+    if not front.is_closed:
+        unclosed = Diagnostic(message=UNCLOSED, place=_at(source, 0))
+        return PromptFile(None, _body(source, front.body_start), (unclosed,))
+    return _prompt(source, front=front.text, body_start=front.body_start)
+
+
+def _prompt(source: SourceFile, *, front: str, body_start: int) -> PromptFile:
+    # Line 0 is the opening fence.
+    composed = compose(source, front, first_line=1)
+    diagnostics = list(composed.diagnostics)
+    body = _body(source, body_start)
+    head: Mapping | None = None
+    if isinstance(composed.root, Mapping):
+        head = composed.root
+    elif composed.root is None and not diagnostics:
+        head = Mapping({}, source, START, is_flow=True, size=1)
+    elif composed.root is not None:
+        diagnostics.append(Diagnostic(message="front matter must be a mapping (`key: value`)", place=_at(source, 1)))
+    if not body.value:
+        diagnostics.append(Diagnostic(message="has no text for the message", place=_at(source, body.start.line)))
+    return PromptFile(head, body, tuple(diagnostics))
+
+
+def _body(source: SourceFile, start: int) -> Scalar:
+    text = source.text[start:]
+    skipped = len(text) - len(text.lstrip("\r\n"))
+    lines_before = source.text.count("\n", 0, start + skipped)
+    point = Point(lines_before, 0)
+    return Scalar(text.strip("\r\n"), source, point, point)
+
+
+def _at(source: SourceFile, line: int) -> Place:
+    return Place(source, min(line, len(source.lines) - 1) + 1, 1)

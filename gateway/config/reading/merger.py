@@ -18,12 +18,11 @@ from gateway.config.diagnostics.near_misses import nearest
 from gateway.config.diagnostics.render import shown_path
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model, plain_text
-from gateway.config.models.databases import Database
 from gateway.config.models.definitions import Prompt, PromptHead, Resource, Tool
-from gateway.config.models.document import MAIN_FILE_ONLY, Document
+from gateway.config.models.document import MAIN_FILE_ONLY, Database, Document, View
 from gateway.config.models.openapi import OpenApi
 from gateway.config.models.upstreams import Upstream
-from gateway.config.models.views import View
+from gateway.config.reading.front_matter import read_prompt
 from gateway.config.reading.inclusion import Inclusion, Part, Request
 from gateway.config.reading.interpolation import Interpolator
 from gateway.config.reading.mcp_servers_file import ClientServer, read_mcp_servers_file
@@ -40,7 +39,6 @@ from gateway.config.reading.nodes import (
     place_of,
 )
 from gateway.config.reading.nodes import Mapping as MappingNode
-from gateway.config.reading.prompt_file import read_prompt
 from gateway.config.reading.source_file import SourceFile
 from gateway.config.reading.validation_messages import diagnostics_of, expected, keys_of, unknown_key
 from gateway.errors import Severity

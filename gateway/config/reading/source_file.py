@@ -1,9 +1,11 @@
 """Reads a file with a size limit. Only regular files are read, because a FIFO or device could block the daemon."""
 
+import hashlib
+import json
 import os
+import pickle
 import stat
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from re import compile as regex
 from typing import Final
@@ -11,6 +13,30 @@ from typing import Final
 import msgspec
 
 from gateway.errors import Location
+from gateway.json_types import Json
+
+_KEY_BYTES: Final = 16
+
+
+def content_key(*values: object) -> bytes:
+    """Return a digest of plain data or models.
+
+    The values are pickled and never unpickled. Comparing them would confuse interpolated text with plain text, and 1
+    with true.
+    """
+    return hashlib.blake2b(pickle.dumps(values), digest_size=_KEY_BYTES).digest()
+
+
+def digest_of_written(value: Json, directory: str) -> str:
+    """Return a digest of a definition as written in a file of `directory`, which its relative paths start from."""
+    return digest_of_json([value, directory])
+
+
+def digest_of_json(value: Json) -> str:
+    # Lock files contain this digest, so its input must never change, not even in whitespace.
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
 
 MAX_FILE_BYTES: Final = 10 * 2**20
 
@@ -109,7 +135,7 @@ def has_surrogate(text: str) -> bool:
 
 
 def digest(data: bytes) -> str:
-    return sha256(data).hexdigest()
+    return hashlib.sha256(data).hexdigest()
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -12,9 +12,8 @@ import msgspec
 
 from gateway.config.diagnostics.problems import TextOffset
 from gateway.config.models.interpolated_text import MASK
-from gateway.config.reading.digests import digest_of_written
 from gateway.config.reading.nodes import Diagnostic, Mapping, Place, Scalar, find, place_at, place_of, plain
-from gateway.config.reading.source_file import SourceFile
+from gateway.config.reading.source_file import SourceFile, digest_of_written
 from gateway.config.secrets.literal_secrets import SECRET_KEY, TOKENS
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Location, Problem

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.cpu_quota import usable_processors
+from gateway.config.machine_facts import usable_processors
 
 ALL = len(os.sched_getaffinity(0))
 V1 = {"cpu.cfs_quota_us": "{}\n", "cpu.cfs_period_us": "100000\n"}

@@ -59,7 +59,7 @@ class Key:
 
 @dataclass(kw_only=True)
 class _Grant:
-    """What a code may be exchanged for."""
+    """The grant behind an authorization code."""
 
     client_id: str
     challenge: str
@@ -72,19 +72,19 @@ class AuthorizationServer:
     """One issuer."""
 
     keys: list[Key]
-    """What it publishes; it signs with the last."""
+    """Its published keys. Tokens are signed with the last one."""
     issuer: str = ""
     subject: str = "alice"
     is_down: bool = False
     """Whether it answers 503 to everything."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """What is to stand in its metadata instead."""
+    """Overrides for its metadata."""
     moved: dict[str, str] = field(default_factory=dict)
     """Paths that lead to another URL."""
     missing: set[str] = field(default_factory=set)
     """Paths that it does not know."""
     key_set: Any = None
-    """What it answers instead of its keys."""
+    """The response sent in place of its keys."""
     asked: Counter[str] = field(default_factory=Counter)
     """How often each path was asked for."""
     granted: list[str] = field(default_factory=list)
@@ -119,7 +119,7 @@ class AuthorizationServer:
         return self.sign({name: value for name, value in body.items() if value is not None}, key=key, headers=head)
 
     def sign(self, claims: Any, *, key: Key | None = None, headers: Mapping[str, Any] | None = None) -> str:
-        """Sign whatever it is; bytes as they are."""
+        """Sign any payload. Bytes are signed unchanged."""
         key = key or self.keys[-1]
         head = {"typ": "JWT", "kid": key.kid} if headers is None else headers
         return jwt.api_jws.encode(

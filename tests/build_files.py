@@ -18,7 +18,7 @@ _SHOWN: Final = re.compile(r"\bmark\.build\b|\bcells\(")
 
 
 def is_left_out(path: Path, config: pytest.Config) -> bool:
-    """Tell whether a run has no use for a file."""
+    """Return whether a test run does not need a file."""
     is_file = path.name.startswith("test_") and path.suffix == ".py"
     return is_file and config.getoption("markexpr") == _MARK and not _shows_mark(path)
 

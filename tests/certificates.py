@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority that nobody else trusts, and what it signs."""
+"""Certificates for tests: a private certificate authority, and certificates that it signs."""
 
 import ssl
 from datetime import UTC, datetime, timedelta

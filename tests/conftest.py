@@ -49,7 +49,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost,::1"
 
-# A script's background job ignores SIGINT and SIGQUIT, and what nohup starts SIGHUP; whoever is started inherits it.
+# Background jobs of a script ignore SIGINT and SIGQUIT, and nohup ignores SIGHUP. Child processes inherit this.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -98,6 +98,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Postgresql]:
-    """A PostgreSQL server for all tests of this process; each makes tables of its own."""
+    """A PostgreSQL server for all tests of this process. Each test creates separate tables."""
     with running_postgresql() as server:
         yield server

@@ -1,4 +1,4 @@
-"""A program `mcp-gateway` that is a fork, too, for those who are not this process: shells, and daemons with upstreams.
+"""An `mcp-gateway` program that runs as a fork, for other processes: shells, and daemons with upstreams.
 
 It hands its streams, words, variables and directory over a socket to the test process, which starts a `FORKED` with
 them (`tests/fork_server.py`). It passes signals on, and ends as the fork does; the fork ends with it.
@@ -69,7 +69,7 @@ def _answer(connection: socket.socket) -> None:
         with suppress(OSError):
             while number := connection.recv(1):
                 process.send_signal(number[0])
-        process.kill()  # whoever asked is gone, or has been answered
+        process.kill()  # the client is gone, or has its response
         ending.join()
 
 

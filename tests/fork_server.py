@@ -48,12 +48,12 @@ _PROJECT: Final = Path(__file__).parents[1]
 _INTERPRETER: Final = ("PYTHON", "LC_", "LD_", "LANG", "MALLOC_", "OPENSSL_", "SSL_", "TZ")
 """What begins like this is read by an interpreter or a library as it starts."""
 _MACHINES: Final = ("LANG", "PYTHONUNBUFFERED", "SSL_CERT_DIR", "SSL_CERT_FILE")
-"""What is started without one of these may be a fork of a process that has it: Python takes UTF-8 either way, a fork
-opens its streams anew, and the certificates are the machine's. Another server costs more than its few forks save."""
+"""A child without one of these variables can be a fork of a process that has it. Python uses UTF-8 in both cases, a
+fork reopens its streams, and the certificates are the machine's. Another server costs more than its few forks save."""
 _UNUSUAL: Final = ("preexec_fn", "gids")
 _MOST_PASSED: Final = 16
 _UNUSED: Final = 100
-"""Descriptors from here on are nobody's."""
+"""Descriptors from here on are unused."""
 _ROOM: Final = {"ROOM": 16_384 * "x"}
 """A variable in place of which a fork's own are to be seen in `/proc/PID/environ`. Each daemon reads all of these."""
 _PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
@@ -71,7 +71,7 @@ class ForkServer:
 
     def __init__(self, environ: Mapping[str, str], *, module: str = "tests.fork_server") -> None:
         self.environ: Final = environ
-        """What its interpreter reads."""
+        """Environment variables that its interpreter reads."""
         self._module: Final = module
         self._connection: socket.socket | None = None
         self._lock: Final = threading.Lock()
@@ -181,8 +181,8 @@ def serve(connection: socket.socket) -> None:
 def _fork_sibling() -> int:
     """Fork a child of this process's parent; return its id, and 0 in it.
 
-    `os.fork` with a flag that it has no argument for: whoever ordered the child waits for it, and a second fork, which
-    would make an orphan of it, costs as much as all else of a start.
+    Like `os.fork`, with a flag that it does not support. The requester waits for the child, and a second fork, which
+    would make it an orphan, costs as much as the rest of a start.
     """
     _libc.PyOS_BeforeFork()
     call = (_CLONE[os.uname().machine], _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
@@ -198,7 +198,7 @@ def _fork_sibling() -> int:
 
 
 def _take_on(order: Any, passed: Sequence[int]) -> None:
-    """Be what was ordered, as far as `execve` would see to it."""
+    """Become the requested process, as far as `execve` would do it."""
     for number, source in enumerate([_moved_away(each) for each in passed]):
         os.dup2(source, number)
         os.close(source)
@@ -228,7 +228,7 @@ def _show_environ() -> None:
 
 
 def _moved_away(descriptor: int) -> int:
-    """Move it to where it is in nobody's way."""
+    """Move the descriptor out of the way."""
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD, _UNUSED)
     os.close(descriptor)
     return moved
@@ -255,7 +255,7 @@ def end(code: int) -> None:
 
 
 def _own_modules() -> Iterator[str]:
-    """Yield the names of the project's modules, also of those that a start imports for the files that use them."""
+    """Yield the names of the project's modules, including modules that a start imports because of files it reads."""
     for each in walk_packages(gateway.__path__, "gateway."):
         if not each.name.endswith("__main__"):
             yield each.name

@@ -1,10 +1,10 @@
 """Hosts of a network of a test's own: a network namespace each, on a bridge on which this process is a host, too.
 
 A host that is cut off answers nothing, and refuses nothing: that is what its peers see when a cable is pulled, and
-what a killed process does not show them.
+which a killed process does not show to its peers.
 
 Why the bridge is in a namespace as well: a browser on this machine, as the tests of the console's page have one, gives
-up all its requests (net::ERR_NETWORK_CHANGED) when an address of its own namespace comes or goes.
+up all its requests (net::ERR_NETWORK_CHANGED) when an address of its network namespace changes.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Host:
 
 @asynccontextmanager
 async def network(count: int) -> AsyncIterator[list[Host]]:
-    """So many hosts, and this process, on a network of their own: meanwhile it reaches no other."""
+    """Run this many hosts and this process on a separate network, which cannot reach any other network."""
     if os.geteuid() != 0:
         do_without("needs network namespaces, and so to be root")
     mark = f"mg{secrets.token_hex(3)}"

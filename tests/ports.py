@@ -4,10 +4,10 @@ import socket
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody is given who does not ask for it by number, for a minute from now.
+    """Return a port of 127.0.0.1 that is reserved for a minute: only programs that ask for its number get it.
 
-    Linux keeps a port apart while a connection of it lingers in TIME_WAIT (RFC 9293 §3.6.1); whoever binds it with
-    SO_REUSEADDR, as servers do, has it all the same.
+    Linux reserves a port while one of its connections is in TIME_WAIT (RFC 9293 §3.6.1). A program that binds the
+    port with SO_REUSEADDR, as servers do, still gets it.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests: Debian's, as an unprivileged user, on a socket in a directory of its own."""
+"""A PostgreSQL server for tests: Debian's, run by an unprivileged user, on a socket in a temporary directory."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ class Postgresql:
             self.process = None
 
     async def run(self, *statements: str) -> list[asyncpg.Record]:
-        """Run statements on a connection of its own, and return the rows of the last one."""
+        """Run statements on a new connection, and return the rows of the last one."""
         rows: list[asyncpg.Record] = []
         connection = await asyncpg.connect(host=str(self.directory), user=_USER, database="postgres")
         try:

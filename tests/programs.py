@@ -21,7 +21,7 @@ def need(program: str) -> str:
 
 
 def need_named_by(variable: str, *, what: str) -> str:
-    """The path of what is no program of Debian's, and has a variable that names it."""
+    """Return the path of a program that Debian does not package and that an environment variable names."""
     return os.environ.get(variable) or do_without(f"{variable} does not name {what} (CONTRIBUTING.md)")
 
 

@@ -1,4 +1,4 @@
-"""Real redis-servers of a test's own, on free ports, each with its files in a directory of its own."""
+"""Real redis-servers, started by a test on free ports, each with its files in a separate directory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

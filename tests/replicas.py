@@ -82,7 +82,7 @@ async def replicas(
     of_the_first: Sequence[str] = (),
     redis_options: Sequence[str] = (),
 ) -> AsyncIterator[Replicas]:
-    """Serve a file with several daemons on ports of loopback; `of_the_first` are flags that one alone has."""
+    """Serve a file with several daemons on loopback ports. Only the first daemon gets the flags `of_the_first`."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-gateway-replicas-")))
         redis = await stack.enter_async_context(redis_server(folder / "redis", *redis_options))
@@ -105,7 +105,7 @@ async def replicas(
 
 @asynccontextmanager
 async def in_turn(folder: Path, addresses: Sequence[str], **options: Any) -> AsyncIterator[Nginx]:
-    """The shipped nginx file for these replicas, which are asked in turn; `options` are those of `nginx`."""
+    """The shipped nginx file for these replicas, used in turn. `options` are those of `nginx`."""
     folder.mkdir()
     async with nginx(folder, daemon=" fail_timeout=2s; server ".join(addresses), **options) as proxy:
         yield proxy

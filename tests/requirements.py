@@ -1,4 +1,4 @@
-"""What the specification demands of a server, each under an ID: the page that says so, and the demand in our words.
+"""The specification's requirements for a server. Each has an ID, the page that defines it, and a summary in our words.
 
 A test names with `requirement` what it proves; `test_requirements.py` holds both sides to each other. Without another
 date a page is the newest that has the rule: 2026-07-28, or for the legacy era 2025-11-25. "decision" marks what the
@@ -17,7 +17,7 @@ requirement: Final = pytest.mark.requirement
 REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         # Messages
-        "base/parse-error": "JSON-RPC 2.0 §5.1: what is not JSON is -32700",
+        "base/parse-error": "JSON-RPC 2.0 §5.1: invalid JSON is -32700",
         "base/invalid-request": "JSON-RPC 2.0 §5.1, basic/index Messages: -32600; an id is not null",
         "base/unknown-method": "basic/index Error Codes, streamable-http: -32601, in the modern era with 404",
         "base/id-echo": "basic/index Responses: the id of the request, with its type",
@@ -37,10 +37,10 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "versioning/modern-methods-alone": "basic/versioning: discover and listen need an envelope",
         "lifecycle/echo-version": "basic/lifecycle Version Negotiation: a supported version is answered with itself",
         "lifecycle/other-version": "basic/lifecycle Version Negotiation: any other with the latest that we support",
-        "lifecycle/server-info": "basic/lifecycle Initialization, schema Implementation: as the revision knows it",
-        "lifecycle/capabilities": "basic/lifecycle Capability Negotiation: what the revision has, and nothing newer",
+        "lifecycle/server-info": "basic/lifecycle Initialization, schema Implementation: in the revision's form",
+        "lifecycle/capabilities": "basic/lifecycle Capability Negotiation: none newer than the revision",
         "lifecycle/malformed-initialize": "basic/lifecycle Error Handling: -32602, and no session",
-        "lifecycle/initialize-first": "basic/lifecycle Initialization: the first interaction; ping may come before it",
+        "lifecycle/initialize-first": "basic/lifecycle Initialization: the first interaction; only ping can precede it",
         "lifecycle/initialize-once": "decision: a second one is -32600, 400",
         "lifecycle/ping": "basic/utilities/ping: answered promptly",
         "discover/result": "server/discover: versions that an envelope may name, capabilities, instructions",
@@ -72,14 +72,14 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "http/disconnect-is-not-cancellation": "2025-11-25 basic/transports Sending Messages: the call goes on",
         "sse/disconnect-is-cancellation": "2024-11-05 basic/transports: the stream is the session (decision)",
         "http/event-ids": "2025-11-25 basic/transports Resumability: unique in the session, and of one stream; priming",
-        "http/resume": "2025-11-25 basic/transports Resumability: by GET, what came after on that stream alone",
-        "http/foreign-event-ids": "decision: 400 for an id that is none of the session's, a new stream for an old one",
+        "http/resume": "2025-11-25 basic/transports Resumability: a GET continues one stream after its last event",
+        "http/foreign-event-ids": "decision: 400 for an id of another session, a new stream for an expired one",
         "http/replay-bounds": "decision: bounded by events, bytes and age; nothing is kept of a session that ended",
         "http/polling": "2025-11-25 basic/transports Sending Messages: retry, then closed before the answer",
         "http/questions-wait": "2025-11-25 basic/transports: requests go on the stream of the call, and wait like it",
-        "http/no-cancelled-notification": "basic/patterns/cancellation: over HTTP the closed stream alone cancels",
+        "http/no-cancelled-notification": "basic/patterns/cancellation: over HTTP, only closing the stream cancels",
         # Lists
-        "pagination/walk": "server/utilities/pagination: every entry once, until there is no nextCursor",
+        "pagination/walk": "server/utilities/pagination: every entry once, until no nextCursor is sent",
         "pagination/page": "server/utilities/pagination: a nextCursor where there is more, and only there",
         "pagination/invalid-cursor": "server/utilities/pagination Error Handling: -32602",
         "pagination/stale-cursor": "decision: a cursor of a list that has changed since is -32602",
@@ -94,7 +94,7 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "tools/absent-arguments": "schema CallToolRequest: no arguments are an empty object",
         "tools/unknown": "server/tools Error Handling: -32602, never isError",
         "tools/malformed-call": "server/tools Error Handling: -32602",
-        "tools/invalid-arguments": "server/tools Error Handling (SEP-1303): isError, with text to mend the call by",
+        "tools/invalid-arguments": "server/tools Error Handling (SEP-1303): isError, with text that helps",
         "tools/execution-error": "server/tools Error Handling: isError",
         "tools/protocol-error": "server/tools Error Handling: a JSON-RPC error",
         "tools/structured-content": "server/tools Structured Content: since 2025-06-18; any JSON since 2026-07-28",
@@ -117,13 +117,13 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "completion/most-values": "server/utilities/completion: 100 at the most, and whether there are more",
         "completion/invalid": "server/utilities/completion Error Handling: -32602",
         # While a call runs
-        "progress/token": "basic/patterns/progress: the token as it was given",
+        "progress/token": "basic/patterns/progress: the token of the request, unchanged",
         "progress/increases": "basic/patterns/progress: each value is greater than the one before",
-        "progress/asked-for": "basic/patterns/progress: without a token there is none",
+        "progress/asked-for": "basic/patterns/progress: no progress without a token",
         "progress/before-answer": "basic/patterns/progress: while the request is in progress, and not after",
         "logging/set-level": "2025-11-25 server/utilities/logging: from then on, this severity and above",
         "logging/bad-level": "2025-11-25 server/utilities/logging Error Handling: -32602",
-        "logging/per-request": "server/utilities/logging: what the request's own logLevel asks for; without it nothing",
+        "logging/per-request": "server/utilities/logging: the request's logLevel applies; without it, no logs",
         "cancellation/stops": "basic/patterns/cancellation: processing stops",
         "cancellation/no-answer": "basic/patterns/cancellation: a cancelled request is not answered",
         "cancellation/unknown": "basic/patterns/cancellation: unknown and finished requests are ignored",
@@ -137,10 +137,10 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "tasks/binding": "Security Considerations: each request is checked; ids cannot be guessed",
         "tasks/cancel": "Task Cancellation: an empty acknowledgement, for finished tasks too",
         "tasks/input": "Task Update Requests: keys are unique, unknown and answered ones are ignored",
-        "tasks/partial": "Task Update Requests: some of the open questions may be answered",
+        "tasks/partial": "Task Update Requests: a response can cover some of the open questions",
         "tasks/before": "Task Creation: multi round-trip requests are resolved before the task is made",
         "tasks/after": "Polymorphic Results: the server decides for each request",
-        "tasks/ttl": "Task Polling: a task is kept for its ttl, and may be forgotten after it",
+        "tasks/ttl": "Task Polling: a task is kept for its ttl, and can be deleted after it",
         "tasks/notifications": "Task Status Notifications: to streams that name the task, as tasks/get would answer",
         "tasks/limits": "basic/utilities/tasks, Security: limits of tasks at once, and of their ttl",
         # Asking
@@ -148,7 +148,7 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "asking/several": "basic/patterns/mrtr: several input requests at once; before, requests beside each other",
         "asking/malformed": "basic/patterns/mrtr: answers are validated, -32602; a tool error before (decision)",
         "elicitation/form": "client/elicitation: forms since 2025-06-18, in the form of the revision",
-        "elicitation/url": "client/elicitation: links since 2025-11-25; with an elicitationId in that revision alone",
+        "elicitation/url": "client/elicitation: URLs since 2025-11-25; an elicitationId only in that revision",
         "sampling/create": "client/sampling: sampling/createMessage",
         "roots/list": "client/roots: roots/list",
         "mrtr/retry": "basic/patterns/mrtr: no requests to the client; it tries again with inputResponses",
@@ -158,12 +158,12 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "list-changed/waits": "decision: kept for the next stream of the session, each list once",
         "subscriptions/acknowledged": "basic/patterns/subscriptions: first of all, what of the filter is honoured",
         "subscriptions/id": "basic/patterns/subscriptions: the request's id on each message, with its type",
-        "subscriptions/filter": "basic/patterns/subscriptions: what was asked for, and nothing else",
+        "subscriptions/filter": "basic/patterns/subscriptions: only the requested notifications",
         "subscriptions/resources": "basic/patterns/subscriptions: by URI; unknown ones are left out (decision)",
         "subscriptions/several": "basic/patterns/subscriptions: several at once",
         "subscriptions/ends": "basic/patterns/subscriptions: ended by its client, without an answer",
         "subscriptions/server-ends": "basic/patterns/subscriptions: with a result; on stdio after a cancellation",
-        "subscriptions/task-ids": "ext-tasks listen: without the extension declared -32021; there are no tasks here",
+        "subscriptions/task-ids": "ext-tasks listen: -32021 without the declared extension; here are no tasks",
         "subscriptions/malformed": "basic/patterns/subscriptions: -32602",
     }
 )

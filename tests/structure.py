@@ -58,7 +58,7 @@ def classes() -> list[str]:
 
 
 def repeated_class_names() -> list[str]:
-    """Class names that stand for two classes or more."""
+    """Names shared by two or more classes."""
     places: dict[str, list[str]] = defaultdict(list)
     for path, node in _nodes(ast.ClassDef):
         if not node.name.startswith("_"):
@@ -283,7 +283,7 @@ def _place(path: Path, node: ast.AST, text: str) -> str:
 
 
 def table() -> str:
-    """The measures, one a line, with their places for those that are named on the command line."""
+    """Return the measures, one per line, and the places of the measures named on the command line."""
     found = {measure: places() for measure, places in MEASURES.items()}
     return "\n".join(
         "\n".join([f"{len(places):6} {measure}", *(places if measure in sys.argv else ())])

@@ -1,4 +1,4 @@
-"""What a bounded map forgets, and what it never returns."""
+"""Which entries a bounded map drops, and which it never returns."""
 
 from gateway.bounded_map import BoundedMap
 

@@ -66,7 +66,7 @@ TEXTS: Final = {
     "pay_order": "0 rows affected",
     "rebuild_index": "the index is rebuilt",
 }
-"""What must stand in a tool's text."""
+"""Text that a tool's result must contain."""
 ELSEWHERE: Final = frozenset(
     {
         "upload_photo",
@@ -80,7 +80,7 @@ ELSEWHERE: Final = frozenset(
     }
     | {"shop_find_items", "shop_getItem", "shop_createOrder"}
 )
-"""Tools that ask somebody who is not here: they fail, in words."""
+"""Tools that ask the user. They fail here with a message, because no user can be asked."""
 FAILING: Final = ELSEWHERE | {"restart_everything"}
 TEMPLATES: Final = {"manual://{program}": "manual://du", "order://{id}": "order://3"}
 
@@ -89,7 +89,7 @@ FILES: Final = [CONFIG / "demo.yaml", *sorted((CONFIG / "examples").glob("*.yaml
 
 @pytest.fixture(autouse=True)
 def _without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the file names a server, let it be a port that nobody listens on."""
+    """Replace the ports of servers that the file names by unused ones."""
     monkeypatch.setenv("MCP_GATEWAY_HTTP", "127.0.0.1:9")
     monkeypatch.setenv("PATH", f"{fork_launcher().folder}:{os.environ['PATH']}")  # upstreams are `mcp-gateway` itself
 

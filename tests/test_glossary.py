@@ -14,7 +14,7 @@ _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
 def ruled_out() -> tuple[re.Pattern[str], frozenset[str]]:
-    """What stands in `code` in the last cell of a row: a pattern of the lower-case words, and the names."""
+    """Return the `code` in the last cell of a row: a pattern of the lower-case words, and the names."""
     rows = [line.split("|") for line in GLOSSARY.read_text().splitlines() if line.startswith("| ")]
     found = {each for row in rows for each in re.findall(r"`(\w+)`", row[3])}
     words = {each for each in found if each.islower()}

@@ -16,7 +16,7 @@ from gateway.wire import meta
 from tests.executors.recording import RecordingContext
 
 _ONLY_ASYNC: Final = {"http"}
-"""Members of `Context` that block nobody and that a thread cannot use: aiohttp belongs to the loop."""
+"""Members of `Context` that do not block and that a thread cannot use: aiohttp needs the event loop."""
 
 
 def members_of(context: type) -> set[str]:

@@ -1,4 +1,4 @@
-"""The project's front: README, image, changelog, demo and examples say what is true."""
+"""README, image, changelog, demo and examples are accurate."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Every demand of the specification has a test, and every test of behaviour says which demand it proves."""
+"""Each requirement of the specification has a test, and each behaviour test names the requirements that it proves."""
 
 import ast
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def functions_of(path: Path) -> dict[str, set[str]]:
 
 
 def test_every_requirement_has_a_test_and_every_test_beside_one_names_its_own() -> None:
-    # Parsed are those alone that may name one: a tenth of the time.
+    # Only files that can name a requirement are parsed, which takes a tenth of the time.
     naming = [path for path in sorted(TESTS.rglob("test_*.py")) if "@requirement(" in path.read_text()]
     files = [functions_of(path) for path in naming]
     tests = {name: ids for file in files if any(file.values()) for name, ids in file.items()}

@@ -73,13 +73,13 @@ class TokenServer:
     lasts: int | str | None = 300
     """Its `expires_in`."""
     forms: list[dict[str, str]] = field(default_factory=list)
-    """What was sent to the token endpoint."""
+    """The requests to the token endpoint."""
     tokens: list[str] = field(default_factory=list)
     """The tokens that it gave out."""
     answer: web.Response | None = None
-    """What it answers instead."""
+    """Overrides for its response."""
     additions: dict[str, Any] = field(default_factory=dict)
-    """What is to stand in its answers instead."""
+    """Overrides for members of its responses."""
     free: asyncio.Event = field(default_factory=asyncio.Event)
     """Token requests wait for it."""
     gateway: str = "https://tools.example.com/mcp"

@@ -1,7 +1,7 @@
 """A fork server for the workers of pytest-xdist: each is a fork of a process that has imported the tests.
 
-Imports are half of what collecting costs each worker. What is imported is what pytest would collect with the words of
-the command line; whatever goes wrong meanwhile goes wrong again in each worker, which reports it.
+Imports are half the cost of collection in each worker. Modules that pytest would collect for the command line are
+imported here. An error during these imports happens again in each worker, which reports it.
 """
 
 import gc

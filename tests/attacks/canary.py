@@ -1,4 +1,4 @@
-"""What must stay untouched: an address that nobody may connect to, a file that nobody may read, a name never made."""
+"""Things that must stay untouched: an address, a file, and the name of a file that must not be created."""
 
 import secrets
 import socket
@@ -17,9 +17,9 @@ class Canary:
         self.content: Final = f"canary-{secrets.token_hex(12)}"
         self.file.write_text(self.content)
         self.trophy: Final = folder / "trophy"
-        """What a payload that runs would make."""
+        """The file that a payload creates if it runs."""
         self.reached: Final[list[bytearray]] = []
-        """What the listener was sent, by each connection; one that says nothing counts, too."""
+        """The data that each connection sent to the listener. A silent connection counts too."""
         self._loopback: Final = Loopback(self._serve)
 
     @property

@@ -88,7 +88,7 @@ class Client:
         return head + b"".join(b"%b: %b\r\n" % field for field in given) + b"\r\n" + body
 
     def request(self, method: str, path: str, *, fields: Fields = (), body: bytes = b"") -> Answer:
-        """One request on a connection of its own."""
+        """Send one request on a new connection."""
         with self.connection() as connection:
             connection.sendall(self.encoded(method, path, fields=[*fields, ("Connection", "close")], body=body))
             response = http.client.HTTPResponse(connection, method=method)
@@ -168,7 +168,7 @@ class SessionClient:
         return self.post(message).messages[-1]
 
     def ask_together(self, requests: Iterable[tuple[str, JsonObject]]) -> list[Json]:
-        """Ask in one batch, in a session of 2025-03-26."""
+        """Send a batch of requests in a session of 2025-03-26."""
         batch = [
             {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)}
             for number, (method, params) in enumerate(requests)
@@ -183,7 +183,7 @@ def initialize(revision: str = "2025-11-25", *, request_id: Json = 0) -> JsonObj
 
 
 def mirrored_value(text: str) -> bytes:
-    """A header field's value for any text (SEP-2243): as it is, or as base64."""
+    """Return a header field's value for any text: unchanged, or as base64 (SEP-2243)."""
     if text.isascii() and text.isprintable() and text == text.strip() and text and not text.startswith("=?"):
         return text.encode()
     return b"=?base64?%b?=" % base64.b64encode(text.encode(errors="surrogatepass"))

@@ -1,7 +1,7 @@
-"""Attack one daemon per file of tests; after each test it must be as it was, and silent about what it knows.
+"""Attack one daemon per test file. After each test it must be unchanged, and must not have revealed its secrets.
 
-A file says what it attacks in `PLAN`. Its tests take `target`, and each attack stands beside a control that succeeds;
-`target.client` talks to the daemon, `target.tolerated` names events whose errors a test brings about on purpose.
+A file describes its target in `PLAN`. Its tests take `target`, and each attack is next to a control that succeeds.
+`target.client` talks to the daemon, and `target.tolerated` names log events of errors that a test causes on purpose.
 """
 
 from collections.abc import Iterator

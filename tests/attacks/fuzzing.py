@@ -1,4 +1,4 @@
-"""How long and with which seed to fuzz, what it came to, and whether memory stayed flat."""
+"""Duration and seed of the fuzzing, its counts, and a check that memory does not grow."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from tests.examples import IS_BUILD
 SECONDS: Final = float(os.environ.get("MCP_GATEWAY_FUZZ_SECONDS", "8" if IS_BUILD else "2"))
 SEED: Final = os.environ.get("MCP_GATEWAY_FUZZ_SEED", "1")
 GROWTH: Final = 64 * 2**20
-"""Bytes by which a daemon may have grown since it was warm: pools and caches have bounds, and fill up late."""
+"""Bytes by which a daemon can grow after its warm-up, because bounded pools and caches fill up late."""
 _WARM_UP: Final = 0.25
 """Of the time."""
 _BETWEEN_RELOADS: Final = 1.0

@@ -1,4 +1,4 @@
-"""An authorization server beside a daemon under attack, in a thread of its own."""
+"""An authorization server next to the attacked daemon, in a separate thread."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""A listener on loopback that gives each connection to somebody, in a thread of its own."""
+"""A listener on loopback that handles each connection in a separate thread."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Break messages at random, a little: what is nearly right gets further than noise. Pure, given its dice."""
+"""Break messages at random, a little: almost valid messages get further than noise. Uses only its `Random`."""
 
 import random
 from collections.abc import Callable, Sequence

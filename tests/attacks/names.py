@@ -1,7 +1,7 @@
 """A small internet: a network namespace with name servers that lie, a public address and private ones.
 
-Runs as a program inside bubblewrap, where it may have any address and port, and prints what each fetch came to. Nothing
-outside is asked, and nothing outside is reached.
+Runs as a program inside bubblewrap, where it can have any address and port, and prints the outcome of each fetch.
+No host outside is queried or reached.
 """
 
 import asyncio
@@ -110,7 +110,7 @@ async def fetch_all() -> dict[str, list[str]]:
             said: dict[str, list[str]] = {}
             for name in RECORDS:
                 for number in range(FETCHES):
-                    arguments = {"host": f"time-{number}.{name}"}  # a name of its own: answers are kept for a while
+                    arguments = {"host": f"time-{number}.{name}"}  # a new name, because lookups are cached
                     result = await client.request("tools/call", {"name": "fetch", "arguments": arguments})
                     said.setdefault(name, []).append(result["content"][0]["text"])
             return said

@@ -1,4 +1,4 @@
-"""Texts that break programs: what a shell, a template, a terminal, a parser or a file system might trip over."""
+"""Texts that can break shells, templates, terminals, parsers and file systems."""
 
 from typing import Final
 
@@ -109,7 +109,7 @@ TEXTS: Final = (
     "a" * 4096,
     "é" * 4096,
 )
-"""What must come through unchanged."""
+"""Texts that must arrive unchanged."""
 
 LEADING_DASH: Final = (
     "-",
@@ -124,4 +124,4 @@ LEADING_DASH: Final = (
     "--output=@trophy@",
     "-o@trophy@",
 )
-"""What a program would read as an option."""
+"""Texts that a program would read as an option."""

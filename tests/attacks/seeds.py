@@ -1,4 +1,4 @@
-"""What an attacker must not get: a secret of every kind that a file can hold, and what lies outside every root."""
+"""Secrets that an attacker must not get: one of each kind that a file can contain, and files outside every root."""
 
 import base64
 import json
@@ -54,7 +54,7 @@ tools:
       script: "env; env >&2; exit 3"
       env: {FROM_ENV: "${env:SEEDED_ENVIRONMENT}", FROM_FILE: "${file:plain.secret}"}
 """
-"""A file of its own beside the one that a test attacks."""
+"""An additional file next to the attacked one."""
 
 
 def environment(*, unreachable: str) -> dict[str, str]:
@@ -78,7 +78,7 @@ def write_files(folder: Path) -> None:
 
 
 def written_forms() -> Iterator[tuple[str, bytes]]:
-    """Each secret by its name, in the forms in which it may be met in bytes that were sent or logged."""
+    """Return each secret by its name, in the forms that can occur in sent or logged bytes."""
     for name, secret in SECRETS.items():
         lines = [line for line in secret.splitlines() if len(line) >= SHORTEST]
         forms = {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, safe="")}

@@ -41,7 +41,7 @@ LOG_SECONDS: Final = 60.0
 PYTHON: Final = os.path.realpath(sys.executable)
 """An interpreter for commands. With -IS it imports no `site` and no packages, which takes longer than all the rest."""
 SPARE_DESCRIPTORS: Final = 4
-"""That may be opened late and stay, such as an idle connection."""
+"""Descriptors that can be opened late and stay open, such as an idle connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Plan:
     flags: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=empty)
     operator: tuple[tuple[str, str], ...] = ()
-    """Header fields with which the status may be read, where there is `auth`."""
+    """Header fields that give access to the status if there is `auth`."""
     tolerated: frozenset[str] = frozenset()
     """See `Target.tolerated`."""
     secrets: Sequence[str] = ()
@@ -79,7 +79,7 @@ class Target:
     lines: list[bytes] = field(default_factory=list)
     """Of standard output."""
     tolerated: set[str]
-    """Events that are logged as errors because a test makes somebody else's code, or file, fail."""
+    """Log events of errors that a test causes on purpose, by failing plugins or files."""
     is_hearing: threading.Event = field(default_factory=threading.Event)
     """Cleared, standard output is not read: its pipe fills up."""
     _said: threading.Condition = field(default_factory=threading.Condition)
@@ -154,14 +154,14 @@ class Target:
         return int(words[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def assert_unharmed(self, *, nothing_left: bool = True) -> None:
-        """Nothing crashed, nothing was told that must not be, nothing was reached, and nothing is left behind."""
+        """Check that the daemon did not crash, reveal a secret, reach the canary or leave anything behind."""
         assert self.process.poll() is None, f"the daemon ended: {self.log[-20:]}"
         if nothing_left:
             self._assert_nothing_left()
         self.assert_quiet()
 
     def assert_quiet(self) -> None:
-        """As `assert_unharmed`, of a daemon that may have ended."""
+        """Check like `assert_unharmed`, for a daemon that may have ended."""
         fresh, self._read = self.log[self._read :], len(self.log)
         broken = [line for line in fresh if _is_failure(line, self.tolerated)]
         assert not broken, broken
@@ -246,7 +246,7 @@ class Target:
 
 
 def _is_failure(line: str, tolerated: Container[str]) -> bool:
-    """Whether a line tells of a crash, or of an error that nobody expected."""
+    """Return whether a line reports a crash or an unexpected error."""
     try:
         entry = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -1,6 +1,6 @@
 """Commands that use too much, say too much or do not end: the call ends in time, and nothing of it is left.
 
-What went wrong is told to the model; what was not touched is told by `assert_unharmed` after each test.
+Errors are reported to the model. After each test, `assert_unharmed` checks that the canary is untouched.
 """
 
 import os
@@ -115,7 +115,7 @@ RAISE = "import resource\nresource.setrlimit(resource.RLIMIT_{name}, (resource.R
 def test_no_limit_can_be_raised(target: Target, name: str) -> None:
     code = RAISE.format(name=name)
     assert "raised" not in target.client.refusal("boxed", {"code": code})
-    if os.geteuid():  # root may do so where there is no sandbox
+    if os.geteuid():  # without a sandbox, root is allowed to
         assert "raised" not in target.client.refusal("limited", {"code": code})
     lower = code.replace("(resource.RLIM_INFINITY,) * 2", "(0, 0)")
     assert name in {"AS", "CPU"} or target.client.says("limited", {"code": lower}) == "raised\n"

@@ -1,4 +1,4 @@
-"""Nobody gets into the console without its token, no other page acts for one who did, and no path leads out of it."""
+"""The console needs its token, other pages cannot act for its user, and its paths cannot leave its directory."""
 
 import string
 from collections.abc import Sequence
@@ -150,7 +150,7 @@ def test_a_token_that_is_nearly_right_is_wrong_and_soon_not_looked_at(target: Ta
         assert (answer.status, "set-cookie" in answer.headers) == (401, False), guess
     answers = {overview(target, ("Authorization", "Bearer guess")).status for _ in range(20)}
     assert 429 in answers
-    assert enter(target, token).status == 303  # nobody is locked out by another one's guesses
+    assert enter(target, token).status == 303  # wrong guesses do not lock out other users
     assert overview(target, ("Cookie", cookie)).status == 200
     denied = [line for line in target.log if "console sign-in denied" in line]
     assert denied

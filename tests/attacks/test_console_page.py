@@ -102,7 +102,7 @@ async def signed_in(browser: Browser, victim: Served) -> AsyncIterator[Tab]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def ours(signed_in: Tab) -> AsyncIterator[Tab]:
-    """The tab of the console's user; what a test opens beside it is closed."""
+    """The tab of the console's user. Tabs that a test opens next to it are closed."""
     signed_in.forget()
     yield signed_in
     for page in signed_in.page.context.pages:
@@ -167,7 +167,7 @@ async def test_a_page_that_a_call_wants_opened_is_named_by_its_host_and_opened_b
 
 @pytest.fixture(params=["127.0.0.2", "127.0.0.1"], ids=["another site", "another port"])
 def evil(request: pytest.FixtureRequest) -> Iterator[Web]:
-    """Another site; or another port, whose requests carry the cookie, for a port is no part of a site."""
+    """Another site, or another port: its requests carry the cookie, because a site does not include the port."""
     with serving(request.param) as web:
         web.answers["/"] = _page("<h1>elsewhere</h1>")
         yield web
@@ -227,7 +227,7 @@ async def test_no_page_frames_the_console(ours: Tab, evil: Web) -> None:
     await page.goto(f"{evil.url}/frame")
     for frame in page.frames[1:]:
         assert "Overview" not in await frame.content()
-    # The control: a frame of what says nothing about frames.
+    # Control: a frame of a page without rules for frames.
     evil.answers["/inner"] = _page("<h1>Overview</h1>")
     evil.answers["/control"] = _page("<iframe src='/inner'></iframe>")
     await page.goto(f"{evil.url}/control")

@@ -1,4 +1,4 @@
-"""Whoever wants everything gets a share: connections, sessions, streams, calls, time. Others are served meanwhile.
+"""A greedy client gets a share of connections, sessions, streams, calls and time. Others are still served.
 
 The attacker comes from another address of loopback than the client who works, which is served while all that the
 attacker has opened is still open. Nothing is timed: who is starved fails by waiting for ever.
@@ -83,7 +83,7 @@ def open_lines(target: Target, number: int) -> Iterator[list[socket.socket]]:
 
 
 def first_to_hear(lines: Sequence[socket.socket], number: int) -> list[socket.socket]:
-    """Those that something came for, once they are so many."""
+    """Return the connections that received data, once there are `number` of them."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(found := select.select(lines, [], [], 0)[0]) < number and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -103,7 +103,7 @@ def heard(line: socket.socket) -> bytes:
 
 
 def assert_others_work(target: Target) -> None:
-    """The control: somebody else calls, reads and opens a session."""
+    """Control: another client calls, reads and opens a session."""
     client = target.client
     assert client.says("echo", {"text": "still here"}) == "still here"
     with client.session() as session:

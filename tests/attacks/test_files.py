@@ -50,7 +50,7 @@ PLAN = Plan(
 
 @pytest.fixture(scope="module", autouse=True)
 def _traps(daemon: Target) -> Iterator[None]:
-    """Names in the served directory that look like files and are none, or lead out."""
+    """Names in the served directory that look like files but are not, or that lead out of it."""
     docs = daemon.folder / "docs"
     os.mkfifo(docs / "fifo.md")
     (docs / "device.md").symlink_to("/dev/zero")
@@ -70,7 +70,7 @@ def _traps(daemon: Target) -> Iterator[None]:
 
 
 def read(target: Target, uri: str) -> Json:
-    """The text at a URI, or None where there is none; anything else fails the test."""
+    """Return the text at a URI, or None if it does not exist. Fail the test on any other result."""
     answer = target.client.modern("resources/read", {"uri": uri}).json
     if "error" not in answer:
         return answer["result"]["contents"][0]["text"]

@@ -1,6 +1,6 @@
-"""Broken messages of both eras over HTTP, many at once, from clients that leave in the middle, with reloads meanwhile.
+"""Many broken messages of both eras over HTTP, from clients that disconnect in the middle, during reloads.
 
-MCP_GATEWAY_FUZZ_SECONDS and MCP_GATEWAY_FUZZ_SEED say how long, and what; `-s` shows what it came to.
+MCP_GATEWAY_FUZZ_SECONDS and MCP_GATEWAY_FUZZ_SEED set the duration and the seed. `-s` shows the counts.
 """
 
 import asyncio
@@ -160,7 +160,7 @@ class Visitor:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
 
     async def _send(self, *requests: bytes, whole: bool = False) -> bytes:
-        """What comes back to requests on one connection, until its client has had enough."""
+        """Yield the responses to requests on one connection, until its client disconnects."""
         heard = b""
         try:
             reader, writer = await asyncio.open_connection(self._client.host, self._client.port)
@@ -206,7 +206,7 @@ class Visitor:
 
 
 def _can_be_mirrored(message: Json) -> bool:
-    """Whether header fields could say what the message says."""
+    """Return whether header fields can contain the values of the message."""
     if not isinstance(message, dict) or not isinstance(message.get("params"), dict):
         return False
     method = message.get("method")

@@ -1,6 +1,6 @@
 """Broken lines of both eras over standard input, from a client that stops reading, hangs up, or breaks the pipe.
 
-MCP_GATEWAY_FUZZ_SECONDS and MCP_GATEWAY_FUZZ_SEED say how long, and what; `-s` shows what it came to.
+MCP_GATEWAY_FUZZ_SECONDS and MCP_GATEWAY_FUZZ_SEED set the duration and the seed. `-s` shows the counts.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ async def test_stdio_withstands_broken_lines(target: Target) -> None:
 
 @pytest.mark.parametrize("number", range(ENDINGS))
 def test_a_client_that_goes_in_the_middle_leaves_nothing(tmp_path: Path, number: int) -> None:
-    """Standard input ends in the middle of a line, or nobody reads any more, or a signal comes, under load."""
+    """Under load, standard input ends in the middle of a line, output is not read any more, or a signal arrives."""
     mutator = Mutator(f"{SEED}-{number}")
     source = lines(mutator)
     with attacking(PLAN, tmp_path) as target:
@@ -101,7 +101,7 @@ def test_a_client_that_goes_in_the_middle_leaves_nothing(tmp_path: Path, number:
 
 
 def _judge(target: Target, counters: Tally) -> Iterator[str | int]:
-    """What was answered so far is JSON-RPC, and no failure of the daemon's; yields the ids of open subscriptions."""
+    """Check that responses so far are JSON-RPC and no internal errors. Yield the ids of open subscriptions."""
     judged = target.lines[:]
     for line in judged:
         message = orjson.loads(line)

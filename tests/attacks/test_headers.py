@@ -233,7 +233,7 @@ def test_a_host_is_ours_by_its_whole_name(target: Target, host: bytes, is_ours: 
     for path in ("/mcp", "/sse", "/-/status", "/-/reload", "/elsewhere"):
         answer = target.client.request("GET", path, fields=[("Host", host), ("Accept", "application/json")])
         assert (answer.status in {400, 421}) != is_ours or (is_ours and path == "/mcp" and answer.status == 400)
-    # Probes tell nothing, and come with whatever name their orchestrator likes.
+    # Probes reveal nothing, and can use any host name.
     assert target.client.request("GET", "/-/healthy", fields=[("Host", b"10.1.2.3")]).json == {"healthy": True}
 
 
@@ -252,7 +252,7 @@ def test_a_secret_that_slipped_into_the_wrong_field_does_not_come_back(target: T
 
 @pytest.mark.parametrize("first", [b"127.0.0.1", b"evil.example"])
 def test_of_two_hosts_neither_is_believed(target: Target, first: bytes) -> None:
-    """RFC 9112 §3.2: a proxy in front may have believed the other one."""
+    """RFC 9112 §3.2: a proxy in front may have used the other one."""
     second = b"evil.example" if first == b"127.0.0.1" else b"127.0.0.1"
     answer = target.client.request("GET", "/-/status", fields=[("Host", first), ("Host", second)])
     assert answer.status in {400, 421}

@@ -176,7 +176,7 @@ def test_nesting_is_refused_wherever_it_stands(target: Target, depth: int, open_
 @pytest.mark.parametrize("tool", ["nested", "nested_script", "nested_plugin", "nested_request"])
 @pytest.mark.parametrize("depth", [64, 250, 300, 900, 1020, 100_000])
 def test_nesting_in_a_text_that_is_read_as_json_gets_no_further(target: Target, tool: str, depth: int) -> None:
-    """A list may come as its JSON (`coerce`), which the bound on the request's nesting does not see."""
+    """A list can be passed as JSON text (`coerce`), which the nesting limit of the request does not cover."""
     result = target.client.call(tool, {"value": "[" * depth + "]" * depth})
     assert "content" in result, result
     assert "correlation id" not in result["content"][0]["text"], result
@@ -185,7 +185,7 @@ def test_nesting_in_a_text_that_is_read_as_json_gets_no_further(target: Target, 
 
 @pytest.mark.parametrize("written", ["18446744073709551617", "-9223372036854775809", "9" * 300, "9" * 4300])
 def test_an_integer_is_no_other_integer(target: Target, written: str) -> None:
-    """Of any length it arrives as it is, wherever it stands; a float of that size is not written as an integer."""
+    """An integer of any length arrives unchanged, anywhere. A float of that size is not written as an integer."""
     template = orjson.dumps(request("tools/call", {"name": "count", "arguments": {"n": "HERE"}}))
     whole = written.encode()
     with_token = template.replace(b'"_meta":{', b'"_meta":{"progressToken":%b,' % whole)

@@ -1,7 +1,7 @@
-"""What is masked tells nothing of a secret that the caller does not know whole: no text is a way to try parts of one.
+"""Masking reveals nothing about a secret unless the caller knows all of it: no text can be used to test parts of one.
 
 The caller's text is cut where it wants it to be: escapes for a terminal are counted before they are taken out, so that
-what stands at the cut is all that remains to be seen.
+the text at the cut is all that remains visible.
 """
 
 from typing import Final
@@ -63,7 +63,7 @@ def seen(target: Target, tool: str, arguments: dict[str, str], guess: str) -> tu
 
 
 def parts(size: int, *, of_start: bool) -> tuple[str, str]:
-    """A part of the secret, and what is no part of it."""
+    """A part of the secret, and a text that is not part of it."""
     right = SECRET[:size] if of_start else SECRET[-size:]
     return right, right.swapcase().translate(str.maketrans("0123456789-", "1234567890+"))
 

@@ -102,7 +102,7 @@ def which_got(target: Target, tool: str, codes: Sequence[str]) -> list[str]:
 
 
 def assert_kept(target: Target, attack: str, *, control: str | None = None) -> None:
-    """The code gets it outside, and not inside. `control` stands for it outside, where it would harm the target."""
+    """The code succeeds outside and fails inside. `control` replaces it outside if it would harm the target."""
     assert got(target, "outside", control or attack), control or attack
     assert not got(target, "inside", attack), attack
 

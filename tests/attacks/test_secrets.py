@@ -44,7 +44,7 @@ def protocol() -> str:
     raise ProtocolError(-32000, SECRET, {SECRET: [SECRET]})
 
 def thread() -> str:
-    """Let a thread of its own fail."""
+    """Raise an error in a new thread."""
     def fail() -> None:
         raise RuntimeError(SECRET)
     started = threading.Thread(target=fail)
@@ -362,7 +362,7 @@ def test_completion_suggests_none(target: Target) -> None:
 
 @pytest.mark.parametrize("secret", SECRETS.values())
 def test_a_caller_who_sends_one_hears_it_from_no_refusal(target: Target, secret: str) -> None:
-    """It may have been guessed: whether it is right must not show in what is logged or recorded."""
+    """A caller may have guessed it: logs and recordings must not show whether the guess is right."""
     for params in (
         {"name": secret[:60].replace("\n", " ")},
         {"name": "shown", "arguments": {"name": 7, secret: secret}},

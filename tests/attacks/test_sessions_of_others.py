@@ -45,7 +45,7 @@ def large() -> str:
     return "of alice " * 1000
 
 async def draw(context: Context) -> str:
-    """Draw a number, ask, and say it."""
+    """Draw a number, ask, and return it."""
     async def number() -> str:
         return secrets.token_hex(4)
     drawn = await context.once("number", number)
@@ -71,7 +71,7 @@ class People:
         return [self.mallory, self.namesake]
 
     def call(self, who: Fields, tool: str, **more: Json) -> Json:
-        """What a modern call is answered with."""
+        """The response to a modern call."""
         params = {"name": tool, "arguments": {}, "_meta": ASKABLE, **more}
         answer = self.target.client.modern("tools/call", params, fields=list(who))
         return answer.messages[-1]

@@ -1,4 +1,4 @@
-"""No path from an argument to a shell's parser: what goes in is one argument, unchanged, or is refused by name."""
+"""Arguments never reach a shell's parser: each one arrives unchanged as one argument, or is refused by name."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor

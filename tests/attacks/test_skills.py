@@ -1,4 +1,4 @@
-"""A skill's directory is served as far as it goes: no URI, link, pipe or bomb in it leads further, or holds it up."""
+"""Only files within a skill's directory are served: no URI, link, pipe or bomb in it leads out or blocks the daemon."""
 
 import os
 from pathlib import Path
@@ -38,7 +38,7 @@ PUBLIC = {None, HEAD.format(name="guide"), "public a", "public b", "public raced
 
 
 def ask(target: Target, method: str, uri: str) -> Json:
-    """The result for a URI, or None where there is none; anything else fails the test."""
+    """Return the result for a URI, or None if it does not exist. Fail the test on any other result."""
     answer = target.client.modern(method, {"uri": uri}).json
     if "error" not in answer:
         return answer["result"]
@@ -53,7 +53,7 @@ def read(target: Target, uri: str) -> Json:
 
 
 def reload(target: Target) -> None:
-    """Have the daemon read what lies there now."""
+    """Have the daemon read the current files."""
     request = Request(target.url.replace("/mcp", "/-/reload"), method="POST")
     with urlopen(request, timeout=PATIENCE_SECONDS) as answer:
         assert answer.status == 200
@@ -82,7 +82,7 @@ def test_whatever_is_read_is_public(target: Target, path: str) -> None:
 
 
 def test_what_is_swapped_while_it_is_read_never_leaks(target: Target) -> None:
-    target.tolerated.add("reload refused")  # while the link lies there, the skill is not one that may be served
+    target.tolerated.add("reload refused")  # while the link exists, the skill is invalid
     guide, outside, theirs = target.folder / "skills" / "guide", target.canary.file.parent, target.folder / "theirs"
     (outside / "canary.md").write_text(target.canary.content)
     theirs.mkdir()

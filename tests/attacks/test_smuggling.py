@@ -1,6 +1,6 @@
-"""Requests that two parsers could read differently: refused at once, and alone or behind nginx they reach nobody else.
+"""Requests that two parsers could read differently are refused, directly and behind nginx, and reach no other user.
 
-Each hides a second request. Where the daemon answers but one and closes, nothing of it is left for whoever comes next.
+Each hides a second request. If the daemon responds to only one and closes, nothing remains for the next client.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[RunningServer]:
-    """A server that nothing is left in: each test has connections of its own."""
+    """A server without leftovers: each test uses new connections."""
     async with http_server() as it:
         yield it
 

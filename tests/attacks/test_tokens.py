@@ -1,4 +1,4 @@
-"""Nobody gets in with a token that the issuer did not make for this server, nor with a key that is not one of its."""
+"""Only tokens that the issuer made for this server, and keys of this server, give access."""
 
 import base64
 import hashlib
@@ -51,7 +51,7 @@ class Gate:
         return self.target.client.post(request("tools/list"), fields=[*needed, *fields], path=path)
 
     def status(self, token: str | bytes) -> int:
-        """What a call with a token is answered with."""
+        """The response to a call with a token."""
         bearer = b"Bearer " + (token if isinstance(token, bytes) else token.encode())
         return self.target.client.modern("tools/list", fields=[("Authorization", bearer)]).status
 
@@ -238,7 +238,7 @@ def test_a_token_with_something_behind_it_is_another(gate: Gate) -> None:
         assert gate.status(token) in {400, 401}, token
     for sent in (f"{good},{good}", f"{good} {good}", f'"{good}"', f"{good}\t{good}", good.encode() + b"\xc3\xa9"):
         assert gate.status(sent) in {400, 401}, sent
-    assert gate.status(f"{good} ") == 200  # white space around a field's value is none of it (RFC 9110 §5.5)
+    assert gate.status(f"{good} ") == 200  # white space around a field's value is not part of it (RFC 9110 §5.5)
 
 
 @given(st.data())

@@ -1,4 +1,4 @@
-"""What is not one well-formed request after the other: raw sockets, forged ids, floods, and text that forges events."""
+"""Input that is not a sequence of well-formed requests: raw sockets, forged ids, floods, text that forges events."""
 
 import base64
 import re
@@ -72,7 +72,7 @@ SMUGGLED: Final = b"POST /-/reload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length
 
 
 def statuses(heard: bytes) -> list[int]:
-    """Of the responses on one connection; what a body holds does not count."""
+    """Count the responses on one connection, without the contents of bodies."""
     found = []
     while match := re.match(rb"HTTP/1\.[01] ([0-9]{3}) [^\r]*\r\n(.*?)\r\n\r\n", heard, re.DOTALL):
         found.append(int(match[1]))
@@ -205,7 +205,7 @@ def test_no_spelling_of_a_path_leads_a_stranger_to_the_daemons_own(target: Targe
     assert target.direct.request("GET", "/-/status").status == 200
 
 
-# Sessions, events, cursors and states that were guessed, forged, or are somebody else's.
+# Guessed or forged sessions, events, cursors and states, and those of other clients.
 
 
 def neighbours(secret: str) -> list[str]:
@@ -331,7 +331,7 @@ def ask(target: Target, tool: str, more: dict[str, Json], **arguments: Json) -> 
 
 
 def accepted(asked: Json) -> dict[str, Json]:
-    """What a client sends that says yes to everything."""
+    """Accept every question: the `inputResponses` and `requestState` of a retry."""
     answers = {key: {"action": "accept", "content": {}} for key in asked["inputRequests"]}
     return {"inputResponses": answers, "requestState": asked["requestState"]}
 

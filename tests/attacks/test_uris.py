@@ -1,4 +1,4 @@
-"""URIs that a caller writes: each is one of ours, decoded once, or not found; none leads out of where it may read."""
+"""URIs from callers: each one is decoded once and is either known or not found. None leads outside the roots."""
 
 import os
 from typing import Final
@@ -162,7 +162,7 @@ def test_no_uri_reads_what_the_glob_does_not_match(target: Target, uri: str) -> 
         assert read(target, uri) is None
     with target.client.session() as session:
         assert "error" in session.ask("resources/read", {"uri": uri})
-        session.ask("resources/subscribe", {"uri": uri})  # whatever a template matches may be watched
+        session.ask("resources/subscribe", {"uri": uri})  # any URI that a template matches can be watched
 
 
 INSIDE: Final = {

@@ -1,4 +1,4 @@
-"""No URL, redirect, proxy or answer leads a request to where it may not go, or holds or fills the daemon."""
+"""No URL, redirect, proxy or response leads a request to a forbidden address, blocks the daemon or fills it."""
 
 import gzip
 import itertools
@@ -210,7 +210,7 @@ PIECES = (
 @given(pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=7))
 @examples(150)
 def test_no_location_leads_inside(target: Target, web: Web, pieces: list[str]) -> None:
-    """The canary says whether it was reached, and the proxy what it was asked for."""
+    """The canary records connections, and the proxy records requests."""
     to = at_canary(target, "".join(pieces))
     before = len(web.seen)
     target.client.call("follow", {"to": to})
@@ -371,7 +371,7 @@ ANSWERS = {
     "nul_header": lambda _: iter([HEAD + b"X-A: \0\r\nContent-Length: 0\r\n\r\n"]),
 }
 SURVIVABLE = {"length_and_chunks", "folded_header", "nul_header", "unknown_encoding", "two_lengths", "bomb_in_a_bomb"}
-"""What may be read in one harmless way, too."""
+"""Malformed responses that can also be read in a harmless way."""
 
 
 @pytest.mark.parametrize("what", ANSWERS)

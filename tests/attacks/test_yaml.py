@@ -124,7 +124,7 @@ REFUSED: Final[dict[str, str | bytes]] = {
 
 @contextmanager
 def attacked(target: Target, text: str | bytes) -> Iterator[Answer]:
-    """What the daemon says to a reload with one more file, which is then gone again."""
+    """Return the daemon's error for a reload with one more file, which is removed afterwards."""
     path = target.folder / "attack.yaml"
     if isinstance(text, str):
         for name, value in (
@@ -206,7 +206,7 @@ def test_any_bytes_are_a_file_or_a_problem(target: Target, data: bytes) -> None:
 
 @pytest.mark.build
 def test_an_escape_in_a_file_reaches_no_operators_terminal(target: Target) -> None:
-    """A problem names what it is about, which somebody else may have written."""
+    """A problem names its subject, whose name may come from another author."""
     names = r'"\e[31m": 1, "\u009b31m": 1, "a\nb": 1, "\u202e": 1, "\a": 1'
     text = f"tools: {{a: {{description: x, {names}, content: [{{text: x}}]}}}}"
     with attacked(target, text) as answer:

@@ -1,4 +1,4 @@
-"""What a daemon is fuzzed with: its file, and valid conversations of both eras whose messages are then broken."""
+"""Input for fuzzing: a file, and valid conversations of both eras, whose messages are then broken."""
 
 import dataclasses
 import hashlib
@@ -97,7 +97,7 @@ VARIANTS: Final = (
     "tools: {extra: [",
     "",
 )
-"""What stands in one more file, in turn: some of it is refused."""
+"""Contents of one more file, in turn. Some of them are refused."""
 
 CALLS: Final[tuple[tuple[str, Mapping[str, Json]], ...]] = (
     ("tools/list", {}),

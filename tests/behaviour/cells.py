@@ -45,8 +45,8 @@ CELLS: Final = [
 def cells(*, since: str = REVISIONS[0], until: str = REVISIONS[-1], binding: str | None = None) -> pytest.MarkDecorator:
     """Run a test in each cell, or in those of some revisions or of one binding.
 
-    Of the legacy revisions, those between the first and the last are marked `build`: what an edit breaks for them it
-    nearly always breaks for a neighbour, too.
+    Legacy revisions between the first and the last are marked `build`: an edit that breaks one of them almost always
+    breaks its neighbours too.
     """
     wanted = [
         cell for cell in CELLS if since <= cell.revision <= until and (binding is None or cell.binding == binding)

@@ -20,7 +20,7 @@ _IDS: Final = count(1)
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a request was answered with; over HTTP with the status."""
+    """The response to a request, with its status over HTTP."""
 
     message: dict[str, Json]
     status: int | None = None
@@ -57,7 +57,7 @@ class Call:
             return await self.answered
 
     async def notification(self, method: str) -> dict[str, Json]:
-        """The parameters of the next notification of this method, taken from those that came."""
+        """Return the parameters of the next received notification of this method."""
         return await _take(self.notifications, self.arrived, method)
 
     def seen(self, method: str) -> list[Json]:
@@ -82,7 +82,7 @@ class Client:
     def __init__(self, cell: Cell, schemas: WireSchemas | None) -> None:
         self.cell: Final = cell
         self.problems: Final[list[str]] = []
-        """What was wrong with messages that came."""
+        """Return the errors of received messages."""
         self.envelope: Final[dict[str, Json]] = _envelope(cell.revision) if cell.is_modern else {}
         """What each request carries in `_meta`."""
         self.headers: Final[dict[str, str | None]] = {}
@@ -183,7 +183,7 @@ class Client:
         replying.add_done_callback(self._replying.discard)
 
     def _answers(self, result: JsonObject) -> dict[str, Json]:
-        """What a retry brings along."""
+        """The additional members of a retried request."""
         self.asked.extend(result["inputRequests"].values())
         given = {key: self.says(each["method"], each["params"]) for key, each in result["inputRequests"].items()}
         return {"inputResponses": given, **{key: value for key, value in result.items() if key == "requestState"}}
@@ -204,7 +204,7 @@ class Client:
             if _same(call.id, fields.get(meta.META_SUBSCRIPTION_ID)):
                 return call
             if message["method"] == "notifications/message" and call.method == "tools/call":
-                return call  # nothing says which call it belongs to
+                return call  # the message does not name its call
         return None
 
 

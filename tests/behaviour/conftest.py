@@ -138,7 +138,7 @@ async def newcomers(url: str, http: aiohttp.ClientSession, schemas: WireSchemas 
 
 
 async def _opened(daemon: Daemon | None, stack: AsyncExitStack) -> StdioWire:
-    """A process's pipes; a process of its own where none is given."""
+    """The pipes of a process. Without a given process, a new one is started."""
     wire = StdioWire(await stack.enter_async_context(serving(CONFIG, "--stdio")) if daemon is None else daemon)
     wire.open()
     stack.push_async_callback(wire.close)

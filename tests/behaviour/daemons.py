@@ -46,7 +46,7 @@ class ManyDaemons(Daemon):
 
 
 async def own_urls(daemon: Daemon) -> Sequence[str]:
-    """Where each process listens, without a path: what operators ask one by one."""
+    """The addresses of each process, without a path, for operators who query one process at a time."""
     return daemon.own_urls if isinstance(daemon, ManyDaemons) else [(await daemon.url()).removesuffix("/mcp")]
 
 

@@ -113,7 +113,7 @@ class Place:
         return [await self.ear(stream, *uris) for stream in STREAMS]
 
     async def get(self, path: str) -> Json:
-        """What the first process says of itself."""
+        """Return the status of the first process."""
         return await self._get(self.own_urls[0] + path)
 
     async def reload(self) -> tuple[int, Json]:
@@ -142,7 +142,7 @@ class Place:
 
 @asynccontextmanager
 async def following(config: Path, *flags: str, watch: bool = True) -> AsyncIterator[Place]:
-    """A daemon that serves a file over HTTP and standard streams, and follows it with events alone."""
+    """A daemon that serves a file over HTTP and standard streams, and follows changes by events only."""
     flags = ("--stdio", "--http", "127.0.0.1:0", "--poll", "0", *flags)
     async with (
         serving(config, *flags, watch=watch) as daemon,

@@ -1,4 +1,4 @@
-"""The whole product in this process: files in, what a client of the newest revision hears out."""
+"""The whole product in this process: reads files, and returns messages as a client of the newest revision gets them."""
 
 import textwrap
 from collections.abc import AsyncIterator, Mapping
@@ -28,7 +28,7 @@ class Client:
         return await self.request("tools/call", {"name": tool, "arguments": arguments})
 
     async def text(self, tool: str, /, **arguments: Json) -> str:
-        """What the tool says in its one block of text."""
+        """Return the text of the tool's only content block."""
         [block] = (await self.call(tool, **arguments))["content"]
         assert isinstance(block["text"], str)
         return block["text"]

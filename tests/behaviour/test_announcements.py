@@ -30,7 +30,7 @@ async def open_stream(client: Client) -> None:
 
 
 async def listening(client: Client, request_id: Json = None, **wanted: Json) -> Call:
-    """A subscription that has been acknowledged, just as it was asked for."""
+    """Open a subscription, and check that it is acknowledged exactly as requested."""
     call = await client.start("subscriptions/listen", {"notifications": wanted}, request_id=request_id)
     acknowledged = await call.notification(ACKNOWLEDGED)
     assert acknowledged["notifications"] == wanted

@@ -1,4 +1,4 @@
-"""A tool says which page shows its result, and the page says what it needs, where hosts look for either."""
+"""Tools name the page that shows their result, and pages declare their needs, where hosts look for them."""
 
 from pathlib import Path
 from typing import Final

@@ -1,4 +1,4 @@
-"""What clients hear when the file is saved anew, and when the daemon stops."""
+"""Notifications that clients get when the file is saved and when the daemon stops."""
 
 import shutil
 import signal

@@ -87,7 +87,7 @@ TYPES: Final = (
 )
 
 INPUTS: Final[tuple[tuple[str, Any, Any, Any], ...]] = (
-    # What the query selects, the schema of its input, what is sent, and what comes back.
+    # The query's expression, the schema of its input, the value sent, and the value returned.
     ("CAST(:v AS date)", "string", "2026-02-03", "2026-02-03"),
     ("CAST(:v AS timestamp)", "string", "2026-01-02 03:04:05", "2026-01-02T03:04:05"),
     ("CAST(:v AS time)", "string", "24:00", "24:00:00"),

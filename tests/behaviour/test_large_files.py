@@ -18,7 +18,7 @@ LARGE = base64.b64encode(bytes(4 * 2**20)).decode()
 
 
 async def threads_of(client: Client, **arguments: Json) -> tuple[str, int]:
-    """What the tool says, and how many threads were begun for it."""
+    """Return the tool's text, and the number of threads that were started for it."""
     before = set(threading.enumerate())
     text = await client.text("size", **arguments)
     return text, len(set(threading.enumerate()) - before)

@@ -1,4 +1,4 @@
-"""Rates and places: what a client is told that calls too often, or too much at once, and that others go on."""
+"""Rate and concurrency limits: the errors that a client gets, and their independence of other clients."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ TOO_MANY: Final = 429
 
 @pytest.fixture(scope="session")
 def listening() -> dict[Cell, Daemon]:
-    """One for each cell of HTTP, and no primitive is used by two tests: what was spent stays spent."""
+    """One tool for each HTTP cell. No two tests use the same one, because used calls are not refunded."""
     return {}
 
 
@@ -76,7 +76,7 @@ async def test_resources_and_prompts_have_rates_of_their_own(limited: Client, ce
         assert (await limited.ask("prompts/get", {"name": "greet"})).result["messages"]
     everybody = refusal("prompts.greet.rate_limit", "2/hour", "for all callers together")
     assert_refused(await limited.ask("prompts/get", {"name": "greet"}), everybody, cell)
-    for _ in range(3):  # lists and completions are no calls of theirs
+    for _ in range(3):  # lists and completions do not count as calls
         await limited.ask("prompts/list")
         await limited.ask(
             "completion/complete",
@@ -110,7 +110,7 @@ async def test_a_callers_calls_wait_for_each_other_and_too_many_are_refused(limi
     async with asyncio.timeout(SECONDS):
         refused = [(await first).text for first in itertools.islice(asyncio.as_completed(calls), 2)]
     assert refused == [busy, busy]
-    [waiting] = [call for call in calls if not call.done()]  # of replicas, any may be the first to claim the place
+    [waiting] = [call for call in calls if not call.done()]  # with replicas, any of them can come first
     (tmp_path / "go").touch()
     assert (await running.answer()).text == "done\n"
     async with asyncio.timeout(SECONDS):

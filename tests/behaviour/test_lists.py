@@ -1,4 +1,4 @@
-"""What is on offer, page by page, in the form of each revision."""
+"""Lists of tools, resources and prompts, page by page, in the form of each revision."""
 
 from typing import Final
 

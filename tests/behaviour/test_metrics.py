@@ -304,7 +304,7 @@ STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
     "mcp_gateway_store_up": lambda value: value == 0,
     **{measure.name: lambda value: value > 0 for measure in STANDARD},
 }
-"""What a test of a few seconds cannot move, or another test moves."""
+"""Metrics that a test of a few seconds cannot change, or that other tests change."""
 
 
 async def test_every_measure_is_looked_at() -> None:

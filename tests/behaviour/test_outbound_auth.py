@@ -1,4 +1,4 @@
-"""The key `auth` of a connection: what the service, the authorization server and the caller each get to see."""
+"""`auth` of a connection: the messages that the service, the authorization server and the caller get."""
 
 import asyncio
 import base64
@@ -345,7 +345,7 @@ class Served:
         self._client = client
 
     async def shown(self, path: str) -> str:
-        """What an operator is shown."""
+        """Return the output that an operator sees."""
         url = str(self._gateway.url).removesuffix("/mcp") + path
         async with self._client.get(url, headers={"Authorization": f"Bearer {API_KEY}"}) as response:
             assert response.status == 200
@@ -494,7 +494,7 @@ async def test_no_credential_is_seen_in_logs_records_status_or_errors(
     assert "token_exchange" in everything
     for secret in (alice, bob, SECRET, *server.tokens):
         assert secret not in everything
-        assert secret.rpartition(".")[2] not in everything  # the signature alone
+        assert secret.rpartition(".")[2] not in everything  # only the signature
 
 
 async def test_a_token_of_another_issuer_is_never_exchanged(

@@ -1,4 +1,4 @@
-"""What a plugin's function knows of its call, and can do with it. CONFIG reference: "python", "Context"."""
+"""The information and functions that a plugin's function has. CONFIG reference: "python", "Context"."""
 
 from pathlib import Path
 

@@ -130,7 +130,7 @@ async def test_an_edit_is_one_reload_and_told_once(folder: Path, edit: Edit, tol
 
 
 async def one_more_generation(place: Place, ears: list[Ear], told: Sequence[str]) -> None:
-    """What was edited makes one, and is told as it should; then one more edit shows that nothing else was told."""
+    """One edit causes exactly the expected notification. A second edit proves that there was no other."""
     for ear in ears:
         for method in told:
             await ear.hears(method)

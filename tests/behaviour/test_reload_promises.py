@@ -1,4 +1,4 @@
-"""What a reload leaves alone, what it says where it could not be done, and what becomes of names that it took away."""
+"""Reloads: the state that they keep, their errors, and names that they remove."""
 
 import asyncio
 import signal
@@ -222,7 +222,7 @@ async def test_without_watching_nothing_is_taken_up_unasked(folder: Path) -> Non
 
 
 async def test_the_poll_finds_what_no_event_tells(folder: Path) -> None:
-    """A write through a hard link in another directory is no event in the one that is watched."""
+    """A write through a hard link in another directory causes no event in the watched directory."""
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "other.yaml").hardlink_to(folder / "config.yaml")

@@ -1,4 +1,4 @@
-"""A secret of the file leaves in no answer, whoever brings it. CONFIG reference: "Secrets"."""
+"""No response contains a secret of the file, whichever component returns it. CONFIG reference: "Secrets"."""
 
 from collections.abc import Mapping
 from pathlib import Path

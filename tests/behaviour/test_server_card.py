@@ -1,4 +1,4 @@
-"""Server cards, and the catalog that names them: what somebody learns before they connect (SEP-2127, a draft)."""
+"""Server cards, and the catalog that lists them: discovery before a client connects (SEP-2127, a draft)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -108,7 +108,7 @@ async def test_there_is_no_card_without_a_public_name(tmp_path: Path, text: str,
         for path in (CARD, AI_CATALOG):
             async with served.client.get(served.url(path)) as response:
                 assert response.status == 404
-                if path == AI_CATALOG:  # the card's path is a view's, where there are no cards
+                if path == AI_CATALOG:  # where there are no cards, the card's path is that of a view
                     assert told in (await response.json())["error"]
 
 

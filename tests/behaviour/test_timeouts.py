@@ -1,4 +1,4 @@
-"""A call that took too long says so in the same words, whatever it was that took so long."""
+"""Calls that time out return the same message, whichever step was too slow."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Calls of tools: what goes in, what comes out, and which mistakes are whose."""
+"""Tool calls: arguments, results, and errors by their cause."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Views: what a client at `/mcp/<view>` sees, hears and may do."""
+"""Views: what a client of `/mcp/<view>` can list, call and be notified of."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -45,7 +45,7 @@ views:
 
 
 class Client:
-    """Somebody who asks over HTTP, in either era."""
+    """A client over HTTP, in either era."""
 
     def __init__(self, served: "Served", path: str, key: str | None = None) -> None:
         self.path = path
@@ -83,7 +83,7 @@ class Client:
             return response.status, orjson.loads(text) if text else {}
 
     async def initialize(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Open a session; what it is told, and the fields of its requests."""
+        """Open a session. Return the response to `initialize`, and the header fields of later requests."""
         url = self._served.url(self.path)
         async with self._served.client.post(url, json=initialize_request(), headers=self._fields) as response:
             assert response.status == 200, await response.text()
@@ -133,7 +133,7 @@ class Served:
 
 
 async def next_message(response: aiohttp.ClientResponse) -> dict[str, Any] | None:
-    """The next message of a stream; None at its end, which may come in the middle."""
+    """Return the next message of a stream, or None at its end, even in the middle of a message."""
     with suppress(aiohttp.ClientPayloadError):
         async for line in response.content:
             if line.startswith(b"data: {"):

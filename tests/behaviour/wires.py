@@ -30,7 +30,7 @@ class StdioWire:
         self.daemon: Final = daemon
         self.client: Client | None = None
         self.initialized: JsonObject = {}
-        """What the process answered to `initialize`."""
+        """The process's response to `initialize`."""
         self._raw: asyncio.Future[dict[str, Json]] | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -77,7 +77,7 @@ class SseWire:
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connect, and wait to be told where messages go."""
+        """Connect, and wait for the endpoint event."""
         self._reading = asyncio.create_task(self._read())
         async with asyncio.timeout(SECONDS):
             await self._endpoint

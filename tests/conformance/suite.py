@@ -70,7 +70,7 @@ def the_suite() -> Suite:
 
 @cache
 def find_suite() -> Suite | str:
-    """The suite, or why there is none."""
+    """Return the suite, or the reason why it is missing."""
     found = find_package(HERE, name=PACKAGE, variable="MCP_GATEWAY_TEST_CONFORMANCE")
     if not isinstance(found, NodePackage):
         return found

@@ -18,7 +18,7 @@ INPUT_REQUIRED: Final = "input_required"
 """The type of a result that asks something."""
 _TYPES: Final = {
     INPUT_REQUIRED: "InputRequiredResult",
-    "task": "Result",  # of the extension, which has a schema of its own
+    "task": "Result",  # of the extension, which has a separate schema
 }
 """The type of a result that answers any method, by its `resultType`."""
 _OPEN: Final = re.compile(r".*(Meta|Result|Error)(Object)?|Error|Result")
@@ -36,7 +36,7 @@ class WireSchemas:
         }
 
     def problems(self, revision: str, message: JsonObject, *, answers: str | None) -> list[str]:
-        """What is wrong with a message that was sent; `answers` is the method of the request that it answers."""
+        """Return the errors of a message that was sent. `answers` is the method of the request that it answers."""
         return list(self._revisions[revision].problems(message, answers))
 
 
@@ -89,7 +89,7 @@ class _Revision:
 
 
 def _close(name: str, definition: dict[str, Json]) -> None:
-    """Let a named object have no fields but its own."""
+    """Forbid additional members in a named object."""
     if _OPEN.fullmatch(name) and not _OWN_RESULTS.fullmatch(name):
         return
     if "properties" not in definition or "additionalProperties" in definition or "allOf" in definition:

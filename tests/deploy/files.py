@@ -17,7 +17,7 @@ def read(path: Path) -> Any:
 
 
 def doubts(config: Path, *, secrets: str, folder: Path) -> list[Problem]:
-    """What the gateway says of a configuration whose secrets lie in `folder` instead."""
+    """Return the gateway's output for a configuration whose secrets are in `folder`."""
     for name in ("team_key", "operator_key"):
         (folder / name).write_text(f"{name}-of-a-test-long-enough\n")
     here = folder / "config.yaml"

@@ -1,7 +1,7 @@
-"""Builds the Dockerfile, step by step as it is written, on a machine without a container engine.
+"""Build the Dockerfile, step by step, on a machine without a container engine.
 
-buildah runs each step in a scratch root (`chroot` isolation). What the Dockerfile calls its base is a Debian with
-Python that mmdebstrap has laid out in a directory, since no registry of images need be reachable.
+buildah runs each step in a scratch root (`chroot` isolation). The Dockerfile's base image is a Debian with Python that
+mmdebstrap has created in a directory, so that no image registry is needed.
 """
 
 import json
@@ -48,7 +48,7 @@ class Workshop:
         return done.stdout.strip()
 
     def make_base(self, root: Path) -> None:
-        """An image of a directory, which knows where packages come from as this machine does."""
+        """Create an image from a directory, with this machine's package sources."""
         container = self.run("from", "scratch")
         # A third of what `buildah add` takes, which looks at each file's digest.
         subprocess.run(["cp", "-a", f"{root}/.", self.run("mount", container)], timeout=SECONDS, check=True)
@@ -66,7 +66,7 @@ class Workshop:
         subprocess.run(["rm", "-rf", str(self.folder)], check=False, timeout=SECONDS)
 
     def facts(self) -> dict[str, Any]:
-        """What the image says of how it is run: User, Cmd, Entrypoint, Healthcheck."""
+        """The image's settings for running it: User, Cmd, Entrypoint, Healthcheck."""
         inspected = json.loads(self.run("inspect", "--type", "image", IMAGE))
         facts: dict[str, Any] = inspected["Docker"]["config"]
         return facts

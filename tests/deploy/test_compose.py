@@ -44,7 +44,7 @@ def test_the_daemon_may_do_no_more_than_it_needs(services: dict[str, Any]) -> No
     assert gateway["read_only"] is True
     assert gateway["cap_drop"] == ["ALL"]
     assert gateway["security_opt"] == ["no-new-privileges:true"]
-    assert "ports" not in gateway, "nginx alone is reachable from outside"
+    assert "ports" not in gateway, "only nginx is reachable from outside"
     assert all(port.startswith("127.0.0.1:") for port in services["nginx"]["ports"])
 
 

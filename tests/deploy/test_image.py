@@ -52,13 +52,13 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 
 @pytest.fixture(scope="module")
 def container(workshop: Workshop) -> str:
-    """What the image's user cannot write to, so that one serves every test."""
+    """Paths that the image's user cannot write to, so that one image serves every test."""
     return workshop.container()
 
 
 @asynccontextmanager
 async def running(command: Sequence[str], *, url: str, said: Path) -> AsyncIterator[aiohttp.ClientSession]:
-    """A container, once it is ready; its first process is asked to stop, as an orchestrator asks it."""
+    """Start a container, and yield it once it is ready. Then stop its first process, as an orchestrator does."""
     with said.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             *command, env=ENVIRON, stdout=log, stderr=log, start_new_session=True
@@ -78,7 +78,7 @@ async def running(command: Sequence[str], *, url: str, said: Path) -> AsyncItera
 
 
 async def output_of(command: Sequence[str]) -> str:
-    """What a command writes that succeeds."""
+    """Return the output of a successful command."""
     process = await asyncio.create_subprocess_exec(*command, env=ENVIRON, stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(60):
         out, _ = await process.communicate()
@@ -95,7 +95,7 @@ async def is_ready(session: aiohttp.ClientSession) -> bool:
 
 
 def command_of(facts: dict[str, Any], port: int) -> list[str]:
-    """What the image runs, at a port that is free here."""
+    """Return the image's command, with a port that is free here."""
     words = [*facts["Entrypoint"], *facts["Cmd"]]
     assert words[-1] == "0.0.0.0:8000"
     return [*words[:-1], f"0.0.0.0:{port}"]

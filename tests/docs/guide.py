@@ -2,9 +2,9 @@
 
 - A block of code after a line that ends in "as `NAME`:" is saved under that name; after "at the end of `NAME`:" it is
   added there.
-- In a `console` block, lines that begin with `$ ` are typed, and the lines below each are what it shows. `…` stands for
-  any text, and alone on a line for any number of lines.
-- A block of YAML that is not saved is a file of its own, which must be valid.
+- In a `console` block, lines that start with `$ ` are typed, and the lines below show their output. `…` matches
+  any text within a line, or for any number of whole lines.
+- A block of YAML that is not saved is a separate file, and must be valid.
 - A command that serves is left running while the rest goes on, as the guide tells its reader to do.
 """
 
@@ -70,7 +70,7 @@ def steps_of(markdown: str) -> Iterator[Step]:
         elif added := _ADDED.search(before):
             yield Save(added[1], text, is_added=True)
         else:
-            assert kind == "yaml", f"what is to be done with this? {text}"
+            assert kind == "yaml", f"cannot run this block: {text}"
             yield Example(text)
 
 

@@ -1,4 +1,4 @@
-"""A terminal session that is really run, and the picture of it: an SVG that types and answers by CSS alone."""
+"""Run a terminal session, and draw it: an SVG that types and answers with CSS only."""
 
 import os
 import re
@@ -40,7 +40,7 @@ class Session:
     folder: Path
     environ: Mapping[str, str]
     renamed: Mapping[str, str]
-    """What is shown as something else, such as a port that was free."""
+    """Replacements for text that varies, such as a free port."""
     lines: list[Line] = field(default_factory=list)
     _background: list[tuple[subprocess.Popen[bytes], int]] = field(default_factory=list)
 
@@ -98,7 +98,7 @@ class Session:
 
 
 def _read(reading: int, *, until: str | None) -> str:
-    """What comes, up to the end of the line with that text; None: up to the end."""
+    """Return the output up to the end of the line with that text. None: all output."""
     text, deadline = "", time.monotonic() + SECONDS
     while until is None or not re.search(rf"{re.escape(until)}[^\n]*\n", text):
         ready, _, _ = select.select([reading], [], [], max(0, deadline - time.monotonic()))

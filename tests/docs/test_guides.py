@@ -1,4 +1,4 @@
-"""Every guide works as it is written, step by step, in an empty directory."""
+"""Each guide works as written, step by step, in an empty directory."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from tests.programs import need, need_sandboxes
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 SETTLED_SECONDS: Final = 30.0
-"""For a server to notice what was saved."""
+"""Time for a server to notice a saved file."""
 SECONDS: Final = 60
 
 
@@ -31,7 +31,7 @@ _PORTS: Final = {"mcp-gateway": "8000", "python3": "9000", "nginx": "8080"}
 
 
 class Reader:
-    """Follows a guide; ports that it names are others here, so that nobody is in the way."""
+    """Follows a guide. Ports in it are replaced by free ones, to avoid conflicts."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder: Final = folder
@@ -59,7 +59,7 @@ class Reader:
             case Typed(command, _):
                 expected, until = Typed(command, self._here(step.shown)), time.monotonic() + SETTLED_SECONDS
                 while not expected.fits(shown := self._type(self._here(command))):
-                    # A server that the reader asks may not have noticed yet what was just saved.
+                    # A server may not have noticed a file that was just saved.
                     may_change = "--url" in command and time.monotonic() < until
                     assert may_change, f"$ {command}\n{shown}"
 
@@ -78,7 +78,7 @@ class Reader:
         return done.stdout
 
     def _serve(self, command: str, shown: str) -> None:
-        assert shown == "", "what a server shows depends on the moment"
+        assert shown == "", "the output of a server depends on timing"
         path = self.folder / "server.log"
         log = self._stack.enter_context(path.open("a"))
         port = self._port(_PORTS[command.split(maxsplit=1)[0]])

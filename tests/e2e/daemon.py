@@ -1,4 +1,4 @@
-"""A real `mcp-gateway serve` in a process of its own, over real pipes and a real port."""
+"""A real `mcp-gateway serve` in a separate process, over real pipes and a real port."""
 
 import asyncio
 import os
@@ -108,7 +108,7 @@ async def serving(
     """A daemon that is ended with the context, should it not have ended by then.
 
     `sockets` are handed over to it, under `names` with colons between them; `launcher` is a program that starts it.
-    Where `is_forked` is False, its own start is part of the test, with all imports (`tests/fork_server.py`).
+    With `is_forked=False`, the process is started with all its imports (`tests/fork_server.py`).
     """
     flags = flags if watch else ("--no-watch", *flags)
     passed = [each.fileno() for each in sockets]

@@ -1,7 +1,7 @@
 """Start a program with listening sockets, as systemd's socket activation does (sd_listen_fds(3)).
 
-For what is no `FORKED`, to which `tests/fork_server.py` hands them over. Run as a script, it is that program until it
-becomes the other one: descriptors from 3 on, and LISTEN_PID its own.
+For programs that are not `FORKED`, for which `tests/fork_server.py` passes sockets on. Run as a script, it replaces
+itself with the other program: descriptors from 3 on, and LISTEN_PID set to its process id.
 """
 
 import os

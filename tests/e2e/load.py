@@ -1,4 +1,4 @@
-"""Clients that call at a steady rate, as many times as they are told to, whatever becomes of the daemon meanwhile."""
+"""Clients that make a fixed number of calls at a steady rate, whatever happens to the daemon during this time."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""`listen.admin`: the daemon's own paths on a listener of their own, and nowhere else."""
+"""`listen.admin`: the daemon's own paths are served on a separate listener, and only there."""
 
 from hashlib import sha256
 from pathlib import Path

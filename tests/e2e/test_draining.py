@@ -27,7 +27,7 @@ async def test_whoever_asks_if_it_is_ready_hears_that_it_is_not_before_anybody_i
             assert response.status == 200
         daemon.signal(signal.SIGTERM)
         await daemon.event("stopping")
-        async with aiohttp.ClientSession() as another:  # a connection of its own: new ones are still accepted
+        async with aiohttp.ClientSession() as another:  # a new connection, which is still accepted
             async with another.get(ready) as response:
                 assert (response.status, (await response.json())["state"]) == (503, "stopping")
                 assert response.headers["Connection"] == "close"

@@ -1,4 +1,4 @@
-"""The lock of a daemon that runs: what an edit changes waits until somebody has locked it."""
+"""The lock of a running daemon: changed definitions are held back until they are locked."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A thousand calls of every kind, and the process is as it was: threads, descriptors, children, sessions, calls."""
+"""A thousand calls of every kind leave no threads, descriptors, children, sessions or calls behind."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a probe hears: everybody whether calls are welcome, operators alone what is wrong with the file."""
+"""Probes: anyone can see whether the server is ready, and only operators see the problems of the file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Clients of replicas end up with the lists that all of these serve, though each follows its files in its own time."""
+"""Clients of replicas end up with the same lists, although each replica reloads its files at a different time."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""What a daemon says when it cannot start, and where it says that it listens."""
+"""Messages of a daemon that cannot start, and the addresses that it reports when it listens."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What a daemon of its own process keeps in its state directory, and what it says when it cannot."""
+"""State that a single daemon keeps in its state directory, and its errors when it cannot."""
 
 import os
 import signal

@@ -109,7 +109,7 @@ HANGING_UP = """
 
 
 def slow_to_start(tmp_path: Path) -> Path:
-    """A file whose plugin's import says that it has begun, and ends when it is told to."""
+    """A file whose plugin reports the start of its import, and finishes it when told to."""
     plugins = tmp_path / "plugins"
     plugins.mkdir()
     (plugins / "slow_start.py").write_text(

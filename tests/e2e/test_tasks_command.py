@@ -1,4 +1,4 @@
-"""`mcp-gateway tasks` against a running server, with what `status` says of tasks."""
+"""`mcp-gateway tasks` against a running server, and the tasks in `status`."""
 
 import asyncio
 import json

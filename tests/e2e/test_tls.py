@@ -1,4 +1,4 @@
-"""HTTPS: what the listener shows, to whom, and how a renewed certificate is taken up while calls go on."""
+"""HTTPS: certificates by host name, client certificates, and renewal of a certificate while calls continue."""
 
 import asyncio
 import socket

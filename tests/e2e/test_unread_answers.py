@@ -1,4 +1,4 @@
-"""`limits.unread` holds in a daemon, and its metrics tell of it."""
+"""A daemon enforces `limits.unread`, and its metrics show it."""
 
 import asyncio
 import socket

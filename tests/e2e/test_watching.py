@@ -1,4 +1,4 @@
-"""A daemon that cannot watch its files says so, and watches them again as soon as it can."""
+"""A daemon that cannot watch its files reports it, and watches them again as soon as it can."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ tools:
 
 
 def bound_by_modes() -> Sequence[str]:
-    """A launcher under which root, too, may read no more than modes say (capabilities(7))."""
+    """A launcher under which root can read only files whose mode allows it (capabilities(7))."""
     if os.geteuid() != 0:
         return ()
     return (need("setpriv"), "--bounding-set", "-dac_override,-dac_read_search", "--")

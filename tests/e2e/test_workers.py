@@ -79,7 +79,7 @@ def fresh() -> aiohttp.ClientSession:
 
 
 def are_gone(processes: set[int]) -> bool:
-    """Whether they have ended: whoever inherits those of a supervisor that was killed may reap none."""
+    """Return whether they have ended. The new parent of a killed supervisor's children may not reap them."""
     return not any(is_alive(each) for each in processes)
 
 
@@ -99,7 +99,7 @@ async def test_whichever_worker_is_asked_speaks_for_all_and_all_reload_and_end(c
         assert [each["worker"] for each in found["workers"]] == [0, 1]
         processes = pids(found)
         assert len(processes) == 2
-        for _ in range(6):  # whoever answers
+        for _ in range(6):  # any worker can respond
             async with http.get(f"{base}/metrics") as response:
                 lines = (await response.text()).splitlines()
             assert 'mcp_gateway_calls_total{era="modern",kind="tool",name="echo",outcome="ok"} 60.0' in _sorted(lines)
@@ -198,7 +198,7 @@ async def test_a_worker_that_hangs_is_killed_and_another_takes_its_place(config:
     async with workers(config, tmp_path) as (daemon, url), fresh() as http:
         before = pids(await status(http, url))
         victim = min(before)
-        os.kill(victim, signal.SIGSTOP)  # it accepts connections still, and says nothing
+        os.kill(victim, signal.SIGSTOP)  # it still accepts connections, but does not respond
         killed = await said(daemon, "worker killed: it hangs")
         assert killed["process"] == victim
         after = await until(http, url, lambda now: len(pids(now)) == 2 and victim not in pids(now))

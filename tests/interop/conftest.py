@@ -43,7 +43,7 @@ CELLS: Final = [
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What the client is to do beyond listing and reading everything."""
+    """Steps of the client in addition to listing and reading everything."""
 
     arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
     uris: Sequence[str] = ()
@@ -69,7 +69,7 @@ async def walk(clients: OfficialClients, cell: Cell, config: Path, plan: Plan) -
 
 
 Front = Callable[[str], AbstractAsyncContextManager[str]]
-"""Puts something before a daemon at an address, and says which URL leads there through it."""
+"""Starts a proxy in front of a daemon, and returns the URL that leads through it."""
 
 
 async def talk(
@@ -119,7 +119,7 @@ async def _drive(
 
 @asynccontextmanager
 async def serving(config: Path) -> AsyncIterator[str]:
-    """Serve `config` over HTTP, and say where."""
+    """Serve `config` over HTTP, and return the address."""
     address = f"127.0.0.1:{free_port()}"
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address} | NO_STATE
     async with _served(config, environ, address):

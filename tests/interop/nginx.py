@@ -1,4 +1,4 @@
-"""A real nginx in front of a real daemon: deploy/nginx/mcp-gateway.conf, on a free port, in a directory of its own."""
+"""A real nginx in front of a real daemon: deploy/nginx/mcp-gateway.conf, on a free port, in a temporary directory."""
 
 import asyncio
 import os
@@ -134,7 +134,7 @@ async def nginx(
 
 
 def _marked(text: str, mark: str) -> str:
-    """What the file's own instructions say: take the marks off, and delete the line before them."""
+    """Follow the file's own instructions: remove the marks, and delete the line before each."""
     marked = rf"[ \t]*#{mark}# ([^\n]*)\n"
     text, count = re.subn(rf"\n[^\n#]*\n{marked}", r"\n        \1\n", text)
     assert count

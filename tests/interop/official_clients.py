@@ -1,4 +1,4 @@
-"""The official clients of both lines, each in an environment of its own: processes that carry out plans."""
+"""The official clients of both lines, each in a separate environment: processes that carry out plans."""
 
 import asyncio
 import json

@@ -110,7 +110,7 @@ class RawClient:
         raise AssertionError("the stream ended without the answer")
 
     async def _resumption(self) -> None:
-        """A call whose connection is lost, and whose stream goes on at another replica after the last event."""
+        """A call whose connection is lost. Its stream continues at another replica after the last event."""
         key = uuid.uuid4().hex
         call = self._call("wait", key=key, token="t")
         async with self._http.post(self._url, json=call, headers=self._session) as response:
@@ -134,7 +134,7 @@ class RawClient:
         assert task["status"] == "completed", task
 
     async def _task_without_restart(self) -> None:
-        """A task that ends with its replica, and then says why."""
+        """A task that ends with its replica, and then reports the reason."""
         task = await self._ended("work_once")
         if task["status"] != "completed":
             assert (task["status"], task["statusMessage"]) == ("failed", STOPPED), task

@@ -39,5 +39,5 @@ def test_a_quick_run_measures_everything_and_leaves_no_process_behind() -> None:
             raise
     assert run.returncode == 0, errors
     assert [work for work in WORK if work not in table] == []
-    with pytest.raises(ProcessLookupError):  # nobody is left in its group
+    with pytest.raises(ProcessLookupError):  # its process group is empty
         os.killpg(run.pid, 0)

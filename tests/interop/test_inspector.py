@@ -54,7 +54,7 @@ async def test_every_skill_is_verified_down_to_its_digests(inspector: NodePackag
 async def test_a_skill_that_is_not_read_as_it_was_hashed_fails_the_check(
     inspector: NodePackage, tmp_path: Path
 ) -> None:
-    """The control: what is verified is what is read, and not what is said."""
+    """Control: the verifier reads the page, rather than its description."""
     (tmp_path / "skills" / "a").mkdir(parents=True)
     (tmp_path / "skills" / "a" / "SKILL.md").write_text(
         "---\nname: a\ndescription: A secret-to-mask.\n---\nsecret-to-mask\n"

@@ -39,7 +39,7 @@ INITIALIZED: Final = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """What stands before the daemon, and what the daemon is told of it."""
+    """The proxy in front of the daemon, and the matching configuration of the daemon."""
 
     name: str
     is_tls: bool = False
@@ -124,7 +124,7 @@ tools:
 
 @asynccontextmanager
 async def behind(folder: Path, *, prefix: bool = False) -> AsyncIterator[tuple[Nginx, Path, aiohttp.ClientSession]]:
-    """A daemon behind nginx, its file, and somebody who calls."""
+    """A daemon behind nginx, its file, and a client."""
     config = folder / "config.yaml"
     config.write_text(ECHO)
     async with serving(config, watch=True) as daemon:
@@ -224,7 +224,7 @@ async def test_what_a_challenge_names_is_there_under_the_prefix_and_over_tls(lis
                 assert url.startswith(f"{proxy.url}/")
                 async with client.get(url) as response:
                     assert (await response.json())["resource"] == f"{proxy.url}/mcp"
-                if "public_url" in listen:  # otherwise nobody knows the prefix there
+                if "public_url" in listen:  # otherwise the prefix is unknown
                     root = f"https://127.0.0.1:{port}"
                     async with client.get(f"{root}/.well-known/oauth-protected-resource/ops/mcp") as response:
                         assert (await response.json())["resource"] == f"{proxy.url}/mcp"

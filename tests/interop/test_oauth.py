@@ -1,4 +1,4 @@
-"""The official client gets a token from a real authorization server, and is told what is wrong with any other."""
+"""The official client gets a token from a real authorization server, and an explanation for each invalid token."""
 
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -45,7 +45,7 @@ class Guarded:
     async def use(
         self, cell: Cell, *, tools: list[str], tokens: Sequence[str | None] = (None,), signs_in: bool = False
     ) -> list[dict[str, Any]]:
-        """What a client sees with each of the tokens."""
+        """The client's result with each of the tokens."""
         plan = {"url": self.url, "mode": cell.mode, "tools": tools, "tokens": list(tokens), "signs_in": signs_in}
         seen: list[dict[str, Any]] = await self.clients.carry_out(cell.line, "oauth", plan)
         return seen

@@ -37,12 +37,12 @@ def asking(folder: Path) -> Path:
 
 
 def edit_of(folder: Path) -> dict[str, str]:
-    """What the client does to it."""
+    """The client's steps."""
     return {"path": str(folder / "testdata" / "asking" / "config.yaml"), "old": "  named:", "new": "  renamed:"}
 
 
 def check(seen: dict[str, Any]) -> None:
-    """What the client must have seen."""
+    """The messages that the client must have received."""
     assert seen["asked"] == [[False, ASKED]] * 2
     assert seen["confirmed"] == [False, "deleted yes.txt\n"]
     assert seen["declined"] == [True, "The user declined; nothing was done."]

@@ -1,8 +1,8 @@
-"""Three replicas on hosts of their own, behind nginx without stickiness, over one Redis: none of their losses is felt.
+"""Clients lose nothing when one of three replicas fails. The replicas are behind nginx without stickiness, over Redis.
 
-One after the other is killed, then cut off, and comes back; Redis is killed and restarted. Meanwhile the official
-clients of both lines, and clients of the bare protocol, do all that there is. Each step that fails is tried once more:
-counts say what was made, answered, repeated and lost, and nothing may be lost.
+One after the other is killed, then cut off, and comes back. Redis is killed and restarted. During this the official
+clients of both lines, and clients of the bare protocol, use every feature. Each step that fails is retried once, and
+the counts are of calls made, answered, repeated and lost. No call may be lost.
 
 MCP_GATEWAY_TEST_CYCLES=20 goes round twenty times, and `-s` shows the counts.
 """
@@ -88,7 +88,7 @@ async def work(key: str) -> str:
 
 @dataclass(kw_only=True)
 class OfficialClient:
-    """An official client in a process of its own, and what it has reported last."""
+    """An official client in a separate process, and its last report."""
 
     name: str
     process: asyncio.subprocess.Process

@@ -36,7 +36,7 @@ resources:
 
 @dataclass(kw_only=True)
 class Companion:
-    """A client in a process of its own, and what it has said."""
+    """A client in a separate process, and its output."""
 
     name: str
     process: asyncio.subprocess.Process
@@ -49,7 +49,7 @@ class Companion:
         self.process.stdin.write(json.dumps(what).encode() + b"\n")
 
     async def says(self, what: str, *, after: int) -> Any:
-        """The first that it says of this kind after so much else."""
+        """Return the first report of this kind after the first `after` reports."""
         async with asyncio.timeout(SECONDS):
             while not (found := [each[what] for each in self.said[after:] if what in each]):
                 assert not any("failed" in each for each in self.said), self.said[-3:]
@@ -99,7 +99,7 @@ async def companion(client: str, url: str) -> AsyncIterator[Companion]:
 
 
 async def lives_on(clients: Sequence[Companion], note: Path, *, crash: int) -> None:
-    """Have each client call, and be told of a change."""
+    """Have each client call a tool, and receive a change notification."""
     for each in clients:
         before = len(each.said)
         each.order(call=f"after {crash}")

@@ -1,7 +1,7 @@
 """What official clients do, over and over, while replicas die: each step once, and once more if it fails.
 
-A line on standard output after each round: what was made, answered, repeated and lost so far, and how many clients
-have been connected anew, since the one before did not answer any more. It ends with a line on standard input.
+Prints a line after each round: the calls made, answered, repeated and lost so far, and how many clients have
+reconnected because the previous one stopped responding. It ends when it reads a line from standard input.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ LEVELS = ["warning", "error", "critical", "alert", "emergency"]
 
 
 class Connection:
-    """A client in a task of its own: when its transport breaks, it is this task that is cancelled."""
+    """A client in a separate task, which is cancelled when its transport breaks."""
 
     def __init__(self, connect: Connect, plan: Any) -> None:
         self.desk = Desk()

@@ -1,4 +1,4 @@
-"""What the drivers of both lines do with a server that wants tokens: get one, use it, and ask for more when told to."""
+"""Steps of both drivers with a server that requires tokens: get a token, use it, and get a wider one when asked to."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final

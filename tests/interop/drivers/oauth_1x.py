@@ -17,7 +17,7 @@ async def carry_out(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def attempt(plan: dict[str, Any], token: str | None) -> dict[str, Any]:
-    """Use the server with a token, or sign in without one if the plan says so."""
+    """Use the server with a token. Sign in first if the plan has none."""
     ear = Ear()
     async with httpx.AsyncClient() as plain:
         browser = Browser(plain)

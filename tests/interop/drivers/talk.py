@@ -31,7 +31,7 @@ class Talker(Protocol):
 
 
 class Desk:
-    """Whoever answers at the client, and keeps what was asked and told."""
+    """Answers for the client's user, and records requests and notifications."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -46,7 +46,7 @@ class Desk:
         return "accept", {name: field.get("default", "Ada") for name, field in fields.items()} if form else None
 
     def speak(self, text: str) -> str:
-        """What the model says."""
+        """The model's response."""
         self.asked.append(text)
         return f"echo {text}"
 

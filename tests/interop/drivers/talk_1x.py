@@ -27,7 +27,7 @@ class First:
         self.session: ClientSession
 
     async def call(self, name: str, arguments: dict[str, Any], progress: Progress | None = None) -> Any:
-        self._request_ids[name] = self.session._request_id  # the client tells nobody which one it takes
+        self._request_ids[name] = self.session._request_id  # the client does not expose the id that it will use
         return await self.session.call_tool(name, arguments, progress_callback=progress)
 
     async def ask_for_logs(self) -> None:

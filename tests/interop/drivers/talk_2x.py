@@ -33,7 +33,7 @@ class Second:
         return await self.client.call_tool(name, arguments, progress_callback=progress)
 
     async def ask_for_logs(self) -> None:
-        if not self.is_modern:  # there each request says so
+        if not self.is_modern:  # modern requests carry the level themselves
             await self.client.set_logging_level("warning")
 
     async def cancel(self, calling: "asyncio.Task[Any]") -> None:
@@ -82,7 +82,7 @@ class Second:
         return types.ListRootsResult(roots=[types.Root(uri="file:///home/ada", name="home")])
 
     async def _watch(self, uri: str) -> None:
-        """Listen, and again whenever that has ended, for what may have changed meanwhile is asked for then."""
+        """Listen, and listen again when the stream has ended. Then list everything, as it can have changed."""
         while True:
             with suppress(SubscriptionLost, MCPError, TimeoutError):
                 async with self.client.listen(tools_list_changed=True, resource_subscriptions=[uri]) as subscription:

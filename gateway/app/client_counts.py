@@ -10,7 +10,7 @@ from gateway.json_types import Json
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.telemetry.observer import CallFacts, CallResult
-from gateway.wire.client_title import title_of
+from gateway.wire.meta import title_of
 from gateway.wire.revisions import Era
 
 MAX_CLIENTS: Final = 20

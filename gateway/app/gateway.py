@@ -44,7 +44,7 @@ from gateway.telemetry.observer import Observer
 from gateway.transports.http_server import HttpServer
 from gateway.transports.listener.socket_activation import Inherited
 from gateway.transports.memory import MemoryClient
-from gateway.transports.stdio.standard_streams import StandardStreams
+from gateway.transports.stdio.stdio import StandardStreams
 
 log: Final = structlog.get_logger()
 

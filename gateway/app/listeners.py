@@ -20,8 +20,7 @@ from gateway.reload.exposure import exposed
 from gateway.telemetry.health import Health
 from gateway.transports.http_server import HttpServer, ListenAddress
 from gateway.transports.listener.socket_activation import ADMIN, Inherited, InheritedError, address_of, take_inherited
-from gateway.transports.stdio.standard_streams import StandardStreams
-from gateway.transports.stdio.stdio import Stdio
+from gateway.transports.stdio.stdio import StandardStreams, Stdio
 
 log: Final = structlog.get_logger()
 

@@ -18,8 +18,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.access.identity import Identity
-from gateway.state.keys import SigningKeys
-from gateway.state.signed_tokens import SignedTokens
+from gateway.state.keys import SignedTokens, SigningKeys
 from gateway.transports.http.forwarded import ClientEndpoint
 
 HOURS: Final = 12

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.errors import OverLimitError
 from gateway.limits.fair_semaphore import FairSemaphore, Limit
-from gateway.limits.semaphores import Semaphores
+from gateway.limits.shared_capacity import Semaphores
 from gateway.state.redis_semaphores import RedisSemaphores
 
 

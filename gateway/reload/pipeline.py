@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Final, Protocol, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from gateway.access.authenticator import Authenticator, check_auth
 from gateway.access.identity import Identity
@@ -40,14 +41,12 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.sandbox_probe import forget_sandboxes
-from gateway.reload.candidate import Candidate
-from gateway.reload.definition_places import NO_PLACES, definition_places
+from gateway.reload.candidate import NO_PLACES, Candidate, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
 from gateway.reload.interpreter_tuning import gc_paused
-from gateway.reload.listener_identity import with_identity
 from gateway.reload.watch_plan import WatchPlan, watch_dependencies, watch_loaded
 from gateway.threads import DaemonThreadPool
-from gateway.transports.listener.server_tls import ServerTls
+from gateway.transports.listener.server_tls import ServerIdentity, ServerTls, identity_files, load_identity
 
 log: Final = structlog.get_logger()
 
@@ -340,3 +339,18 @@ def _fixed(section: Listen | Limits) -> Model:
 def _report(warnings: Iterable[Problem]) -> None:
     for problem in warnings:
         log.warning("doubtful configuration", problem=str(problem))
+
+
+def with_identity(
+    loaded: LoadedConfig, *, dependencies: FileDependencies
+) -> tuple[LoadedConfig, ServerIdentity | None]:
+    """Load the files that `listen.tls` names; the configuration is returned with the problems found in them."""
+    tls = loaded.document.listen.tls
+    if tls is None:
+        return loaded, None
+    problems = loaded.start_problems()
+    place = problems.at("listen", "tls")
+    # Before they are read: what is missing or no good is watched, too, and loaded once it is mended.
+    dependencies.files.update(identity_files(tls, place))
+    identity = load_identity(tls, place)
+    return replace(loaded, problems=tuple(problems)), identity

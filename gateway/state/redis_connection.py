@@ -8,19 +8,32 @@ that doing them twice is doing them once. Nothing else waits: a store that is kn
 """
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+import msgspec
 import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreAwayError
 from gateway.json_types import Json
-from gateway.state.redis_script import Script
 from gateway.state.redis_url import RedisUrl, close
+
+
+class Script(msgspec.Struct, frozen=True):
+    """Lua that reads and writes one key, or keys of one slot, at once; Redis knows it by its digest."""
+
+    text: str
+    digest: str
+
+    @classmethod
+    def of(cls, text: str) -> "Script":
+        return cls(text=text, digest=hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
 
 log: Final = structlog.get_logger()
 

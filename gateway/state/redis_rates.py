@@ -6,8 +6,7 @@ The times are Redis's, so that the clocks of replicas may differ. In a Cluster a
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.state.redis_connection import RedisConnection
-from gateway.state.redis_script import Script
+from gateway.state.redis_connection import RedisConnection, Script
 
 # All rates are checked before one is counted: a refused call uses up nothing. Times are rounded up, so that a log with
 # fewer times than calls refuses too long rather than too little.

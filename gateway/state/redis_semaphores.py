@@ -15,8 +15,7 @@ from typing import Final, NamedTuple, Self
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreAwayError
 from gateway.state.mailbox import Mailbox
-from gateway.state.redis_connection import RedisConnection
-from gateway.state.redis_script import Script
+from gateway.state.redis_connection import RedisConnection, Script
 
 LEASE_SECONDS: Final = 15
 # A third of the lease: one renewal that fails or comes late costs nothing.

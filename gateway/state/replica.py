@@ -15,8 +15,7 @@ from gateway.state.mailbox import Mailbox
 from gateway.state.redis_connection import RedisConnection
 from gateway.state.redis_rates import RedisRates
 from gateway.state.redis_semaphores import RedisSemaphores
-from gateway.state.redis_session_count import RedisSessionCount
-from gateway.state.redis_sessions import RedisSessionStore
+from gateway.state.redis_sessions import RedisSessionCount, RedisSessionStore
 from gateway.state.redis_url import RedisUrl
 
 

@@ -4,6 +4,7 @@ Records are kept by the nonce of the session's id, which carries the rest. A rec
 many others when the session was used; never for a plain call.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -11,6 +12,24 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.bounded_map import BoundedMap
+
+
+class SteadyClock:
+    def __init__(
+        self, *, system: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._system: Final = system
+        self._monotonic: Final = monotonic
+        self._last = system()
+        self._last_monotonic = monotonic()
+
+    def __call__(self) -> float:
+        monotonic = self._monotonic()
+        # Both: the system's clock may be set back, and the monotonic one stands still while the machine sleeps.
+        self._last = max(self._system(), self._last + (monotonic - self._last_monotonic))
+        self._last_monotonic = monotonic
+        return self._last
+
 
 MAX_IN_MEMORY: Final = 100_000
 

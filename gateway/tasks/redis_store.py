@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from gateway.errors import StoreAwayError
-from gateway.state.redis_script import Script
+from gateway.state.redis_connection import Script
 from gateway.state.replica import Replica
 from gateway.tasks.store import NotStoredError, readable
 from gateway.tasks.task import Task, TaskStatus, encode_task, read_task

@@ -9,6 +9,8 @@ import json
 import logging
 import os
 import re
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Final, Self, get_args
@@ -22,7 +24,6 @@ from gateway.control_characters import visible
 from gateway.json_types import Json
 from gateway.telemetry.background_writer import BackgroundWriter, write_all
 from gateway.telemetry.log_context import LOG_CONTEXT
-from gateway.telemetry.uncaught_exceptions import UncaughtExceptions
 
 LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 Mask = Callable[[str], str]
@@ -227,3 +228,32 @@ def _visible(event: EventDict) -> EventDict:
 
 
 _OF_LINES: Final = frozenset({"exception", "stack"})
+
+
+log: Final = structlog.get_logger(__name__)
+
+
+class UncaughtExceptions:
+    """Replaces the two hooks between `start` and `stop`. Hooks that others had installed are called as well."""
+
+    def start(self) -> None:
+        self._of_threads, self._of_objects = threading.excepthook, sys.unraisablehook
+        threading.excepthook, sys.unraisablehook = self._thread_failed, self._ignored
+
+    def stop(self) -> None:
+        threading.excepthook, sys.unraisablehook = self._of_threads, self._of_objects
+
+    def _thread_failed(self, failed: threading.ExceptHookArgs) -> None:
+        # As threading.excepthook has it: SystemExit ends a thread in silence.
+        if failed.exc_type is SystemExit:
+            return
+        name = "" if failed.thread is None else failed.thread.name
+        log.error("thread failed", thread=name, exc_info=failed.exc_value or failed.exc_type())
+        if self._of_threads is not threading.__excepthook__:
+            self._of_threads(failed)
+
+    def _ignored(self, failed: "sys.UnraisableHookArgs") -> None:
+        where = failed.err_msg or f"in {type(failed.object).__name__}"
+        log.error("exception ignored", where=where, exc_info=failed.exc_value or failed.exc_type())
+        if self._of_objects is not sys.__unraisablehook__:
+            self._of_objects(failed)

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from itertools import chain
 from socket import socket
 from types import MappingProxyType
 from typing import Final, Self
@@ -16,6 +17,7 @@ import msgspec
 import structlog
 from aiohttp import web
 from msgspec.structs import replace
+from yarl import URL
 
 from gateway.access.authenticator import Authenticator
 from gateway.config.models.address import Address
@@ -25,24 +27,84 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.transports.http.active_requests import ActiveRequests, Renewed
-from gateway.transports.http.admin_api import AdminApi
+from gateway.transports.http.admin_api import AdminApi, json_response
 from gateway.transports.http.forwarded import TrustedProxies
 from gateway.transports.http.host_and_origin import Guard
-from gateway.transports.http.middleware import Middleware
+from gateway.transports.http.middleware import Handler, Middleware
 from gateway.transports.http.quota import ResourceQuota, admin_connection_quota, connection_quota
+from gateway.transports.http.request import Endpoint, HttpRequest
 from gateway.transports.http.request_limits import RequestLimits, StreamTimeouts
-from gateway.transports.http.resource_metadata import ResourceMetadata
+from gateway.transports.http.resource_metadata import VIEW, ResourceMetadata
 from gateway.transports.http.server_card import ServerCards
-from gateway.transports.http_app import HttpApp
-from gateway.transports.http_sse import SSE_PATH, HttpSse
+from gateway.transports.http_sse import MESSAGES_PATH, SSE_PATH, HttpSse
 from gateway.transports.listener.http_connection import ConnectionLimits
-from gateway.transports.listener.http_listener import Handler, HttpListener, ListenError
+from gateway.transports.listener.http_listener import HttpListener, ListenError
 from gateway.transports.listener.server_tls import ServerTls
 from gateway.transports.listener.socket_activation import unix_paths
 from gateway.transports.sse.event_store import ReplayBounds
 from gateway.transports.streamable_http.endpoint import StreamableHttp
 from gateway.transports.streamable_http.sessions import SessionPersistence, Sessions
 from gateway.transports.write_quota import WriteQuota
+
+
+class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
+    """The paths of one listener."""
+
+    door: Middleware
+    mcp: StreamableHttp
+    sse: HttpSse | None
+    path: str
+    own: AdminApi | None
+    """None where they have a listener of their own."""
+    cards: ServerCards | None = None
+    """None where the daemon does not know its public URL."""
+    prefix: str = ""
+    """Under which a reverse proxy mounts the daemon. Some take it off the path and some do not, and a client that
+    comes past the proxy uses the addresses that we emit: MCP's paths are there with it and without."""
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        router = application.router
+        for path, handler in self._paths():
+            # A set: without a prefix the two are the same, and aiohttp refuses to add a route twice.
+            for each in {*_with_and_without_slash(path), *_with_and_without_slash(self.prefix + path)}:
+                router.add_route("*", each, handler)
+        cards = () if self.cards is None else self.cards.endpoints(self.prefix)
+        for path, document in chain(self.door.metadata.endpoints(self.prefix), cards):
+            for each in _with_and_without_slash(path):
+                router.add_route("*", each, self.door.cors_public(document))
+        if self.own is not None:
+            self.own.mount(router, self.door, prefixes=("", self.prefix))
+        # Checked like all others: aiohttp's own 404 would pass by the guard.
+        router.add_route("*", "/{path:.*}", self.door.checked(self._not_found))
+        return application
+
+    def direct(self) -> Mapping[str, Handler]:
+        """Return the handlers of the MCP endpoint, which need no router."""
+        handler = self.door.authenticated(self.mcp.handle)
+        return {URL.build(path=path).raw_path: handler for path in (self.path, self.prefix + self.path)}
+
+    def _paths(self) -> Iterator[tuple[str, Handler]]:
+        yield from self._with_views(self.path, self.mcp.handle)
+        if self.sse is not None:
+            yield from self._with_views(SSE_PATH, self.sse.connect, binding=Binding.HTTP_SSE)
+            yield from self._with_views(MESSAGES_PATH, self.sse.post, binding=Binding.HTTP_SSE)
+
+    def _with_views(
+        self, path: str, endpoint: Endpoint, *, binding: Binding = Binding.STREAMABLE_HTTP
+    ) -> Iterator[tuple[str, Handler]]:
+        yield path, self.door.authenticated(endpoint, binding=binding)
+        yield f"{path.rstrip('/')}{VIEW}", self.door.authenticated(endpoint, binding=binding, names_view=True)
+
+    async def _not_found(self, request: HttpRequest) -> web.Response:
+        where = f"{request.client_endpoint.prefix}{self.path}"
+        return json_response({"error": f"not found; the MCP endpoint is {where}"}, request, status=404)
+
+
+def _with_and_without_slash(path: str) -> tuple[str, ...]:
+    bare = path.rstrip("/")
+    return (bare, f"{bare}/") if bare else ("/",)
+
 
 log: Final = structlog.get_logger()
 

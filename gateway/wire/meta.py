@@ -3,7 +3,10 @@
 MCP 2026-07-28 basic/index, "General fields"; basic/transports/streamable-http, "Request metadata".
 """
 
+from functools import lru_cache
 from typing import Final
+
+from gateway.json_types import JsonObject
 
 META: Final = "_meta"
 META_PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
@@ -22,3 +25,18 @@ HEADER_PARAM_PREFIX: Final = "mcp-param-"
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """RFC 5424 severities, mildest first."""
+
+
+_MAX_LENGTH: Final = 60
+"""Characters of a client's name for itself, which it chooses freely."""
+
+
+def title_of(client_info: JsonObject) -> str:
+    """The name and version that the client gives itself; `unnamed` without."""
+    name, version = client_info.get("name"), client_info.get("version")
+    return _title(name if isinstance(name, str) else "", version if isinstance(version, str) else "")
+
+
+@lru_cache(maxsize=64)
+def _title(name: str, version: str) -> str:
+    return " ".join(filter(None, (name, version)))[:_MAX_LENGTH] or "unnamed"

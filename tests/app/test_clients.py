@@ -14,7 +14,7 @@ from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.state.keys import SigningKeys
 from gateway.transports.memory import MemoryClient
-from gateway.wire.client_title import title_of
+from gateway.wire.meta import title_of
 from tests.protocol.peers import house
 
 

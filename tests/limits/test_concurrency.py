@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from gateway.errors import ExecutionError, OverLimitError
-from gateway.limits import semaphores
+from gateway.limits import shared_capacity
 from gateway.limits.concurrency import ConcurrencyLimiter, ConcurrencyPermit
 from gateway.limits.fair_semaphore import FairSemaphore, Limit
 
@@ -147,7 +147,7 @@ async def test_a_suspended_call_lets_others_run_and_resumes_before_those_that_wa
 async def test_callers_who_have_gone_cost_no_memory_and_a_suspended_call_is_not_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(semaphores, "_MAX_UNUSED", 10)
+    monkeypatch.setattr(shared_capacity, "_MAX_UNUSED", 10)
     limiter = ConcurrencyLimiter()
     suspended = await take(limiter, "ada", of_caller=(1, 9))
     suspended.suspend()

@@ -14,7 +14,7 @@ from gateway.errors import OverLimitError
 from gateway.limits.concurrency import ConcurrencyLimiter, ConcurrencyPermit
 from gateway.limits.fair_semaphore import Limit
 from gateway.limits.rate_limiter import RateLimiter
-from gateway.state.redis_session_count import SessionAdmission
+from gateway.state.redis_sessions import SessionAdmission
 from gateway.state.replica import Replica
 from tests.redis_server import RedisServer, redis_cluster, redis_server
 

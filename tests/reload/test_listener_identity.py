@@ -9,7 +9,7 @@ import pytest
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.config.loader import load
 from gateway.errors import Severity
-from gateway.reload.listener_identity import with_identity
+from gateway.reload.pipeline import with_identity
 from tests.certificates import Authority
 
 FILE = """\

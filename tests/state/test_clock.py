@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.state.clock import SteadyClock
+from gateway.state.session_store import SteadyClock
 
 
 def test_a_clock_that_is_set_back_goes_on_at_its_pace() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.state.sqlite_documents import MAX_BYTES
+from gateway.state.sqlite_stores import MAX_BYTES
 from gateway.state.state import DaemonState
 
 

@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from gateway.json_types import Json
-from gateway.state.clock import SteadyClock
 from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
+from gateway.state.session_store import SteadyClock
 from gateway.transports.streamable_http.sessions import SessionPersistence
 from tests.redis_server import RedisServer, redis_server
 from tests.transports.http_server import RunningServer, call, http_server, initialize_request, legacy_request

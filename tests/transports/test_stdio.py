@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 
 from gateway.json_types import Json
 from gateway.transports.stdio import line_writer
-from gateway.transports.stdio.standard_streams import StandardStreams
-from gateway.transports.stdio.stdio import AFTER_INPUT_SECONDS, Stdio
+from gateway.transports.stdio.stdio import AFTER_INPUT_SECONDS, StandardStreams, Stdio
 from tests.transports.http_server import Course, call, dispatching, initialize_request, legacy_request, modern_request
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}

@@ -12,7 +12,7 @@ from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemp
 from gateway.catalog.skills.discovery import key_of
 from gateway.config.models.document import Document
 from gateway.json_types import Json
-from gateway.reload.definition_places import DefinitionPlaces
+from gateway.reload.candidate import DefinitionPlaces
 
 KINDS: Final = ("tool", "resource", "template", "prompt", "skill")
 _SECTIONS: Final = {"tool": "tools", "resource": "resources", "template": "resources", "prompt": "prompts"}

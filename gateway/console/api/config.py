@@ -19,8 +19,7 @@ from gateway.console.json_forms import problem_json
 from gateway.console.responses import json_response_by_thread
 from gateway.errors import ConfigError, Problem
 from gateway.json_types import Json, JsonObject
-from gateway.reload.candidate import Candidate
-from gateway.reload.definition_places import NO_PLACES, DefinitionPlaces, Place, definition_places
+from gateway.reload.candidate import NO_PLACES, Candidate, DefinitionPlaces, Place, definition_places
 from gateway.transports.http.request import HttpRequest
 
 _WIDTH: Final = 120

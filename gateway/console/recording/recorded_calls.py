@@ -19,7 +19,7 @@ from gateway.rfc3339 import timestamp
 from gateway.telemetry.log_context import CALL
 from gateway.telemetry.observer import CallFacts, CallResult
 from gateway.wire import jsonrpc
-from gateway.wire.client_title import title_of
+from gateway.wire.meta import title_of
 
 MAX_CALLS: Final = 2000
 MAX_BYTES: Final = 16 * 2**20

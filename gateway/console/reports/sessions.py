@@ -12,7 +12,7 @@ from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.rfc3339 import timestamp
 from gateway.transports.errors import HttpError
-from gateway.wire.client_title import title_of
+from gateway.wire.meta import title_of
 
 MAX_LISTED: Final = 5000
 _LISTEN: Final = "subscriptions/listen"

@@ -17,6 +17,8 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from aiohttp import HttpVersion10, web
+
 from gateway.config.models.address import Address, is_loopback_name
 from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import plain_address
@@ -196,3 +198,30 @@ def _is_ip_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+_CHUNKED: Final = "chunked"
+
+
+def refusal_of(request: web.BaseRequest) -> HttpError | None:
+    """Why a request is not looked at, or None.
+
+    1. it is of HTTP/1.0 or later: 505
+    2. its body comes in chunks or whole: 501
+    """
+    if request.version < HttpVersion10:
+        return HttpError(status=505, message="HTTP/1.1 is spoken here", headers={"Connection": "close"})
+    coding = request.headers.get("Transfer-Encoding")
+    if coding is not None and coding.strip().lower() != _CHUNKED:
+        # RFC 9112 §6.1: 501 is the answer to a coding that is not understood.
+        return HttpError(status=501, message="The only transfer coding that is understood is chunked")
+    return None
+
+
+def host_of(request: web.BaseRequest) -> str:
+    """The host that a request is for: its target's, where that has one, and otherwise that of `Host`."""
+    target = request.raw_path
+    if target.startswith("/") or "://" not in target:
+        return request.headers.get("Host", "")
+    # Credentials before an `@` are not cut off: a host with some has not the form that the guard asks for.
+    return target.partition("://")[2].partition("/")[0].partition("?")[0]

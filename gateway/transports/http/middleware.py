@@ -14,9 +14,8 @@ from gateway.access.authenticator import Authenticator
 from gateway.access.identity import ANONYMOUS, UNAUTHENTICATED, Identity
 from gateway.protocol.exchange import Binding
 from gateway.transports.errors import HttpError
-from gateway.transports.http import request_smuggling
 from gateway.transports.http.forwarded import ClientEndpoint, Lines, TrustedProxies
-from gateway.transports.http.host_and_origin import ALLOWED_METHODS, Guard
+from gateway.transports.http.host_and_origin import ALLOWED_METHODS, Guard, host_of, refusal_of
 from gateway.transports.http.request import Endpoint, HeaderFields, HttpRequest, MakeChallenge, read_fields
 from gateway.transports.http.resource_metadata import ResourceMetadata
 from gateway.transports.http.response import SERVER, refuse
@@ -122,7 +121,7 @@ class Middleware:
     def client_endpoint(self, raw: web.Request) -> ClientEndpoint:
         """Return how a request's client reached us, whether or not it is let in."""
         return self._proxies.client_endpoint(
-            peer=raw.remote or "", scheme=raw.scheme, host=request_smuggling.host_of(raw), fields=raw.headers
+            peer=raw.remote or "", scheme=raw.scheme, host=host_of(raw), fields=raw.headers
         )
 
     def checked(self, endpoint: Endpoint) -> Handler:
@@ -150,7 +149,7 @@ class Middleware:
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             entrance = self._enter(raw, origin=None)
-            refusal = request_smuggling.refusal_of(raw) or entrance.refusal
+            refusal = refusal_of(raw) or entrance.refusal
             if refusal is not None:
                 return self._refuse(refusal)
             headers = {**self._headers(SERVER), **_FOR_EVERY_PAGE}
@@ -263,7 +262,7 @@ class Middleware:
             version=raw.version,
             fields=read_fields(raw),
             entrance=entrance,
-            refusal=request_smuggling.refusal_of(raw) or entrance.refusal,
+            refusal=refusal_of(raw) or entrance.refusal,
         )
         # `fits` leaves one field out, so a request without a length (GET, or a body in chunks) is not remembered.
         if is_plain and head.length_at >= 0:
@@ -271,7 +270,7 @@ class Middleware:
         return head
 
     def _enter(self, raw: web.Request, *, origin: str | None) -> _Entrance:
-        peer, host = raw.remote or "", request_smuggling.host_of(raw)
+        peer, host = raw.remote or "", host_of(raw)
         lines = self._proxies.believed_lines(peer, raw.headers)
         # Clients choose these texts: long ones would make the cache as large as they like.
         length = len(host) + len(origin or "")

@@ -16,9 +16,9 @@ import msgspec
 from gateway.config.models.server import Quota
 from gateway.errors import ExecutionError
 from gateway.limits.fair_semaphore import FairSemaphore
-from gateway.limits.semaphores import Semaphores
+from gateway.limits.shared_capacity import Semaphores
 from gateway.state.redis_semaphores import RedisSemaphores
-from gateway.state.redis_session_count import RedisSessionCount
+from gateway.state.redis_sessions import RedisSessionCount
 from gateway.transports.errors import RETRY, HttpError
 
 _REMEMBERED_REFUSALS: Final = 100

@@ -3,11 +3,13 @@
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import structlog
 from aiohttp import StreamReader, hdrs, web
@@ -16,7 +18,59 @@ from aiohttp.http import RawRequestMessage
 from gateway.config.models.address import Address
 from gateway.transports.listener.http_connection import IDLE, ConnectionLimits, HttpConnection
 from gateway.transports.listener.server_tls import ServerTls
-from gateway.transports.listener.tls_acceptor import TlsAcceptor
+
+
+class TlsAcceptor(asyncio.Protocol):
+    """Takes a connection as it is accepted, and opens it anew with TLS once it is counted. Nothing is read here."""
+
+    def __init__(
+        self,
+        tls: ServerTls,
+        connection_limits: ConnectionLimits,
+        *,
+        connect: Callable[[str], HttpConnection],
+        at_work: set["asyncio.Task[None]"],
+    ) -> None:
+        """Do nothing yet; `connect` makes the connection of a caller who is counted already."""
+        self._tls: Final = tls
+        self._connection_limits: Final = connection_limits
+        self._connect: Final = connect
+        self._at_work: Final = at_work
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        caller = self._connection_limits.caller_behind(transport.get_extra_info("peername"))
+        # Who is refused cannot be told why: there is no TLS yet.
+        if self._connection_limits.quota.refusal_of(caller) is None:
+            self._begin(transport.get_extra_info("socket").fileno(), caller)
+        # This closes one descriptor; the duplicate, where there is one, keeps the connection.
+        cast("asyncio.Transport", transport).abort()
+
+    def _begin(self, descriptor: int, caller: str) -> None:
+        try:
+            accepted = socket.socket(fileno=os.dup(descriptor))
+        except OSError:  # no descriptor is left
+            return
+        # `connect_accepted_socket` takes none that blocks.
+        accepted.settimeout(0)
+        self._connection_limits.quota.acquire(caller)
+        task = asyncio.get_running_loop().create_task(self._shake_hands(accepted, caller), name="TLS handshake")
+        self._at_work.add(task)
+        task.add_done_callback(self._at_work.discard)
+
+    async def _shake_hands(self, accepted: socket.socket, caller: str) -> None:
+        connection = self._connect(caller)
+        try:
+            with suppress(OSError):  # TLS errors, lost connections and the deadline: all are the client's affair
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection,
+                    accepted,
+                    ssl=self._tls.context,
+                    ssl_handshake_timeout=self._connection_limits.handshake_seconds,
+                )
+        finally:
+            if not connection.has_begun:  # which gives it back itself
+                self._connection_limits.quota.release(caller)
+
 
 log: Final = structlog.get_logger()
 
@@ -150,7 +204,7 @@ def _make_request(
     if isinstance(protocol, HttpConnection):
         protocol.request_begun(chunked_body=body if message.chunked else None)
     if message.url.absolute:
-        # aiohttp decodes the host, which fails for some. `request_smuggling.host_of` reads the host in `raw_path`.
+        # aiohttp decodes the host, which fails for some. `host_of` reads the host in `raw_path`.
         message = message._replace(url=message.url.relative())
     return make(message, body, protocol, *rest)
 

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from gateway.errors import StoreAwayError
-from gateway.state.redis_script import Script
+from gateway.state.redis_connection import Script
 from gateway.state.replica import Replica
 
 log: Final = structlog.get_logger()

@@ -4,8 +4,11 @@ The end of the input, or of the reader of the output, ends everything that runs.
 """
 
 import asyncio
+import os
 from contextlib import suppress
-from typing import Final
+from typing import Final, Self
+
+import msgspec
 
 from gateway.access.identity import Identity
 from gateway.errors import ErrorCode, RpcError
@@ -16,8 +19,29 @@ from gateway.transports.duplex_session import SHUTDOWN_GRACE_SECONDS, DuplexSess
 from gateway.transports.errors import DRAINING, OPENERS
 from gateway.transports.stdio.line_reader import LineMark, LineReader
 from gateway.transports.stdio.line_writer import MAX_WAITING_BYTES, LineWriter
-from gateway.transports.stdio.standard_streams import StandardStreams
 from gateway.wire.jsonrpc import Request
+
+
+class StandardStreams(msgspec.Struct, frozen=True):
+    """Private descriptors of what were standard input and output. Children do not inherit them."""
+
+    reading: int
+    writing: int
+
+    @classmethod
+    def take(cls) -> Self:
+        """Do it, once, before anything else is imported or started.
+
+        It is not undone: what a plugin leaves in Python's own buffer is written when the process ends, and must not
+        reach the wire then either.
+        """
+        streams = cls(os.dup(0), os.dup(1))
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.close(empty)
+        os.dup2(2, 1)
+        return streams
+
 
 MAX_IN_FLIGHT: Final = 1024
 """Requests. Further lines are not read before one of them is done."""

@@ -14,8 +14,7 @@ import orjson
 
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.session import Session
-from gateway.state.keys import SigningKeys
-from gateway.state.signed_tokens import SignedTokens
+from gateway.state.keys import SignedTokens, SigningKeys
 
 MAX_BYTES: Final = 512
 _NONCE_BYTES: Final = 12

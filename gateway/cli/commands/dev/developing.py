@@ -25,7 +25,7 @@ from gateway.reload.planning import Change, plan
 from gateway.reload.watch_plan import Snapshot, WatchPlan
 from gateway.reload.watcher import Watcher
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
-from gateway.wire.client_title import title_of
+from gateway.wire.meta import title_of
 
 log: Final = structlog.get_logger()
 

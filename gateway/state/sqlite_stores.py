@@ -1,0 +1,176 @@
+"""The `SessionStore` of one machine, in the state directory's database."""
+
+import asyncio
+import hashlib
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from gateway.state.database import StateDatabase
+from gateway.state.fallback_connection import SqliteStatement
+from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
+from gateway.state.sqlite_file import Schema
+
+SESSIONS: Final = Schema(
+    store="sessions",
+    steps=(
+        """CREATE TABLE sessions (
+            nonce TEXT PRIMARY KEY, expires REAL NOT NULL, is_ended INTEGER NOT NULL, record BLOB
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX sessions_expires ON sessions (expires)""",
+    ),
+)
+
+
+class SqliteSessionStore:
+    """Implements `SessionStore`."""
+
+    is_shared = False
+
+    def __init__(self, database: StateDatabase, *, clock: Callable[[], float]) -> None:
+        self._database: Final = database
+        self._clock: Final = clock
+
+    @property
+    def knows_the_past(self) -> bool:
+        return self._database.is_durable and self._database.connection.put_aside is None
+
+    async def load(self, nonce: str) -> SessionRecord | None:
+        query = "SELECT record FROM sessions WHERE nonce = ? AND expires > ?"
+        rows = await self._database.run(SqliteStatement(query, (nonce, self._clock())))
+        try:
+            return _DECODER.decode(rows[0][0]) if rows else None
+        except msgspec.DecodeError:  # of a version of the gateway that is to come
+            return None
+
+    async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
+        del before
+        row = _row(nonce, record)
+        await self._database.run(lambda connection: _write(connection, [row]))
+
+    def save_soon(
+        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
+    ) -> None:
+        del before
+        rows = [_row(nonce, record) for nonce, record in records.items()]
+        self._database.post(lambda connection: _write(connection, rows))
+
+    def release(self, nonce: str) -> None:
+        """Nobody else serves it."""
+
+    def forget_expired(self) -> None:
+        self._database.post(SqliteStatement("DELETE FROM sessions WHERE expires <= ?", (self._clock(),)))
+
+
+_DECODER: Final = msgspec.json.Decoder(SessionRecord)
+_Row = tuple[str, float, int, bytes]
+
+
+def _row(nonce: str, record: SessionRecord) -> _Row:
+    return nonce, record.expires, int(record.is_ended), msgspec.json.encode(record)
+
+
+def _write(connection: sqlite3.Connection, rows: Iterable[_Row]) -> None:
+    """Write rows. An end is the last that is written of a session, in whatever order they come."""
+    connection.executemany(
+        """INSERT INTO sessions VALUES (?, ?, ?, ?) ON CONFLICT (nonce) DO UPDATE SET
+           expires = excluded.expires, is_ended = excluded.is_ended, record = excluded.record WHERE NOT is_ended""",
+        rows,
+    )
+
+
+DOCUMENTS: Final = Schema(
+    store="documents",
+    steps=(
+        """CREATE TABLE documents (
+            name TEXT PRIMARY KEY, digest TEXT NOT NULL, content BLOB NOT NULL, saved_at REAL NOT NULL
+        ) STRICT""",
+    ),
+)
+MAX_BYTES: Final = 64 * 2**20
+
+
+class SqliteDocumentStore:
+    """Implements `DocumentStore`. Names are their owners' to choose: `openapi:https://…`, `upstream:github`."""
+
+    def __init__(self, database: StateDatabase, *, clock: Callable[[], float] = time.time) -> None:
+        self._database: Final = database
+        self._clock: Final = clock
+
+    async def read(self, name: str) -> bytes | None:
+        """Return a document; None for one that is not there, or is not what was saved."""
+        rows = await self._database.run(
+            SqliteStatement("SELECT digest, content FROM documents WHERE name = ?", (name,))
+        )
+        # SQLite has no checksum of its rows: a disk's fault inside of one would pass unnoticed.
+        return rows[0][1] if rows and _digest(rows[0][1]) == rows[0][0] else None
+
+    async def save(self, name: str, content: bytes) -> None:
+        """Remember a document in place of an older one of that name, all of it or nothing.
+
+        Raises:
+            ValueError: it is larger than `MAX_BYTES`.
+        """
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"{len(content)} bytes are more than a remembered document may have: {MAX_BYTES}")
+        row = (name, _digest(content), content, self._clock())
+        await self._database.run(SqliteStatement("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", row))
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+OUTPUTS: Final = Schema(
+    store="outputs",
+    steps=(
+        """CREATE TABLE outputs (
+            uri TEXT PRIMARY KEY, caller TEXT NOT NULL, media_type TEXT NOT NULL, expires REAL NOT NULL,
+            contents ANY NOT NULL
+        ) STRICT""",
+    ),
+)
+
+
+class SqliteOutputs:
+    """Implements `OutputArchive`."""
+
+    def __init__(self, database: StateDatabase) -> None:
+        """Write nothing yet. To be made in the event loop."""
+        self._database: Final = database
+        self._loop: Final = asyncio.get_running_loop()
+        self._loop_thread: Final = threading.get_ident()
+
+    async def list(self, now: float) -> Sequence[tuple[str, str, str, float, int]]:
+        await self._database.run(SqliteStatement("DELETE FROM outputs WHERE expires <= ?", (now,)))
+        # CAST: length() of text counts characters.
+        query = "SELECT uri, caller, media_type, expires, length(CAST(contents AS BLOB)) FROM outputs ORDER BY rowid"
+        return await self._database.run(SqliteStatement(query))
+
+    async def read(self, uri: str) -> str | bytes | None:
+        rows = await self._database.run(SqliteStatement("SELECT contents FROM outputs WHERE uri = ?", (uri,)))
+        return rows[0][0] if rows else None
+
+    def save(self, uri: str, contents: str | bytes, *, caller: str, media_type: str, expires: float) -> None:
+        # In memory the rows would be a second copy that is worth nothing.
+        if self._database.is_durable:
+            row = (uri, caller, media_type, expires, contents)
+            self._post(SqliteStatement("INSERT INTO outputs VALUES (?, ?, ?, ?, ?)", row))
+
+    def remove(self, uri: str) -> None:
+        self._post(SqliteStatement("DELETE FROM outputs WHERE uri = ?", (uri,)))
+
+    def _post(self, statement: SqliteStatement) -> None:
+        if threading.get_ident() == self._loop_thread:
+            self._write(statement)
+        else:  # a worker thread that shapes a large output
+            self._loop.call_soon_threadsafe(self._write, statement)
+
+    def _write(self, statement: SqliteStatement) -> None:
+        with suppress(RuntimeError):  # closed: a thread has ended after the daemon's work had
+            self._database.post(statement)

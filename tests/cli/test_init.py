@@ -1,11 +1,15 @@
 """`mcp-gateway init --from`: what exists already becomes a file that serves as it lies."""
 
+import asyncio
 import json
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.cli.typed import Run
 from tests.fork_launcher import fork_launcher
@@ -49,6 +53,60 @@ def test_the_servers_of_a_client_are_taken_as_they_are(run: Run, tmp_path: Path)
     assert run("init", "new/config.yaml", "--from", "mcp.json", ".mcp.json").code == 0
     assert run("call", "new/config.yaml", "one_hi").out == "Hi.\n"
     assert run("validate", "--strict", "new/config.yaml").code == 0
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[str]:
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "Tide Tables", "version": "1"},
+        "servers": [{"url": "/v1"}],
+        "components": {"securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}},
+        "paths": {"/tides": {"get": {"operationId": "tides", "security": [{"key": []}], "responses": {}}}},
+    }
+
+    async def serve_document(_request: web.Request) -> web.Response:
+        return web.json_response(document)
+
+    async def serve_tides(request: web.Request) -> web.Response:
+        return web.json_response({"key": request.headers["X-Key"]})
+
+    application = web.Application()
+    application.router.add_get("/openapi.json", serve_document)
+    application.router.add_get("/v1/tides", serve_tides)
+    async with TestServer(application, host="127.0.0.1") as server:
+        yield str(server.make_url(""))
+
+
+async def test_document_at_a_private_address_becomes_callable_tools(run: Run, tmp_path: Path, api: str) -> None:
+    made = await asyncio.to_thread(run, "init", "new/config.yaml", "--from", "openapi", f"{api}/openapi.json")
+    assert made.code == 0, made.hints
+    text = (tmp_path / "new/config.yaml").read_text()
+    assert f'base_url: "{api}/v1"' in text
+    assert 'allow_private: ["127.0.0.1"]' in text
+    checked = await asyncio.to_thread(run, "validate", "--strict", "--connect", "new/config.yaml")
+    assert (checked.code, checked.out) == (0, "")
+    called = await asyncio.to_thread(run, "call", "new/config.yaml", "tide_tables_tides")
+    assert json.loads(called.out) == {"key": "none"}
+
+
+async def test_document_that_cannot_be_fetched_is_an_error(run: Run, tmp_path: Path, api: str) -> None:
+    made = await asyncio.to_thread(run, "init", "new/config.yaml", "--from", "openapi", f"{api}/missing.json")
+    assert made.code == 2
+    assert "404 Not Found" in made.hints
+    assert not (tmp_path / "new").exists()
+
+
+async def test_unfetched_document_is_reported_with_the_reason(run: Run, tmp_path: Path, api: str) -> None:
+    (tmp_path / "config.yaml").write_text(f'openapi: {{tides: {{document: "{api}/openapi.json"}}}}\n')
+    checked = await asyncio.to_thread(run, "validate")
+    assert f"openapi.tides: {api}/openapi.json is not fetched yet, because only --connect" in checked.hints
+    for words in (["list"], ["call", "tides"]):
+        finished = await asyncio.to_thread(run, *words)
+        assert (
+            f"openapi.tides: {api}/openapi.json is not fetched yet, because `127.0.0.1` has a loopback"
+            in finished.hints
+        )
 
 
 @pytest.mark.parametrize(

@@ -41,4 +41,8 @@ async def _local_client(
             for name, upstream in gateway.status()["upstreams"].items():
                 if reason := upstream.get("reason"):
                     hints.foreign(f"{name} cannot be reached: {reason}")
+            for name, document in gateway.status()["openapi"].items():
+                if document["fetched_seconds_ago"] is None:
+                    reason = document["problem"] or "there was no response in time"
+                    hints.foreign(f"openapi.{name}: {document['document']} is not fetched yet, because {reason}")
             yield gateway.memory_client()

@@ -50,8 +50,9 @@ arguments:
   key@=file    the content of a text file; - is standard input
   key=@file    a file, where the tool's input is one; several: files=@a.pdf files=@b.pdf
 
-Progress is shown on standard error. On a terminal, the command asks you what the tool asks its user:
-Enter takes the default, Ctrl-D declines. In scripts, --yes and --answer answer. Declining exits with 1.
+Progress is shown on standard error. On a terminal, the command asks you the questions of the tool:
+Enter takes the default, Ctrl-D declines. In scripts, --yes and --answer answer. Declining exits
+with 1.
 
 {CONFIG_AS_FIRST_WORD}
 

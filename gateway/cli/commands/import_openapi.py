@@ -75,7 +75,7 @@ exit codes:
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     try:
         with waiting(hints, f"Reading {options.document}"):
-            documents = await _documents(options.document)
+            documents = await open_documents(options.document, allow_private=True)
             imported = imported_from(
                 documents.open,
                 documents.uri,
@@ -156,12 +156,11 @@ def _title(root: JsonObject) -> str:
     return title if isinstance(title, str) and len(title) <= 24 else ""
 
 
-async def _documents(document: str) -> LocalDocuments | FetchedDocuments:
+async def open_documents(document: str, *, allow_private: bool) -> LocalDocuments | FetchedDocuments:
     check_readable(document)
     if not document.lower().startswith(("https://", "http://")):
         return LocalDocuments(Path(document))
-    # Whoever typed the URL may reach it.
-    config = OpenApi.model_validate({"document": document, "allow_private": True})
+    config = OpenApi.model_validate({"document": document, "allow_private": allow_private})
     async with running_services() as services:
         fetcher = compile_fetcher(config, None, document=Document(), services=services)
         return await fetch_documents(document, fetcher, None)

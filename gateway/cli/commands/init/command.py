@@ -5,19 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from gateway.cli.commands.init.first_file import FIRST_FILE, of_database, of_document, of_servers
+from gateway.cli.commands.init.first_file import FIRST_FILE, of_database, of_servers
+from gateway.cli.commands.init.openapi_file import of_document
 from gateway.cli.console import Console, waiting
 from gateway.cli.parser import Parser
-from gateway.config.machine_facts import is_directory
+from gateway.config.machine_facts import is_directory, is_file
 from gateway.errors import ConfigError
-from gateway.openapi.document import DocumentError, check_readable
 
-_KINDS: Final[dict[str, Callable[[str, Path], str]]] = {
-    "mcp-json": of_servers,
-    "openapi": of_document,
-    "sqlite": of_database,
-}
-"""The kinds of files to start from, and the text that is made of one; it names it relative to a directory."""
+_FILES: Final[dict[str, Callable[[str, Path], str]]] = {"mcp-json": of_servers, "sqlite": of_database}
+_KINDS: Final = ("mcp-json", "openapi", "sqlite")
+"""What `--from` accepts. The result names the source relative to the new file's directory."""
 _ALIASES: Final = {"mcp.json": "mcp-json"}
 
 
@@ -52,7 +49,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         text = FIRST_FILE
     else:
         with waiting(hints, f"Reading {options.source[1]}"):
-            text = _text_of(*options.source, path=path)
+            text = await _text_of(*options.source, path=path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # "x": a file that came to be meanwhile is not overwritten either.
@@ -75,21 +72,11 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 0
 
 
-def _text_of(kind: str, file: str, *, path: Path) -> str:
+async def _text_of(kind: str, file: str, *, path: Path) -> str:
     """The text of the configuration file at `path` that is made of another."""
     kind = _ALIASES.get(kind, kind)
     if kind not in _KINDS:
         raise ConfigError.at("--from", f"there is no kind {kind!r}; expected one of {', '.join(_KINDS)}")
-    is_url = "://" in file and kind == "openapi"
-    if is_url:
-        _check_url(file)
-    elif not Path(file).is_file():
+    if not ("://" in file and kind == "openapi") and not is_file(file):
         raise ConfigError.at(file, "there is no such file")
-    return _KINDS[kind](file, path.parent)
-
-
-def _check_url(document: str) -> None:
-    try:
-        check_readable(document)
-    except DocumentError as error:
-        raise ConfigError.at(document, str(error)) from error
+    return await of_document(file, path.parent) if kind == "openapi" else _FILES[kind](file, path.parent)

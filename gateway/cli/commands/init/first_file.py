@@ -1,4 +1,4 @@
-"""The texts of first files: of one's own tools, of servers behind it, of a document, of a database."""
+"""The texts of first files: tools, upstream servers, a database."""
 
 import json
 import os
@@ -13,8 +13,6 @@ from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
 from gateway.distribution import install_command
 from gateway.errors import ConfigError, Severity
-from gateway.openapi.document import DocumentError, LocalDocuments, version_of
-from gateway.openapi.references import References
 
 FIRST_FILE: Final = """\
 # An MCP server, made of this file. Check it with `mcp-gateway validate`; saving it changes what is on offer.
@@ -78,26 +76,6 @@ server:
   name: my-servers
 """
 
-_DOCUMENT: Final = """\
-# The operations of an API, each a tool. `mcp-gateway validate --list` shows which, and why others are none.
-
-openapi:
-  {name}:
-    document: {document}
-    # Without `include`, what only reads (GET, HEAD):
-    # include: {{tags: [orders], operations: ["POST /items"], methods: [get, post]}}
-    # What the document asks for in `security` stands in a connection:
-    # connection: {name}
-
-# connections:
-#   {name}:
-#     base_url: https://api.example.com
-#     auth: {{bearer: "${{env:API_TOKEN}}"}}
-
-server:
-  name: {name}
-"""
-
 _MAX_TABLES: Final = 20
 _MAX_FILTERS: Final = 6
 _TABLES: Final = """\
@@ -156,24 +134,6 @@ def of_servers(file: str, directory: Path) -> str:
             raise ConfigError.at(f"{file}:{each.place.line}:{each.place.column}", each.message)
     # JSON is YAML: a path with a colon or a quotation mark stays one text.
     return _SERVERS.format(file=json.dumps(os.path.relpath(file, directory)))
-
-
-def of_document(document: str, directory: Path) -> str:
-    """The file with the operations of an OpenAPI document: a path, or a URL, which is not asked yet.
-
-    Raises:
-        ConfigError: it is no such document.
-    """
-    if "://" not in document:
-        documents = LocalDocuments(Path(document))
-        try:
-            version_of(References(documents.open).root(documents.uri))
-        except DocumentError as error:
-            raise ConfigError.at(document, str(error)) from error
-        document = os.path.relpath(document, directory)
-    stem = Path(document.rstrip("/")).name.partition(".")[0]
-    name = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_") or "api"
-    return _DOCUMENT.format(name=name if name[0].isalpha() else f"api_{name}", document=json.dumps(document))
 
 
 def of_database(file: str, directory: Path) -> str:

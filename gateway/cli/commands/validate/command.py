@@ -69,6 +69,8 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             asking = " and asking its servers and databases" * options.connect
             with waiting(hints, f"Checking {settings.config}{asking}"):
                 dry, problems = await _asked(settings) if options.connect else check(settings)
+            if not options.connect:
+                _show_unfetched(dry.loaded, hints)
             _show_left_out(dry.catalog.left_out, lists_all=options.list, hints=hints)
     # Its problems, warnings among them, are what this command was asked for.
     except ConfigError as error:
@@ -91,6 +93,13 @@ async def _asked(settings: Settings) -> tuple[DryRun, Sequence[Problem]]:
         dry, problems = check(settings, sources=sources)
         refused = await import_module(_QUERY_CHECK).refused_queries(dry.loaded, dry.catalog.databases)
         return dry, (*problems, *refused, *(() if sources is None else sources.unreachable))
+
+
+def _show_unfetched(loaded: LoadedConfig, hints: Console) -> None:
+    for name, entry in loaded.document.openapi.items():
+        if entry.is_remote:
+            document = loaded.redactor.text(entry.document)
+            hints.line(f"openapi.{name}: {document} is not fetched yet, because only --connect opens connections")
 
 
 def _show_left_out(left_out: Sequence[Unavailable], *, lists_all: bool, hints: Console) -> None:

@@ -1,0 +1,126 @@
+"""The first file for an OpenAPI document: a connection, and an entry that turns operations into tools."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from gateway.cli.commands.import_openapi import open_documents
+from gateway.deadline import DeadlineExceededError
+from gateway.errors import ConfigError, ExecutionError
+from gateway.json_types import JsonObject
+from gateway.net.address_guard import AddressGuard, AddressRefusedError
+from gateway.openapi.document import DocumentError, version_of
+from gateway.openapi.operations import Operation, clean, operations_of
+from gateway.openapi.references import Node, References
+from gateway.openapi.servers import base_url, credentials, missing_schemes, scheme_of
+
+_TEXT: Final = """\
+# Each operation of an API becomes a tool. `mcp-gateway validate --list` shows the others, with the reasons.
+
+connections:
+  {name}:
+    base_url: {base_url}{note}
+{access}
+openapi:
+  {name}:
+    document: {document}
+    connection: {name}
+    # By default, only read operations (GET and HEAD) become tools. To choose others:
+    # include: {{tags: [orders], operations: ["POST /items"], methods: [get, post]}}
+
+server:
+  name: {name}
+"""
+_READ: Final = frozenset({"get", "head"})
+_NO_SERVER: Final = "https://api.example.com"
+
+
+async def of_document(document: str, directory: Path) -> str:
+    """Return the file for a document: a path, or a URL, which is fetched.
+
+    Raises:
+        ConfigError: the document cannot be fetched, or is not OpenAPI.
+    """
+    private: set[str] = set()
+    try:
+        try:
+            documents = await open_documents(document, allow_private=False)
+        except ExecutionError:
+            documents = await open_documents(document, allow_private=True)
+            private.add(urlsplit(document).hostname or "")
+        references = References(documents.open)
+        root = references.root(documents.uri)
+        version_of(root)
+    except (DocumentError, ExecutionError, DeadlineExceededError, ValueError) as error:
+        raise ConfigError.at(document, str(error)) from error
+    return _text(document, directory, references, Node(root, documents.uri), private)
+
+
+def _text(document: str, directory: Path, references: References, root: Node, private: set[str]) -> str:
+    server, note = _server(root)
+    if _is_private(server):
+        private.add(urlsplit(server).hostname or "")
+    name = _name(root.value, document)
+    return _TEXT.format(
+        name=name,
+        base_url=json.dumps(server),
+        note=note,
+        access="".join(f"    {line}\n" for line in _access(name, root, references, private)),
+        document=json.dumps(document if "://" in document else os.path.relpath(document, directory)),
+    )
+
+
+def _server(root: Node) -> tuple[str, str]:
+    """Return the base URL of the document, and a comment if there is none."""
+    try:
+        return base_url(Operation(method="get", path="/", node=Node({}, root.uri), items=()), root), ""
+    except DocumentError:
+        return _NO_SERVER, "  # The document has no absolute server URL: replace this one."
+
+
+def _is_private(url: str) -> bool:
+    try:
+        AddressGuard().check_spelled(urlsplit(url).hostname or "")
+    except AddressRefusedError:
+        return True
+    return False
+
+
+def _access(name: str, root: Node, references: References, private: set[str]) -> list[str]:
+    """Return the lines of the connection that allow private addresses and add credentials."""
+    lines: list[str] = []
+    if private:
+        lines += [
+            "# The API has a private address. Only requests of this connection can reach it.",
+            f"allow_private: {json.dumps(sorted(private))}",
+        ]
+    variable = f"{name.upper()}_TOKEN"
+    settings: dict[str, str] = {}
+    for operation in operations_of(root, references):
+        if isinstance(operation, Operation) and operation.method in _READ:
+            for scheme in missing_schemes(operation, root, references, None):
+                setting = credentials(scheme_of(scheme, root, references), variable)
+                settings.setdefault(setting.partition(":")[0], setting)
+    for key, setting in settings.items():
+        if key == "tls":
+            lines.append(f"# {setting}")
+        else:
+            # With a default, the file can be served before the variable is set.
+            secret = setting.replace(f"${{env:{variable}}}", f"${{env:{variable}:-none}}")
+            lines += [f"# Set {variable} to your credentials.", secret]
+    return lines
+
+
+def _name(root: JsonObject, document: str) -> str:
+    info = root.get("info")
+    title = str(info.get("title") or "") if isinstance(info, Mapping) else ""
+    words = _words(title) or _words(Path(document.rstrip("/")).name.partition(".")[0]) or "api"
+    return clean(words if words[0].isalpha() else f"api_{words}")
+
+
+def _words(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()[:40]).strip("_")

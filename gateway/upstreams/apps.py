@@ -14,9 +14,9 @@ _URI: Final = "resourceUri"
 _OLD_KEY: Final = "ui/resourceUri"
 
 
-def names_page(tool: JsonObject) -> bool:
-    """Say whether a page shows the tool's result."""
-    return isinstance(_ui(tool).get(_URI), str) or isinstance(_meta(tool).get(_OLD_KEY), str)
+def page_uris(tool: JsonObject) -> list[str]:
+    """Return the upstream's own URIs of the page that shows the tool's result."""
+    return [uri for uri in (_ui(tool).get(_URI), _meta(tool).get(_OLD_KEY)) if isinstance(uri, str)]
 
 
 def is_for_pages(tool: JsonObject) -> bool:
@@ -28,7 +28,7 @@ def is_for_pages(tool: JsonObject) -> bool:
 
 def with_page_uris(tool: JsonObject, uris: PrefixedUris) -> JsonObject:
     """Return the definition of a tool with the URI that its page has here."""
-    if not names_page(tool):
+    if not page_uris(tool):
         return tool
     meta = dict(_meta(tool))
     if isinstance(uri := _ui(tool).get(_URI), str):

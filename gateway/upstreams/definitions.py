@@ -25,7 +25,7 @@ from gateway.config.models.upstreams import (
 from gateway.executors.content import ABSOLUTE
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
-from gateway.upstreams.apps import is_for_pages, names_page, with_page_uris
+from gateway.upstreams.apps import is_for_pages, page_uris, with_page_uris
 from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
 from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.type_checks import well_typed
@@ -92,7 +92,7 @@ def _prefix(name: str, config: Upstream) -> str:
 
 def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.tools
-    has_pages = any(map(names_page, lists.tools))
+    has_pages = any(map(page_uris, lists.tools))
     chosen = _chosen(entry, "tools", selection, lists.tools, by="name")
     if unfit_prefix(entry.name, entry.config):
         return

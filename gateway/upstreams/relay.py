@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from gateway.catalog.lockfile.pages import LockedPages
 from gateway.catalog.primitives import Suggestions
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed
@@ -50,6 +51,8 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
     upstream: str
     uris: PrefixedUris
     ask_timeout: timedelta
+    pages: LockedPages | None = None
+    """Its locked pages, where the lock is enforced."""
 
     async def request(
         self,
@@ -180,6 +183,8 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
             if error.code == ErrorCode.RESOURCE_NOT_FOUND or _names(error.data, uri):
                 raise ResourceNotFoundError(uri) from error
             raise
+        if self.relay.pages is not None:
+            self.relay.pages.check(self.relay.uris.ours(uri), result.get("contents"))
         return Relayed(content=tuple(well_typed_contents(result.get("contents"))), meta=_forwarded_meta(result))
 
 

@@ -14,7 +14,7 @@ from gateway.config.models.backends import Connection
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.upstreams.circuit_breaker import MAX_BACKOFF
 from gateway.upstreams.client.link import Unreadable
 from gateway.upstreams.client.session import Session
@@ -333,6 +333,20 @@ class UpstreamServer:
     async def _discover(self, session: Session) -> ServerLists:
         async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
             return await discover(session, before=None if self._is_inherited else self.lists)
+
+    async def read(self, uri: str) -> Json:
+        """Read a resource without a client, and return its contents.
+
+        Raises:
+            RpcError: the upstream's own error.
+            UpstreamError: there was no response.
+        """
+
+        async def ask(session: Session) -> JsonObject:
+            async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
+                return await session.request("resources/read", {"uri": uri})
+
+        return (await self.pool.in_session_of_nobody(ask)).get("contents")
 
     async def _compare_sessions(self, lists: ServerLists) -> None:
         """Note what a client's session offers and the session of nobody does not: it is not offered to anyone."""

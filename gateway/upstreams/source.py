@@ -12,7 +12,9 @@ import structlog
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.lockfile.lock import read_lock
+from gateway.catalog.lockfile.digests import PAGES, DefinitionDigest, Name
+from gateway.catalog.lockfile.lock import Lock, read_lock
+from gateway.catalog.lockfile.pages import LockedPages, page_digest
 from gateway.config.definition_source import DocumentStore, SourceEntry
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
@@ -20,12 +22,15 @@ from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
+from gateway.errors import RpcError
 from gateway.events import Events, RootsChanged, SessionEnded, UpstreamResourceUpdated
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.state.mailbox import Mailbox
+from gateway.upstreams.apps import page_uris
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of, unfit_prefix
+from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import STARTING, SessionPool
 from gateway.upstreams.relay import Relay, ResourceRelay
@@ -87,7 +92,7 @@ class UpstreamSource:
         # Entries that the file has no more would hold their lists in memory.
         for name in self._entries.keys() - config.document.upstreams.keys():
             del self._entries[name]
-        offered = read_lock(config.root).offered if config.document.server.lock == "enforce" else {}
+        lock = read_lock(config.root) if config.document.server.lock == "enforce" else None
         for name, upstream in config.document.upstreams.items():
             place = problems.at("upstreams", name)
             compile_spec(
@@ -101,7 +106,7 @@ class UpstreamSource:
                 yield SourceEntry(definitions={}, fingerprint="")
                 continue
             # Its own lists, or those of the server before it until it has answered.
-            made = self._made_of(name, upstream, server.lists, config, offered.get(name, {}))
+            made = self._made_of(name, upstream, server.lists, config, lock)
             # Those of the server before it say nothing of what fits this one.
             if server.answers_for(upstream, config.document):
                 for path, warning in made.warnings:
@@ -180,7 +185,30 @@ class UpstreamSource:
 
     def status(self) -> dict[str, Json]:
         """The part `upstreams` of the status."""
-        return {name: server.status() for name, server in self._servers.items()}
+        found = {name: server.status() for name, server in self._servers.items()}
+        for name, made in self._entries.copy().items():
+            if name in found and made.pages is not None and made.pages.differing:
+                found[name]["pages"] = dict(made.pages.differing)
+        return found
+
+    async def read_pages(self, loaded: LoadedConfig, problems: Problems) -> dict[Name, DefinitionDigest]:
+        """Digest the pages to which the tools in `loaded` refer. A page that cannot be read is a warning."""
+        found: dict[Name, DefinitionDigest] = {}
+        for (section, _), origin in loaded.origins.items():
+            if section != "tools" or origin.path[0] != "upstreams":
+                continue
+            name = str(origin.path[1])
+            prefix = loaded.document.upstreams[name].uri_prefix or ""
+            for uri in page_uris(origin.written[0]):
+                owner = loaded.origins.get(("resources", f"{prefix}{uri}"), origin).path
+                server = self._servers.get(str(owner[1]))
+                if (PAGES, f"{prefix}{uri}") in found or server is None or owner[0] != "upstreams":
+                    continue
+                try:
+                    found[PAGES, f"{prefix}{uri}"] = page_digest(await server.read(uri))
+                except (RpcError, UpstreamError, TimeoutError) as error:
+                    problems.at("upstreams", server.name).warning(f"cannot read the page `{uri}`: {error}")
+        return found
 
     @property
     def servers(self) -> Mapping[str, UpstreamServer]:
@@ -201,26 +229,29 @@ class UpstreamSource:
         upstream: Upstream,
         lists: ServerLists,
         config: LoadedConfig,
-        locked: Mapping[str, list[JsonObject]],
+        lock: Lock | None,
     ) -> "_MadeEntry":
-        """The definitions of an upstream; the same objects while they are made of the same.
+        """Return the definitions of an upstream: the same objects as before if nothing has changed.
 
-        `locked`: its lists in the lock, which say how to serve what has changed since.
+        `lock` is enforced. It contains the locked lists and pages.
         """
+        locked = {} if lock is None else lock.offered.get(name, {})
         found = config.sources.written(("upstreams", name))
         written = found if isinstance(found, Mapping) else {}
         ask_timeout = config.document.defaults.ask_timeout or ASK_TIMEOUT
         before = self._entries.get(name)
-        if before is not None and before.lists is lists and before.made_of == (upstream, written, ask_timeout, locked):
+        made_of = (upstream, written, ask_timeout, lock)
+        if before is not None and before.lists is lists and before.made_of == made_of:
             return before
-        relay = Relay(
-            servers=self, upstream=name, uris=PrefixedUris(upstream.uri_prefix or ""), ask_timeout=ask_timeout
-        )
+        uris = PrefixedUris(upstream.uri_prefix or "")
+        pages = None if lock is None else _locked_pages(lock, uris, [*lists.tools, *locked.get("tools", [])])
+        relay = Relay(servers=self, upstream=name, uris=uris, ask_timeout=ask_timeout, pages=pages)
         entry = UpstreamEntry(name=name, config=upstream, relay=relay, written=written, warnings=[])
         as_locked = msgspec.structs.replace(entry, warnings=[])
         made = self._entries[name] = _MadeEntry(
             lists=lists,
-            made_of=(upstream, written, ask_timeout, locked),
+            made_of=made_of,
+            pages=pages,
             entry=SourceEntry(
                 definitions=definitions_of(entry, lists),
                 fingerprint=_fingerprint(name, lists),
@@ -275,9 +306,15 @@ class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The definitions that were made of the lists of a server, and all that they were made of."""
 
     lists: ServerLists
-    made_of: tuple[Upstream, JsonObject, timedelta, Mapping[str, list[JsonObject]]]
+    made_of: tuple[Upstream, JsonObject, timedelta, Lock | None]
+    pages: LockedPages | None
     entry: SourceEntry
     warnings: Sequence[tuple[DocumentPath, str]]
+
+
+def _locked_pages(lock: Lock, uris: PrefixedUris, tools: Iterable[JsonObject]) -> LockedPages:
+    pins = {name: pin for name, pin in (lock.pins or {}).items() if name[0] == PAGES}
+    return LockedPages(pins=pins, required=frozenset(uris.ours(uri) for tool in tools for uri in page_uris(tool)))
 
 
 def _fingerprint(name: str, lists: ServerLists) -> str:

@@ -35,6 +35,8 @@ _LEADS_TO: Final = ("command", "args", "cwd", "url", "connection", "document", "
 SKILLS: Final = "skills"
 CLAIMS: Final = "claims"
 """The section of names that another entry offers too."""
+PAGES: Final = "pages"
+"""The section of pages of upstreams, by URI. They are read only by `mcp-gateway lock` and for clients."""
 INSTRUCTIONS: Final[Name] = ("server", "instructions")
 """Models read these as they read a description."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.catalog.lockfile.digests import CLAIMS, SKILLS, DefinitionDigest, DefinitionDigests, Name
+from gateway.catalog.lockfile.digests import CLAIMS, PAGES, SKILLS, DefinitionDigest, DefinitionDigests, Name
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.document import LISTS
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
@@ -29,7 +29,7 @@ _MOST_NAMED: Final = 9
 _VERSION: Final = 1
 _OFFERED: Final = "offered"
 _KINDS: Final = {"tools", "resources", "templates", "prompts"}
-_SECTIONS: Final = ("server", *LISTS, SKILLS, CLAIMS)
+_SECTIONS: Final = ("server", *LISTS, SKILLS, CLAIMS, PAGES)
 
 
 class LockChange(StrEnum):
@@ -92,7 +92,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     ) -> tuple[Difference, ...]:
         """Report the differences, those that are alike together, and problems with the lock itself.
 
-        A definition that `is_hidden` by an error in the files was not removed.
+        Pages, and definitions that `is_hidden` by an error in the files, are unknown here and were not removed.
         """
         place = problems.at("server", "lock")
         if self.pins is None:
@@ -105,7 +105,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         found = tuple(
             each
             for each in differences(pins, self.pins)
-            if each.change is not LockChange.REMOVED or not is_hidden(*each.name)
+            if each.change is not LockChange.REMOVED or not (each.name[0] == PAGES or is_hidden(*each.name))
         )
         alike: dict[str, list[Difference]] = {}
         for each in found:

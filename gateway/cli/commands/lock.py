@@ -1,20 +1,25 @@
 """The command `lock`: pins the digest of every definition, or compares the file with what was pinned."""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+from gateway.catalog.lockfile.digests import DefinitionDigests
 from gateway.catalog.lockfile.lock import Difference, differences, offered_by, read_lock, rendered
 from gateway.cli.console import Console, counted, protect_stdout
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
 from gateway.cli.options import add_config, one_shot_settings
 from gateway.cli.parser import Parser
+from gateway.config.definition_source import load_definitions
+from gateway.config.diagnostics.problems import Problems
 from gateway.config.diagnostics.render import shown_path
 from gateway.config.settings import Settings
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, Problem
 from gateway.whole_file import whole_file
 
+NO_PAGES: Final[DefinitionDigests] = MappingProxyType({})
 _MODE: Final = 0o644
 """The lock holds no secret, and reviewers must be able to read it."""
 
@@ -46,7 +51,10 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     with protect_stdout():
         async with asked_sources(settings) as sources:
             job = compare_lock if options.check else write_lock
-            path, differing = job(settings, sources=sources)
+            pages, unread = ({}, ()) if sources is None else await _pages(settings, sources)
+            path, differing = job(settings, sources=sources, pages=pages)
+    for problem in unread:
+        hints.line(str(problem))
     for difference in differing:
         out.line(str(difference))
     summary = _summary(shown_path(path), len(differing), is_check=options.check)
@@ -54,14 +62,23 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 1 if options.check and differing else 0
 
 
-def write_lock(settings: Settings, *, sources: AskedSources | None = None) -> tuple[Path, Sequence[Difference]]:
-    """Write the digest of every definition as it is now. Plugins are imported. Return the lock, and what that changed.
+async def _pages(settings: Settings, sources: AskedSources) -> tuple[DefinitionDigests, Iterable[Problem]]:
+    """Return the digests of pages of upstreams, and a warning for each page that cannot be read."""
+    loaded = load_definitions(settings.config, sources.all)
+    problems = Problems(loaded.sources, redactor=loaded.redactor)
+    return await sources.upstreams.read_pages(loaded, problems), problems
+
+
+def write_lock(
+    settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = NO_PAGES
+) -> tuple[Path, Sequence[Difference]]:
+    """Write the digest of every definition and of `pages`. Plugins are imported. Return the lock and the changes.
 
     Raises:
         ConfigError: the file cannot be served, or the lock cannot be written.
     """
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
-        pins = dry.catalog.pins
+        pins = {**dry.catalog.pins, **pages}
         lock = read_lock(dry.loaded.root)
         text = rendered(pins, offered=offered_by(dry.loaded.origins))
     try:
@@ -74,8 +91,10 @@ def write_lock(settings: Settings, *, sources: AskedSources | None = None) -> tu
     return lock.path, differences(pins, lock.pins or {})
 
 
-def compare_lock(settings: Settings, *, sources: AskedSources | None = None) -> tuple[Path, Sequence[Difference]]:
-    """The lock, and the definitions that are not as they were locked.
+def compare_lock(
+    settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = NO_PAGES
+) -> tuple[Path, Sequence[Difference]]:
+    """Return the lock, and the definitions and pages that differ from it.
 
     Raises:
         ConfigError: the file cannot be served, or there is no lock that can be read.
@@ -85,7 +104,7 @@ def compare_lock(settings: Settings, *, sources: AskedSources | None = None) -> 
         if lock.pins is None:
             message = f"{lock.problem or 'there is no such file'}; `mcp-gateway lock` writes it"
             raise ConfigError.at(str(lock.path), message)
-        return lock.path, differences(dry.catalog.pins, lock.pins)
+        return lock.path, differences({**dry.catalog.pins, **pages}, lock.pins)
 
 
 def _summary(path: str, count: int, *, is_check: bool) -> str:

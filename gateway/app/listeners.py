@@ -1,4 +1,4 @@
-"""The transports that a daemon was asked to serve: HTTP, stdio, or both. Opens, reports and drains them."""
+"""The transports of a daemon, HTTP and stdio: opens and drains them."""
 
 import asyncio
 import os
@@ -10,33 +10,35 @@ import structlog
 
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.models.address import Address
+from gateway.config.models.server import Listen
 from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
-from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
+from gateway.protocol.notifier import ChangeNotifier
 from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
 from gateway.reload.exposure import exposed
 from gateway.telemetry.health import Health
+from gateway.transports.http.admin_api import AdminApi
 from gateway.transports.http_server import HttpServer, ListenAddress
 from gateway.transports.listener.socket_activation import ADMIN, Inherited, InheritedError, address_of, take_inherited
-from gateway.transports.stdio.stdio import StandardStreams, Stdio
+from gateway.transports.stdio.stdio import Stdio
 
 log: Final = structlog.get_logger()
 
 _INHERITED: Final = "LISTEN_FDS"
 _NOTICE_SHARE: Final = 0.25
-"""The share of the time to drain for which connections are still accepted."""
+"""The share of the drain time during which connections are still accepted."""
 _MAX_NOTICE_SECONDS: Final = 10.0
 _HANDOVER_SECONDS: Final = 1.0
-"""Time for the connections that are open when another process goes on with the sockets."""
+"""Time for open connections when another process takes over the sockets."""
 
 
 def take_sockets() -> Inherited:
-    """Take the sockets that the service manager hands over.
+    """Take the sockets of the service manager.
 
     Raises:
-        ConfigError: one cannot be listened on.
+        ConfigError: the process cannot listen on one of them.
     """
     try:
         return take_inherited(os.environ)
@@ -45,106 +47,122 @@ def take_sockets() -> Inherited:
 
 
 def check_view(name: str | None, views: Collection[str]) -> None:
-    """Refuse the name of a view that there is not.
+    """Check that a view exists.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the view does not exist.
     """
     if name is not None and name not in views:
         message = f"there is no view `{name}`{did_you_mean(name, [*views])}"
         raise ConfigError([Problem(message=message, path=flag_of("view"))])
 
 
-class Listeners:
-    """The open transports of one daemon."""
+def open_sessions(http: HttpServer | None, stdio: Stdio | None) -> Iterator[tuple[Binding, Session]]:
+    """Yield the open legacy sessions, each with its transport."""
+    if http is not None:
+        yield from http.open_sessions()
+    if stdio is not None:
+        yield from ((Binding.STDIO, session) for session in stdio.open_sessions)
 
-    def __init__(  # noqa: PLR0913 - the parts that a daemon brings
+
+def is_exposed(settings: Settings, inherited: Inherited, listen: Listen) -> bool:
+    """Return whether other machines can reach a listener, directly or through a proxy."""
+    if not settings.serves_http:
+        return False
+    addresses = filter(None, (_main_address(settings, listen, inherited), _admin_address(listen, inherited)))
+    return listen.public_url is not None or any(not each.address.is_loopback for each in addresses)
+
+
+class Listeners:
+    """The transports of one daemon."""
+
+    def __init__(  # noqa: PLR0913 - the parts of the daemon that it opens and drains
         self,
         settings: Settings,
         served: Candidate,
         *,
         http: HttpServer | None,
-        dispatcher: Dispatcher,
+        stdio: Stdio | None,
+        admin_api: AdminApi,
+        notifier: ChangeNotifier,
         health: Health,
         inherited: Inherited,
-        leaves_sockets: Callable[[], bool],
-        standard_streams: StandardStreams | None,
         on_input_end: Callable[[], None],
     ) -> None:
-        """Open nothing yet. The sections `listen` and `limits` of `served` hold until the end."""
-        self.http: Final = http
-        """None where HTTP is not served."""
+        """Open nothing yet. The sections `listen` and `limits` of `served` apply until the process ends."""
         self._settings: Final = settings
         self._served: Final = served
-        self._dispatcher: Final = dispatcher
+        self._http: Final = http
+        self._stdio: Final = stdio
+        self._admin_api: Final = admin_api
+        self._notifier: Final = notifier
         self._health: Final = health
         self._inherited: Final = inherited
-        self._leaves_sockets: Final = leaves_sockets
-        self._standard_streams: Final = standard_streams
         self._on_input_end: Final = on_input_end
-        self._stdio: Stdio | None = None
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Begin to listen, until the stack closes.
+        """Listen until the stack closes.
 
         Raises:
-            ConfigError: an address cannot be listened on, or must not be without authentication.
+            ConfigError: an address cannot be listened on, or requires authentication.
         """
-        if self.http is not None:
-            await _open_http(self.http, stack, settings=self._settings, served=self._served, inherited=self._inherited)
-        if self._standard_streams is not None:
-            check_view(self._settings.view, self._served.document.views)
-            self._open_stdio(self._standard_streams, stack)
-
-    def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
-        """The open sessions of the legacy era, each with its transport."""
-        if self.http is not None:
-            yield from self.http.open_sessions()
+        if self._http is not None:
+            await self._open_http(self._http, stack)
         if self._stdio is not None:
-            yield from ((Binding.STDIO, session) for session in self._stdio.open_sessions)
+            check_view(self._settings.view, self._served.document.views)
+            self._open_stdio(self._stdio, stack)
 
-    async def drain(self, seconds: float) -> None:
-        """Begin nothing that lasts, let load balancers notice, and give the calls in flight this long to end."""
-        notice = 0.0 if self.http is None else await self._stop_accepting(self.http, seconds)
-        # Streams would last as long as their clients: they end, and clients come back to whoever serves next.
-        self._dispatcher.notifier.close()
+    async def drain(self, seconds: float, *, leaves_sockets: bool) -> None:
+        """Refuse sessions and streams, let load balancers notice, and give calls in flight this time to end.
+
+        Args:
+            seconds: the time for calls in flight.
+            leaves_sockets: another process accepts from the same sockets.
+        """
+        notice = 0.0
+        if self._http is not None:
+            notice = await self._stop_accepting(self._http, seconds, leaves_sockets=leaves_sockets)
+        # Streams last as long as their clients. Ended streams are opened again at the next process.
+        self._notifier.close()
         async with asyncio.TaskGroup() as group:
-            if self.http is not None:
-                group.create_task(self.http.drain(seconds - notice))
+            if self._http is not None:
+                group.create_task(self._http.drain(seconds - notice))
             if self._stdio is not None:
                 group.create_task(self._stdio.drain(seconds - notice))
 
-    async def _stop_accepting(self, http: HttpServer, seconds: float) -> float:
-        """Let load balancers notice, then accept no more connections; return the seconds that this took."""
+    async def _stop_accepting(self, http: HttpServer, seconds: float, *, leaves_sockets: bool) -> float:
+        """Stop accepting connections. Return the seconds that this took."""
         http.begin_draining()
-        notice = self._notice(http, seconds)
+        # Load balancers that poll `/-/ready` get time to react. Another process would accept the connections otherwise.
+        has_notice = http.address is not None and not leaves_sockets and self._health.is_watched
+        notice = min(seconds * _NOTICE_SHARE, _MAX_NOTICE_SECONDS) if has_notice else 0.0
         await asyncio.sleep(notice)
         http.stop_accepting()
-        if self._leaves_sockets():
-            # Connections that were taken just now, and those that are kept, are answered before they are closed: a
-            # request that is on its way then is lost (RFC 9112 §9.5).
+        if leaves_sockets:
+            # New and idle connections are served a little longer: a request on its way would be lost (RFC 9112 §9.5).
             notice = min(seconds, _HANDOVER_SECONDS)
             await asyncio.sleep(notice)
         return notice
 
-    def _notice(self, http: HttpServer, seconds: float) -> float:
-        """Seconds to accept connections for although `/-/ready` says no, so that a load balancer refuses nobody.
+    async def _open_http(self, http: HttpServer, stack: AsyncExitStack) -> None:
+        listen = self._served.document.listen
+        main = _main_address(self._settings, listen, self._inherited)
+        admin = _admin_address(listen, self._inherited)
+        # Both are checked before either is open.
+        for where in filter(None, (admin, main)):
+            self._require_auth_or_loopback(where)
+        await http.open(stack, main, admin_api=self._admin_api, admin=admin)
 
-        None if nobody has asked for it; nor if another process holds the sockets, in which connections then wait.
-        """
-        if http.address is None or self._leaves_sockets() or not self._health.is_watched:
-            return 0
-        return min(seconds * _NOTICE_SHARE, _MAX_NOTICE_SECONDS)
+    def _require_auth_or_loopback(self, where: ListenAddress) -> None:
+        """Refuse an address that other machines can reach: without authentication, they could run the tools."""
+        if self._served.document.auth is not None or where.address.is_loopback:
+            return
+        if not self._settings.allow_anonymous:
+            problem = self._served.exposures.get(where.source)
+            raise ConfigError([problem or Problem(message=exposed(where.address), path=where.source)])
+        log.warning("anybody who reaches this address is served", address=str(where.address))
 
-    def _open_stdio(self, streams: StandardStreams, stack: AsyncExitStack) -> None:
-        self._stdio = stdio = Stdio(
-            dispatcher=self._dispatcher,
-            streams=streams,
-            max_line=self._served.document.listen.max_body,
-            max_unread=self._served.document.limits.unread.per_caller,
-            scopes=self._settings.scopes,
-            view=self._settings.view,
-        )
+    def _open_stdio(self, stdio: Stdio, stack: AsyncExitStack) -> None:
         task = asyncio.get_running_loop().create_task(self._serve_stdio(stdio), name="stdio")
 
         async def close() -> None:
@@ -157,49 +175,23 @@ class Listeners:
     async def _serve_stdio(self, stdio: Stdio) -> None:
         try:
             await stdio.serve()
-        except Exception:  # Boundary: the owner of the task does not look at its result
+        except Exception:  # Boundary: no one reads the result of the task
             log.exception("stdio failed")
         finally:
-            # However it ended: the client that has started the daemon is gone.
+            # The client that started the daemon is gone.
             self._on_input_end()
 
 
-async def _open_http(
-    server: HttpServer, stack: AsyncExitStack, *, settings: Settings, served: Candidate, inherited: Inherited
-) -> None:
-    """Begin to listen, until the stack closes.
-
-    Raises:
-        ConfigError: an address cannot be listened on, or must not be without authentication.
-    """
-    main, admin = _main_address(settings, served, inherited), _admin_address(served, inherited)
-    # Both are checked before either is open.
-    for where in filter(None, (admin, main)):
-        _require_auth_or_loopback(where, settings, served)
-    await server.open(stack, main, admin=admin)
-
-
-def _main_address(settings: Settings, served: Candidate, inherited: Inherited) -> ListenAddress:
-    # First of all: whoever handed sockets over has decided where to listen.
+def _main_address(settings: Settings, listen: Listen, inherited: Inherited) -> ListenAddress:
+    # Inherited sockets take precedence: the process that opened them chose the address.
     if sockets := inherited.get("", ()):
         return ListenAddress(source=_INHERITED, address=address_of(sockets), sockets=sockets)
     if settings.http is not None:
         return ListenAddress(source=flag_of("http"), address=settings.http)
-    return ListenAddress(source="listen.http", address=Address.parse(served.document.listen.http))
+    return ListenAddress(source="listen.http", address=Address.parse(listen.http))
 
 
-def _admin_address(served: Candidate, inherited: Inherited) -> ListenAddress | None:
+def _admin_address(listen: Listen, inherited: Inherited) -> ListenAddress | None:
     if sockets := inherited.get(ADMIN, ()):
         return ListenAddress(source=_INHERITED, address=address_of(sockets), sockets=sockets)
-    admin = served.document.listen.admin
-    return None if admin is None else ListenAddress(source="listen.admin", address=Address.parse(admin))
-
-
-def _require_auth_or_loopback(where: ListenAddress, settings: Settings, served: Candidate) -> None:
-    """Refuse an address beyond loopback: without authentication, everybody who reaches it may run the tools."""
-    if served.document.auth is not None or where.address.is_loopback:
-        return
-    if not settings.allow_anonymous:
-        problem = served.exposures.get(where.source)
-        raise ConfigError([problem or Problem(message=exposed(where.address), path=where.source)])
-    log.warning("anybody who reaches this address is served", address=str(where.address))
+    return None if listen.admin is None else ListenAddress(source="listen.admin", address=Address.parse(listen.admin))

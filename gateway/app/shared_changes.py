@@ -1,8 +1,8 @@
-"""Tells other replicas what a plugin announces here, and what it disables, and takes over what they tell.
+"""Shares changes that plugins make at run time between replicas: announcements, enabled and disabled primitives.
 
-Files are watched by each replica itself, and so are upstreams, but for those that each replica starts for itself.
-What was switched last is also kept in the store: disabled primitives as long as a replica lives, for those that start
-later. Where replicas switch the same at once, each follows the store when it hears of it, so that all end up alike.
+The store also keeps the last switch of each primitive, for replicas that start later. Disabled primitives stay in the
+store for as long as a replica lives. If replicas switch the same primitive at once, each applies the value in the
+store, so that all agree in the end.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from gateway.state.replica import Replica
 log: Final = structlog.get_logger()
 
 _KIND: Final = "announcement"
-# Three refreshes long: one that the store misses does not switch anything on again.
+# Three refreshes: a lost refresh must not enable a primitive again.
 _KEPT_SECONDS: Final = 60
 _REFRESH_SECONDS: Final = 20.0
 _SWITCHES: Final = frozenset({"enabled", "disabled"})
@@ -33,7 +33,7 @@ _LISTS: Final[dict[str, ListKind]] = {"tools": "tools", "prompts": "prompts", "r
 
 
 class SharedChanges:
-    """The changes that plugins make at run time, at all replicas."""
+    """Publishes changes of this replica, and applies those of the others."""
 
     def __init__(self, replica: Replica, *, store: CatalogStore, notifier: ChangeNotifier, events: Events) -> None:
         self._replica: Final = replica
@@ -56,25 +56,25 @@ class SharedChanges:
         await self._tasks.cancel()
 
     def tell(self, change: PluginChange) -> None:
-        """Tell the others soon."""
+        """Send the change to the other replicas in the background."""
         self._tasks.begin(self._tell(change.what, change.kind, change.name), name="shared changes")
 
     async def _tell(self, what: str, kind: str, name: str) -> None:
         try:
-            # One after the other: commands that are sent together may come in another order.
+            # One at a time: concurrent commands may arrive in a different order.
             async with self._in_order:
                 if what in _SWITCHES:
-                    # Kept before it is told: a replica that starts in between reads it.
+                    # Stored before it is sent, for a replica that starts in between.
                     await self._keep("HSET", f"{kind} {name}", what)
                 await self._replica.mailbox.tell_all(_KIND, f"{what} {kind} {name}".encode())
                 if what in _SWITCHES:
-                    # Another replica may have switched it before this was kept, and been heard of here already.
+                    # The switch of another replica may have been stored later, and applied here earlier.
                     await self._switch(what, kind, name)
         except StoreAwayError as error:
             log.warning("announcement not passed on", what=what, name=name, reason=error.message)
 
     async def _take(self, body: bytes) -> bytes:
-        # The name comes last: it may have spaces in it.
+        # The name is last because it may contain spaces.
         what, kind, name = body.decode().split(" ", 2)
         if what in _SWITCHES:
             await self._switch(what, kind, name)
@@ -83,12 +83,12 @@ class SharedChanges:
         return b""
 
     async def _switch(self, what: str, kind: str, name: str) -> None:
-        """Switch to what the store has by now; to `what` if it has forgotten."""
+        """Apply the value in the store; `what` if the store has none."""
         kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
         self._apply(what if kept is None else kept.decode(), kind, name)
 
     def _apply(self, what: str, kind: str, name: str) -> None:
-        with suppress(ExecutionError):  # its file has no such definition (yet)
+        with suppress(ExecutionError):  # the definition does not exist at this replica yet
             self._changes[what](_LISTS[kind], name)
 
     @property
@@ -116,9 +116,9 @@ class SharedChanges:
             await asyncio.sleep(_REFRESH_SECONDS)
             for kind, name in self._store.disabled:
                 with suppress(StoreAwayError):
-                    # NX: another replica may have enabled it, which this one has not heard of yet.
+                    # NX: another replica may have enabled the primitive in the meantime.
                     if await self._keep("HSETNX", f"{kind} {name}", "disabled"):
-                        # The store was away when it was disabled, or has forgotten: the others may not know, either.
+                        # The store was unreachable or has lost its data: the others may not know, either.
                         await self._replica.mailbox.tell_all(_KIND, f"disabled {kind} {name}".encode())
 
     async def _keep(self, command: str, field: str, what: str) -> Json:

@@ -1,8 +1,8 @@
-"""Signals of the daemon: SIGINT and SIGTERM ask it to stop, SIGHUP to reload; a watchdog ends what does not end.
+"""Signals of the daemon: SIGINT and SIGTERM stop, SIGHUP reloads. A watchdog thread ends a process that hangs.
 
-Why plain signal handlers: asyncio's own are callbacks of the loop, and a plugin that blocks the loop would block them
-too. Why a thread at the end: a coroutine may swallow its cancellation for ever, and a plugin may leave a thread that
-the interpreter waits for; neither may hold the exit.
+asyncio's signal handlers are callbacks of the event loop, which a plugin may block. So plain handlers are used. The
+watchdog is a thread because a coroutine may ignore its cancellation, and a plugin may leave a thread that the
+interpreter waits for at exit.
 """
 
 import asyncio
@@ -19,26 +19,26 @@ from typing import Final
 from gateway.held_signals import came_early
 
 _START_SECONDS: Final = 10.0
-"""Seconds that a cancelled start may take to end."""
+"""Time for a cancelled start to end."""
 
 
 class ExitWatchdog:
-    """Ends the process if it has not ended by itself at a deadline."""
+    """Ends the process at a deadline."""
 
     def __init__(self, *, on_exit: Callable[[], None]) -> None:
         self._on_exit: Final = on_exit
-        # The one queue whose `put` is reentrant, as signal handlers need it (queue.SimpleQueue).
+        # Signal handlers need a reentrant `put` (queue.SimpleQueue).
         self._deadlines: Final[SimpleQueue[tuple[float, int]]] = SimpleQueue()
 
     def start(self) -> None:
         threading.Thread(target=self._wait, name="exit watchdog", daemon=True).start()
 
     def arm(self, *, seconds: float, exit_code: int = 0) -> None:
-        """End the process after this time, or at an earlier deadline that was set before."""
+        """End the process after this time, unless an earlier deadline is set."""
         self._deadlines.put((time.monotonic() + seconds, exit_code))
 
     def exit_now(self, exit_code: int) -> None:
-        """End the process at once, without cleaning up."""
+        """End the process at once, without clean-up."""
         self._on_exit()
         os._exit(exit_code)
 
@@ -47,7 +47,7 @@ class ExitWatchdog:
         while (remaining := first[0] - time.monotonic()) > 0:
             with suppress(Empty):
                 first = min(first, self._deadlines.get(timeout=remaining))
-        # Not by the log: what hangs may hold its locks.
+        # The hanging code may hold the locks of the log.
         os.write(2, b"mcp-gateway: something in a plugin does not end; leaving without it\n")
         self.exit_now(first[1])
 
@@ -59,16 +59,16 @@ def on_stop_signals(
     seconds: float,
     signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
 ) -> None:
-    """Call `stop` at the first of these signals, and arm the watchdog with `seconds`; the second ends the process.
+    """On the first of these signals, call `stop` and arm the watchdog. On the second, end the process.
 
-    The handlers stay until the process has ended: a second signal must end it.
+    The handlers are never removed.
     """
     loop, was_signalled = asyncio.get_running_loop(), False
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal was_signalled
         if was_signalled:
-            # As a shell reports the death by a signal. In the handler itself: the loop may be what hangs.
+            # The event loop may hang. Shells report a signal as 128 + its number.
             watchdog.exit_now(128 + number)
         was_signalled = True
         watchdog.arm(seconds=seconds)
@@ -84,10 +84,10 @@ def on_stop_signals(
 
 @contextmanager
 def cancelled_by_signals(*, on_exit: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Let SIGINT and SIGTERM cancel a start, until the daemon sets handlers of its own.
+    """Let SIGINT and SIGTERM cancel the start of the daemon, until the daemon sets its own handlers.
 
-    The cancellation is suppressed: a daemon that was asked to stop has not failed. `on_exit` is called from any thread
-    just before the process ends without cleaning up.
+    The cancellation is suppressed because it is not a failure. `on_exit` is called from any thread just before an exit
+    without clean-up.
     """
     task, was_cancelled = asyncio.current_task(), False
 
@@ -107,9 +107,9 @@ def cancelled_by_signals(*, on_exit: Callable[[], None] = lambda: None) -> Itera
 
 @contextmanager
 def on_sighup(reload: Callable[[], object]) -> Iterator[None]:
-    """Call `reload` on each SIGHUP while the context lasts, and for one that was held before it.
+    """Call `reload` on each SIGHUP while the context lasts, and for an earlier SIGHUP that was held.
 
-    With asyncio's own handler, closing the loop would restore the default action, which kills a draining daemon.
+    asyncio's handlers restore the default action when the loop closes, which would kill a draining daemon.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -126,5 +126,5 @@ def on_sighup(reload: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        # None: the handler before was not installed from Python, and cannot be put back (signal.signal).
+        # None: the previous handler was not installed from Python, and cannot be restored (signal.signal).
         signal.signal(signal.SIGHUP, signal.SIG_DFL if before is None else before)

@@ -1,4 +1,4 @@
-"""Notifies systemd of the daemon's state, and feeds its watchdog: sd_notify(3). Without systemd, does nothing."""
+"""Notifies systemd of the daemon's state, and sends its watchdog messages (sd_notify(3))."""
 
 import asyncio
 import os
@@ -15,19 +15,22 @@ class ServiceManager:
     """The service manager behind `NOTIFY_SOCKET`."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
-        """Remove the variables from the environment: a child of a tool must not notify in the daemon's name."""
+        """Remove the variables from the environment, so that child processes cannot notify systemd.
+
+        Without `NOTIFY_SOCKET`, the methods do nothing.
+        """
         self._address: Final = environ.pop("NOTIFY_SOCKET", "")
         period, process = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
-        # sd_watchdog_enabled(3): variables that name another process are not for this one.
+        # sd_watchdog_enabled(3): the variables may be meant for another process.
         is_ours = process in {"", str(os.getpid())} and period.isascii() and period.isdigit()
         self._watchdog_seconds: Final = int(period) / _MICROSECONDS if is_ours else 0.0
 
     def ready(self, status: str) -> None:
-        """The daemon serves, or has reloaded."""
+        """Report the end of the start or of a reload."""
         self._notify("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
-        """The daemon reloads; `ready` follows."""
+        """Report the start of a reload. Call `ready` at its end."""
         # systemd.service(5), Type=notify-reload: must be later than its SIGHUP.
         self._notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
@@ -36,7 +39,7 @@ class ServiceManager:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Feed the watchdog from the event loop, for as long as the context lasts."""
+        """Send watchdog messages from the event loop for as long as the context lasts."""
         if not self._address or self._watchdog_seconds <= 0:
             yield
             return
@@ -54,11 +57,10 @@ class ServiceManager:
             await asyncio.sleep(self._watchdog_seconds / 2)
 
     def _notify(self, *lines: str) -> None:
-        """Send, or drop: the daemon serves even if its service manager does not listen."""
         if not self._address:
             return
-        # unix(7): a leading `@` stands for the NUL byte of an abstract address.
+        # A leading `@` means the NUL byte of an abstract address (unix(7)).
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-            # MSG_DONTWAIT: a service manager that does not read must not hold the event loop.
+            # MSG_DONTWAIT: the message is dropped if the service manager does not read.
             sender.sendto("\n".join(lines).encode(), socket.MSG_DONTWAIT, address)

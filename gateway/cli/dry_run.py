@@ -15,6 +15,7 @@ from gateway.catalog.store import CatalogStore
 from gateway.config.definition_source import DefinitionSource, load_definitions
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError
 from gateway.executors.cache import ResponseCache
@@ -29,7 +30,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.pipeline import CHECKS, with_identity
 from gateway.state.keys import random_keys
-from gateway.telemetry.logs import Logs, Mask
+from gateway.telemetry.logs import Logs
 from gateway.threads import DaemonThreadPool
 from gateway.transports.memory import MemoryClient
 from gateway.upstreams.source import UpstreamSource
@@ -57,6 +58,8 @@ class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
     loaded: LoadedConfig
     """The file as it was before they were asked."""
     logs: Logs
+    redactor: LiveRedactor
+    """Masks the log lines."""
 
     @property
     def all(self) -> tuple[DefinitionSource, ...]:
@@ -145,14 +148,18 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
     if not names_some or loaded.start_problems().has_errors:
         yield None
         return
-    with _logs(settings, loaded.redactor.text) as logs:
+    redactor = LiveRedactor()
+    redactor.replace(loaded.redactor)
+    with _logs(settings, redactor) as logs:
         async with running_services() as services:
             upstreams = _upstreams(services)
             documents = OpenApiSource(RemoteDocuments(services=services, documents=None))
             try:
                 await upstreams.follow(document, lambda: None)
                 await documents.follow(document, lambda: None)
-                yield AskedSources(upstreams=upstreams, documents=documents, loaded=loaded, logs=logs)
+                yield AskedSources(
+                    upstreams=upstreams, documents=documents, loaded=loaded, logs=logs, redactor=redactor
+                )
             finally:
                 await documents.close()
                 await upstreams.close()
@@ -163,16 +170,17 @@ def _loaded(
     settings: Settings, sources: AskedSources | None, *, unasked: Sequence[DefinitionSource]
 ) -> Iterator[LoadedConfig]:
     """The loaded file, with logging that masks its secrets."""
-    with _logs(settings, lambda text: text) if sources is None else nullcontext(sources.logs) as logs:
+    redactor = LiveRedactor() if sources is None else sources.redactor
+    with _logs(settings, redactor) if sources is None else nullcontext():
         with gc_paused():
             definitions = load_definitions(settings.config, unasked if sources is None else sources.all)
             loaded, _ = with_identity(definitions, dependencies=FileDependencies())
-        logs.mask = loaded.redactor.text
+        redactor.replace(loaded.redactor)
         yield loaded
 
 
-def _logs(settings: Settings, mask: Mask) -> Logs:
-    return Logs(level=settings.log_level, style=settings.log_format, mask=mask)
+def _logs(settings: Settings, redactor: LiveRedactor) -> Logs:
+    return Logs(level=settings.log_level, style=settings.log_format, mask=redactor.text)
 
 
 def _upstreams(services: Services) -> UpstreamSource:

@@ -12,11 +12,12 @@ from typing import Final
 from aiohttp import web
 
 from gateway import __version__
-from gateway.console.daemon import Daemon
+from gateway.catalog.store import CatalogStore
 from gateway.console.recording.event_feed import MAX_WATCHERS, EventFeed, framed, skipped_event
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.recording.reload_history import ReloadHistory
 from gateway.console.responses import error_response
+from gateway.console.status_ticker import StatusTicker
 from gateway.json_types import JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.transports.errors import RETRY, HttpError
@@ -42,11 +43,22 @@ _NO_ROOM: Final = HttpError(
 class EventEndpoint:
     """Answers with the feed, from now on or from an event on."""
 
-    def __init__(self, feed: EventFeed, daemon: Daemon, *, calls: RecordedCalls, reloads: ReloadHistory) -> None:
+    def __init__(  # noqa: PLR0913 - the parts of the daemon that it reports
+        self,
+        feed: EventFeed,
+        *,
+        calls: RecordedCalls,
+        reloads: ReloadHistory,
+        ticker: StatusTicker,
+        store: CatalogStore,
+        active_requests: ActiveRequests,
+    ) -> None:
         self._feed: Final = feed
-        self._daemon: Final = daemon
         self._calls: Final = calls
         self._reloads: Final = reloads
+        self._ticker: Final = ticker
+        self._store: Final = store
+        self._active_requests: Final = active_requests
         self._started: Final = timestamp(time.time())
         self._pace: Final = StreamTimeouts(keepalive=KEEPALIVE_SECONDS, quota=WriteQuota())
 
@@ -59,12 +71,11 @@ class EventEndpoint:
             request.raw, pace=self._pace, headers={**request.response_headers, **_FIELDS}, caller="console"
         )
         # Entered among the requests: a reload that ends the credential ends the stream, and a drain waits for it.
-        http, task = self._daemon.http(), current_task()
-        active = ActiveRequests() if http is None else http.active_requests
+        active, task = self._active_requests, current_task()
         active.begin(task, request.identity)
         active.begin_stream(task, request.identity)
         try:
-            with self._feed.watch(wants_calls=wants_calls) as queue:
+            with self._feed.watch(wants_calls=wants_calls) as queue, self._ticker.running():
                 await stream.write(b"".join([_RETRY, self._hello(), *self._missed(since, wants_calls=wants_calls)]))
                 while (events := await queue.get()) is not None:
                     await stream.write(events)
@@ -82,7 +93,7 @@ class EventEndpoint:
         hello: JsonObject = {
             "api": 1,
             "version": __version__,
-            "generation": self._daemon.pipeline.store.current.generation,
+            "generation": self._store.current.generation,
             "started": self._started,
         }
         return framed("hello", hello, self._calls.numbers.next())

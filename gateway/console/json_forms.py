@@ -1,11 +1,15 @@
 """Forms of values in the API: durations, ids of sessions, problems of the operator's files."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Final
 
+from gateway.catalog.store import CatalogStore
 from gateway.config.diagnostics.render import excerpt
 from gateway.errors import Problem
 from gateway.json_types import Json
+from gateway.reload.candidate import Candidate
+from gateway.reload.reloader import Reloader
 
 # 48 bits tell the sessions of a daemon apart, and lead to no id.
 _ID_LENGTH: Final = 12
@@ -18,6 +22,11 @@ def milliseconds(seconds: float | None) -> float | None:
 def short_id(session_id: str) -> str:
     """Return the id under which a session is shown: its own would let a reader go on with the session."""
     return hashlib.sha256(session_id.encode()).hexdigest()[:_ID_LENGTH]
+
+
+def current_problems(reloader: Reloader[Candidate], store: CatalogStore) -> Sequence[Problem]:
+    """Return the problems of the last reload, then the warnings of the served catalog."""
+    return [*reloader.status.problems, *store.current.warnings]
 
 
 def problem_json(problem: Problem) -> dict[str, Json]:

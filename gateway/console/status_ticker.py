@@ -1,16 +1,17 @@
 """Tells watchers every two seconds how things are, while there are watchers; and of calls in other workers."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import structlog
 
-from gateway.console.daemon import Daemon
 from gateway.console.recording.event_feed import EventFeed
 from gateway.console.reports.merging import merged_status
-from gateway.console.reports.this_worker import ThisWorker
+from gateway.console.reports.this_worker import AskOthers, ThisWorker
 from gateway.console.reports.upstreams import upstream_states
+from gateway.upstreams.source import UpstreamSource
 
 log: Final = structlog.get_logger(__name__)
 
@@ -20,24 +21,31 @@ TICK_SECONDS: Final = 2.0
 class StatusTicker:
     """A task that runs while somebody watches."""
 
-    def __init__(self, feed: EventFeed, daemon: Daemon, *, own: ThisWorker) -> None:
-        """Do nothing yet."""
+    def __init__(self, feed: EventFeed, *, upstreams: UpstreamSource, own: ThisWorker, ask_others: AskOthers) -> None:
         self._feed: Final = feed
-        self._daemon: Final = daemon
+        self._upstreams: Final = upstreams
         self._own: Final = own
+        self._ask_others: Final = ask_others
+        self._watchers = 0
         self._states: Mapping[str, str] = {}
         self._heard = 0
         """The number up to which calls of other workers were told of."""
         self._task: asyncio.Task[None] | None = None
 
-    def watching_changed(self) -> None:
-        """Begin with the first watcher, and end with the last."""
-        if len(self._feed) and self._task is None:
-            self._states, self._heard = upstream_states(self._daemon), self._feed.numbers.next()
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Publish for as long as the context, or that of another watcher, lasts."""
+        self._watchers += 1
+        if self._task is None:
+            self._states, self._heard = upstream_states(self._upstreams), self._feed.numbers.next()
             self._task = asyncio.get_running_loop().create_task(self._run(), name="console status")
-        elif not len(self._feed) and self._task is not None:
-            self._task.cancel()
-            self._task = None
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            if self._watchers == 0 and self._task is not None:
+                self._task.cancel()
+                self._task = None
 
     async def close(self) -> None:
         if self._task is not None:
@@ -53,14 +61,14 @@ class StatusTicker:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _tell(self) -> None:
-        states = upstream_states(self._daemon)
+        states = upstream_states(self._upstreams)
         for name, state in states.items():
             if self._states.get(name) != state:
                 self._feed.publish("upstream", {"name": name, "state": state})
         self._states = states
         # The number is taken before others are asked: what begins meanwhile belongs to the next tick.
         since, self._heard = self._heard, self._feed.numbers.next()
-        others = await self._daemon.ask_others("GET", f"news?since={since}")
+        others = await self._ask_others("GET", f"news?since={since}")
         calls = sorted((call for each in others for call in each["calls"]), key=lambda call: call[0])
         for number, call in calls:
             self._feed.publish_call(call, number)

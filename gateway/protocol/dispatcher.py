@@ -113,7 +113,7 @@ class Dispatcher:
         """
         events = events or Events()
         cursors = Cursors(keys)
-        self._store: Final = store
+        self.store: Final = store
         self._max_depth: Final = max_depth
         parts = CallerCatalogs()
         self.views: Final = ServedViews(store, parts)
@@ -165,7 +165,7 @@ class Dispatcher:
         """
         if not isinstance(message, Request) or size > _MAX_IMMEDIATE:
             return False
-        catalog, name = self._store.current, message.params.get("name")
+        catalog, name = self.store.current, message.params.get("name")
         if self.rates.shared is not None and catalog.limits.rate_limit is not None:
             return False  # the store is asked
         if message.method != _CALL_TOOL:
@@ -201,7 +201,7 @@ class Dispatcher:
         if message_log.is_on() and not isinstance(exchange, message_log.LoggedExchange):
             with message_log.new_log_context():
                 logged = message_log.LoggedExchange(exchange)
-                logged.received(message, self._store.current)
+                logged.received(message, self.store.current)
                 return logged.answered(await self.answer(message, logged, session, in_flight=in_flight))
         if isinstance(message, Batch):
             return await self._answer_batch(message, exchange, session)
@@ -236,20 +236,20 @@ class Dispatcher:
     def identity_changed(self, session: Session, identity: Identity) -> None:
         """Note that a session's client has shown a credential, or what its own allows has changed."""
         if identity != session.identity:
-            self.notifier.identity_changed(session, identity, self._store.current)
+            self.notifier.identity_changed(session, identity, self.store.current)
 
     def restore_session(self, session: Session, *, told: Mapping[str, str]) -> None:
         """Go on with a session that another process began; `told` has the lists as its client knows them."""
-        self.notifier.restore_session(session, self._store.current, told=told)
+        self.notifier.restore_session(session, self.store.current, told=told)
 
     def told(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
         """The fingerprints of the lists as a session's client knows them now, if it knew those `before`."""
-        return self.notifier.told(session, self._store.current, before=before)
+        return self.notifier.told(session, self.store.current, before=before)
 
     @property
     def server_info(self) -> JsonObject:
         """The `Implementation` that clients are told now."""
-        return self._store.current.server_info
+        return self.store.current.server_info
 
     def _open(
         self,

@@ -14,13 +14,12 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 from msgspec.structs import replace
 
 from gateway.access.authenticator import Authenticator, check_auth
-from gateway.access.identity import Identity
 from gateway.audit.audit_log import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
 from gateway.background_tasks import BackgroundTasks
@@ -37,7 +36,7 @@ from gateway.config.models.base import Model
 from gateway.config.models.document import Document
 from gateway.config.models.server import Limits, Listen
 from gateway.config.reading.merger import DEFINITIONS
-from gateway.config.secrets.redactor import Redactor
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.sandbox_probe import forget_sandboxes
@@ -62,17 +61,6 @@ LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
 """Keys of `limits` that each call looks up, so that a reload changes them."""
 
 
-class Listening(Protocol):
-    """The open listeners, as far as a reload concerns them."""
-
-    @property
-    def is_reachable(self) -> bool:
-        """Whether anybody beyond this machine can reach them."""
-
-    def revalidate(self, renewed: Callable[[Identity], Identity | None]) -> None:
-        """End the sessions, streams and calls of those who would no longer be let in."""
-
-
 class ReloadPipeline:
     """Brings what is on disk into service, and holds what is served now."""
 
@@ -85,6 +73,8 @@ class ReloadPipeline:
         authenticator: Authenticator,
         audit: AuditRecorder,
         grace: timedelta,
+        redactor: LiveRedactor,
+        is_exposed: Callable[[Listen], bool] = lambda _: False,
         keeps_places: bool = False,
     ) -> None:
         """Do nothing yet.
@@ -96,6 +86,9 @@ class ReloadPipeline:
             authenticator: follows the section `auth`.
             audit: follows the section `audit`, and records reloads.
             grace: how long calls that began before a reload may use the plugin code that it replaced.
+            redactor: masks the secrets of the files as they were last read, even if they are not served, and the
+                secrets of the catalog that was served then. Calls that began earlier still use the latter.
+            is_exposed: whether other machines can reach the listeners of the daemon.
             keeps_places: whether candidates say where their definitions stand.
         """
         self._grace: Final = grace.total_seconds()
@@ -117,17 +110,14 @@ class ReloadPipeline:
         self._sources: Final = tuple(sources)
         self.source_changed: Final = asyncio.Event()
         """Set by a source that has something new to offer; a reload follows."""
-        self.redactor = Redactor()
-        """Masks the secrets of the files as they were last read, even if they are not served, and of what was served
-        when they were read: it still is, or calls that began before still use it."""
+        self.redactor: Final = redactor
+        self._is_exposed: Final = is_exposed
         self.served: Candidate
         self.store: CatalogStore
         self.first: Document
         """The document of the start, but for definitions, by which the fixed sections are as they are."""
         self.tls: ServerTls | None = None
         """Shows the certificate of the live configuration."""
-        self.listeners: Listening | None = None
-        """Set once the daemon listens."""
 
     @property
     def restart_required(self) -> list[str]:
@@ -146,7 +136,7 @@ class ReloadPipeline:
         Raises:
             ConfigError: the files cannot be served; it has every problem.
         """
-        self.redactor = config.redactor
+        self.redactor.replace(config.redactor)
         if not config.start_problems().has_errors:  # a file that is refused starts no program
             await self._follow_all(config.document)
         first = partial(self._compile_first, config)
@@ -154,7 +144,7 @@ class ReloadPipeline:
         self.served = await self._thread.run(_with_gc_paused, first, deadline=math.inf)
         await self._plugins.start(self._services.hook_threads)
         self._authenticator.configure(self.served.document.auth, views=self.served.document.views)
-        self.redactor = self.served.catalog.redactor
+        self.redactor.replace(self.served.catalog.redactor)
         self.first = self.served.document.model_copy(update={section: {} for section in DEFINITIONS})
         self.tls = None if self.served.identity is None else ServerTls(self.served.identity)
         self.store = CatalogStore(self.served.catalog)
@@ -207,7 +197,7 @@ class ReloadPipeline:
         """
         forget_sandboxes()  # the machine may allow them now, or no longer
         loaded = self._load()
-        self.redactor = self.served.catalog.redactor | loaded.redactor
+        self.redactor.replace(self.served.catalog.redactor | loaded.redactor)
         return loaded
 
     def _load(self) -> LoadedConfig:
@@ -280,8 +270,6 @@ class ReloadPipeline:
         """Tell those who listen on, and those who keep records, what is served now."""
         served = self.served
         self.store.announce()
-        if self.listeners is not None:
-            self.listeners.revalidate(self._authenticator.revalidate)
         self._audit.serve(served)
         log.info("reloaded", generation=self.store.current.generation, tools=len(served.catalog.tools))
         if self.restart_required:
@@ -297,8 +285,7 @@ class ReloadPipeline:
         return self.compile(self.load(), generation=generation, served=served)
 
     def _must_stay_closed(self, served: Candidate | None) -> bool:
-        is_reachable = self.listeners is not None and self.listeners.is_reachable
-        return is_reachable and served is not None and served.document.auth is not None
+        return served is not None and served.document.auth is not None and self._is_exposed(self.first.listen)
 
     def _unload_plugins(self) -> None:
         """Unload modules that are no longer used, once calls that may still be in them had their time."""

@@ -1,27 +1,35 @@
-"""Health of the daemon: its readiness and its status, gathered from the rooms that know."""
+"""The readiness of the daemon."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from gateway import __version__
 from gateway.json_types import Json, JsonObject
 
 _RECENT_SECONDS: Final = 60.0
 
 
 class Health:
-    """The state of the daemon, and the sources of its status. Ready from `become_ready` to `begin_stopping`."""
+    """The state of the daemon: `starting`, `ready` or `stopping`."""
 
     def __init__(
         self,
-        sources: Mapping[str, Callable[[], Json]],
         *,
+        problems: Callable[[], Sequence[str]] = tuple,
+        upstreams: Callable[[], Mapping[str, JsonObject]] = dict,
         missing: Callable[[], Sequence[str]] = tuple,
         warnings: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """`missing` names what is needed to be ready and is not there: required upstreams; `warnings` what is not."""
-        self._sources: Final = sources
+        """Start in the state `starting`.
+
+        Args:
+            problems: the masked problems that prevent the newest files from being served.
+            upstreams: the masked status of each upstream, by name.
+            missing: the required upstreams that are not connected. The daemon is not ready without them.
+            warnings: further warnings, which do not affect readiness.
+        """
+        self._problems: Final = problems
+        self._upstreams: Final = upstreams
         self._missing: Final = missing
         self._warnings: Final = warnings
         self._started: Final = time.monotonic()
@@ -36,8 +44,11 @@ class Health:
 
     @property
     def state(self) -> str:
-        """`starting`, `ready` or `stopping`."""
         return self._state
+
+    @property
+    def uptime_seconds(self) -> float:
+        return time.monotonic() - self._started
 
     @property
     def is_ready(self) -> bool:
@@ -49,34 +60,25 @@ class Health:
 
     @property
     def is_watched(self) -> bool:
-        """Whether readiness was asked for lately, as load balancers do."""
+        """Whether readiness was requested in the last minute, as load balancers do."""
         return self._asked_at is not None and time.monotonic() - self._asked_at < _RECENT_SECONDS
 
     def readiness(self) -> JsonObject:
-        # A load balancer that asks is given notice before connections are refused (`app/listeners.py`).
+        # Load balancers that poll readiness get notice before connections are refused (`app/listeners.py`).
         self._asked_at = time.monotonic()
         missing = [f"the upstream {name} is required and cannot be reached" for name in self._missing()]
-        problems = [*self._sources["problems"](), *missing]
+        problems = [*self._problems(), *missing]
         readiness: dict[str, Json] = {"ready": self.is_ready, "state": self._state, "problems": problems}
         if warnings := [*self._unreachable(), *self._warnings()]:
             readiness["warnings"] = warnings
         return readiness
 
     def _unreachable(self) -> list[str]:
-        """The upstreams that cannot be reached; that is no reason not to be ready."""
-        upstreams = self._sources["upstreams"]() if "upstreams" in self._sources else {}
+        """Return a warning for each unreachable upstream. These do not affect readiness."""
         return [
             f"the upstream {name} is {each['state']}"
-            for name, each in upstreams.items()
+            for name, each in self._upstreams().items()
             if each["state"] in {"backing_off", "degraded"}
-            # It is tried again, or nothing of it is offered yet.
+            # A first connection counts once it has failed, or while the upstream offers nothing yet.
             or (each["state"] == "connecting" and ("reason" in each or "offers" not in each))
         ]
-
-    def status(self) -> JsonObject:
-        return {
-            "version": __version__,
-            "state": self._state,
-            "uptime_seconds": round(time.monotonic() - self._started, 1),
-            **{name: source() for name, source in self._sources.items()},
-        }

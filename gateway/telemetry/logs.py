@@ -42,29 +42,28 @@ _FIRST: Final = ("timestamp", "level", "event")
 class Logs:
     """Configures the logging of the process in a `with` block, for structlog and the standard library alike."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings of a log
         self,
         *,
         level: LogLevel,
         style: LogFormat | None,
         mask: Mask,
+        worker: int | None = None,
         descriptor: int = 2,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
+        """Write nothing yet; every line of one of several workers contains its number."""
         is_terminal = os.isatty(descriptor)
         self._level: LogLevel = level
         self._style = style or ("console" if is_terminal else "json")
         # no-color.org: any value that is not empty.
         self._colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        self.mask = mask
-        """Masks secrets in texts; what is secret may be known later than the first line is written."""
+        self._mask: Final = mask
         self._lines = _Lines(descriptor)
         self._handler = logging.StreamHandler(self._lines)
         self._uncaught_exceptions = UncaughtExceptions()
-        self.worker: int | None = None
-        """The number of this process, where several serve one address: it stands in each line."""
-        self.heard: Callable[[EventDict], None] | None = None
-        """Called with each masked line, in the thread that wrote it; must neither block nor raise, nor change it."""
+        self._worker: Final = worker
+        self._subscribers: Final[list[Callable[[EventDict], None]]] = []
 
     def __enter__(self) -> Self:
         before: list[Processor] = [
@@ -78,7 +77,7 @@ class Logs:
             # Before the mask: a traceback quotes what a function was given.
             structlog.processors.format_exc_info,
             self._masked,
-            self._tell,
+            self._publish,
         ]
         self._lines.start()
         structlog.configure(
@@ -113,6 +112,13 @@ class Logs:
         # Last: what comes before may still log.
         self._lines.stop(SHUTDOWN_GRACE_SECONDS)
 
+    def subscribe(self, handler: Callable[[EventDict], None]) -> None:
+        """Call the handler with each masked line, in the thread that writes the line.
+
+        The handler must neither block, raise nor change the line.
+        """
+        self._subscribers.append(handler)
+
     @property
     def level(self) -> LogLevel:
         """The lowest level that is written."""
@@ -144,31 +150,31 @@ class Logs:
         """Add the id of the call that the line belongs to, and of its trace; and the worker that writes it."""
         for name, fact in LOG_CONTEXT.get().items():
             event.setdefault(name, fact)
-        if self.worker is not None:
-            event.setdefault("worker", self.worker)
+        if self._worker is not None:
+            event.setdefault("worker", self._worker)
         return event
 
     def _masked(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         keys = dict.fromkeys((*_FIRST, *event))
         return {key: self._masked_value(event[key]) for key in keys if key in event}
 
-    def _tell(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        if self.heard is not None:
-            self.heard(event)
+    def _publish(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        for handler in self._subscribers:
+            handler(event)
         return event
 
     def _masked_value(self, value: Json) -> Json:
         match value:
             case str():
-                return self.mask(value)
+                return self._mask(value)
             case None | bool() | int() | float():
                 return value
             case dict():
-                return {self.mask(str(key)): self._masked_value(item) for key, item in value.items()}
+                return {self._mask(str(key)): self._masked_value(item) for key, item in value.items()}
             case list() | tuple() | set() | frozenset():
                 return [self._masked_value(item) for item in value]
             case _:
-                return self.mask(str(value))
+                return self._mask(str(value))
 
 
 class _Lines(BackgroundWriter):

@@ -168,7 +168,6 @@ class HttpServer:
         *,
         dispatcher: Dispatcher,
         authenticator: Authenticator,
-        admin_api: AdminApi,
         tls: ServerTls | None = None,
         is_draining: Callable[[], bool] = lambda: False,
         mask: Callable[[str], str] = str,
@@ -181,7 +180,6 @@ class HttpServer:
         self._listen: Final = listen
         self._dispatcher: Final = dispatcher
         self._authenticator: Final = authenticator
-        self._admin_api: Final = admin_api
         self._tls: Final = tls
         self._is_draining: Final = is_draining
         self._mask: Final = mask
@@ -224,27 +222,29 @@ class HttpServer:
             if listen.sse
             else None
         )
-        self._is_exposed = listen.public_url is not None
 
-    async def open(self, stack: AsyncExitStack, main: ListenAddress, *, admin: ListenAddress | None = None) -> None:
+    async def open(
+        self, stack: AsyncExitStack, main: ListenAddress, *, admin_api: AdminApi, admin: ListenAddress | None = None
+    ) -> None:
         """Begin to accept connections, until the stack closes.
 
         Args:
             stack: Closes what is opened here.
             main: The listener of MCP, and of the admin API if that has none of its own.
+            admin_api: Served on `admin`, or on `main` without one.
             admin: The listener of the admin API.
 
         Raises:
             ConfigError: an address cannot be listened on.
         """
         if admin is not None:
-            await self._open_admin(stack, admin)
+            await self._open_admin(stack, admin, admin_api)
         app = HttpApp(
             door=self._middleware(main),
             mcp=self.streamable_http,
             sse=self.http_sse,
             path=self._listen.path,
-            own=self._admin_api if admin is None else None,
+            own=admin_api if admin is None else None,
             prefix=self._proxies.prefix,
             cards=self._cards(),
         )
@@ -275,11 +275,6 @@ class HttpServer:
         if self._main is None or self._admin_url is not None:
             return self._admin_url
         return f"{_scheme(self._tls)}://{_authority(self._main.address)}"
-
-    @property
-    def is_reachable(self) -> bool:
-        """Whether it is open, and other machines can reach it, directly or through a proxy."""
-        return self._main is not None and self._is_exposed
 
     @property
     def quotas(self) -> Mapping[str, ResourceQuota | WriteQuota]:
@@ -329,10 +324,10 @@ class HttpServer:
             if self.http_sse is not None:
                 group.create_task(self.http_sse.drain(seconds))
 
-    async def _open_admin(self, stack: AsyncExitStack, admin: ListenAddress) -> None:
+    async def _open_admin(self, stack: AsyncExitStack, admin: ListenAddress, admin_api: AdminApi) -> None:
         # Nobody listens in on loopback, and the certificate is for another name.
         tls = None if admin.address.is_loopback else self._tls
-        application = self._admin_api.application(
+        application = admin_api.application(
             self._middleware(admin), is_private=not admin.address.is_loopback, prefixes=("", self._proxies.prefix)
         )
         # Of its own: a flood on the main listener must not keep operators out.
@@ -364,7 +359,6 @@ class HttpServer:
         except ListenError as error:
             raise ConfigError([Problem(message=str(error), path=where.source)]) from error
         stack.push_async_callback(listener.close)
-        self._is_exposed |= not where.address.is_loopback
         return listener
 
     def _cards(self) -> ServerCards | None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.access.identity import ANONYMOUS
-from gateway.app.client_counts import MAX_CLIENTS, RECENT_SECONDS, RecentClients, listed, with_sessions
+from gateway.app.monitoring.client_counts import MAX_CLIENTS, RECENT_SECONDS, RecentClients, listed, with_sessions
 from gateway.catalog.store import CatalogStore
 from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher
@@ -71,7 +71,7 @@ async def test_modern_clients_are_known_by_their_calls_and_forgotten_in_time(tmp
     recent = RecentClients(clock=lambda: now[0])
     async with house(tmp_path) as served:
         dispatcher = Dispatcher(
-            store=CatalogStore(served.dispatcher._store.current),
+            store=CatalogStore(served.dispatcher.store.current),
             services=served.dispatcher._server.services,
             keys=SigningKeys([b"k"]),
             observers=[recent],

@@ -218,7 +218,7 @@ async def test_start_reload_and_end_are_recorded(folder: Path) -> None:
     async with started(folder) as served:
         await served.edit("Greet.", "Say hello.")
         (folder / "config.yaml").write_text("tools: {dull: {content: x}, broken: 7}\n")
-        assert (await served.gateway._reload())["problems"]
+        assert (await served.gateway.app.reloads.reload())["problems"]
     [start], [reload], [refusal], [end] = (
         records(folder, event) for event in ("started", "reloaded", "reload refused", "stopped")
     )
@@ -254,7 +254,7 @@ async def test_a_reload_changes_the_file_and_turns_it_on_and_off(folder: Path) -
         await served.edit("audit.log", "other.log")
         await call(peer, "fails")
         await served.edit("audit: {file: other.log}", "")
-        assert served.gateway._health.status()["audit"] is None
+        assert served.gateway.status()["audit"] is None
         await call(peer, "fails")
         await served.edit("listen:", "audit: {file: audit.log}\nlisten:")
         await call(peer, "fails")
@@ -284,7 +284,7 @@ async def test_a_reload_to_a_file_that_cannot_be_written_keeps_what_is_served(fo
     async with started(folder) as served:
         text = FILE.replace("audit.log", "nowhere/audit.log").replace("Greet.", "Other.")
         (folder / "config.yaml").write_text(text)
-        [problem] = (await served.gateway._reload())["problems"]
+        [problem] = (await served.gateway.app.reloads.reload())["problems"]
         assert "cannot be written" in problem
         peer = await served.of("modern")
         tools: list[JsonObject] = (await peer.request("tools/list", {}))["result"]["tools"]
@@ -321,13 +321,13 @@ async def test_a_log_that_fails_later_fails_no_call_and_shows_in_the_status(fold
         logs.rename(folder / "away")
         peer = await served.of("modern")
         async with asyncio.timeout(10):
-            while (status := served.gateway._health.status()["audit"])["trouble"] is None:
+            while (status := served.gateway.status()["audit"])["trouble"] is None:
                 assert (await call(peer, "greet", name="Ada"))["content"]
                 await asyncio.sleep(0.01)
         assert status["trouble"] == "no such file or directory"
         (folder / "away").rename(logs)
         async with asyncio.timeout(10):
-            while served.gateway._health.status()["audit"]["trouble"] is not None:
+            while served.gateway.status()["audit"]["trouble"] is not None:
                 await asyncio.sleep(0.01)
     assert records(folder, file="logs/audit.log")
 

@@ -152,16 +152,16 @@ tools:
     async with gateway_of(tmp_path, config) as gateway:
         served = Served(gateway)
         assert [await served.text("main"), await served.text("other")] == ["name: first", "name: other"]
-        pools = dict(gateway._components.services.databases._pools)
+        pools = dict(gateway.app.core.services.databases._pools)
         slow = asyncio.ensure_future(served.call("slow"))
         async with asyncio.timeout(60):
             while not served.status()["main"]["in_use"]:
                 await asyncio.sleep(0.01)
         (tmp_path / "config.yaml").write_text(config.replace("first.db", "second.db"))
-        assert (await gateway._components.reloader.reload()).problems == ()
+        assert (await gateway.app.core.reloader.reload()).problems == ()
         assert [await served.text("main"), await served.text("other")] == ["name: second", "name: other"]
         old = {profile.url: pool for (profile, _), pool in pools.items()}
-        now = {profile.url: pool for (profile, _), pool in gateway._components.services.databases._pools.items()}
+        now = {profile.url: pool for (profile, _), pool in gateway.app.core.services.databases._pools.items()}
         assert now[str(tmp_path / "other.db")] is old[str(tmp_path / "other.db")]
         assert old[str(tmp_path / "first.db")].open == 1  # the call that uses it goes on
         slow.cancel()
@@ -170,7 +170,7 @@ tools:
             while old[str(tmp_path / "first.db")].open:
                 await asyncio.sleep(0.01)
         (tmp_path / "name.sql").write_text("SELECT upper(name) AS name FROM t")
-        assert (await gateway._components.reloader.reload()).problems == ()
+        assert (await gateway.app.core.reloader.reload()).problems == ()
         assert await served.text("main") == "name: SECOND"
 
 

@@ -254,4 +254,4 @@ async def gone(shop: Shop) -> None:
 
 
 def connections(shop: Shop, which: str) -> int:
-    return sum(entry[which] for entry in shop.gateway._components.services.databases.status().values())
+    return sum(entry[which] for entry in shop.gateway.app.core.services.databases.status().values())

@@ -471,7 +471,7 @@ async def test_a_private_key_that_was_replaced_is_used_after_a_reload(
         assert (await whoami(client))["sub"] == "gateway"
         server.clients["gateway"].key = second
         (tmp_path / "key.pem").write_text(pem(second))
-        await gateway._reload()
+        await gateway.app.reloads.reload()
         service.revoked.update(server.tokens)
         assert (await whoami(client))["sub"] == "gateway"
 

@@ -260,7 +260,7 @@ async def test_clients_see_nothing_of_tests_and_a_change_of_them_changes_no_vers
         async with Gateway(read_settings({"config": str(config), "log_level": "error"})) as gateway:
             [tool] = (await gateway.memory_client().request("tools/list"))["tools"]
             assert "tests" not in json.dumps(tool)
-            versions.append(gateway._components.pipeline.store.current.tools["say"].version)
+            versions.append(gateway.app.core.pipeline.store.current.tools["say"].version)
     assert versions[0] == versions[1]
 
 

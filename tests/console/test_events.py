@@ -165,7 +165,7 @@ async def test_a_stream_ends_with_the_credential_that_it_was_opened_with(tmp_pat
         daemon.bearer["Authorization"] = f"Bearer {OPERATOR}"
         async with daemon.events() as events:
             save(daemon.config, CONSOLE + FILE + AUTH.replace(OPERATOR, "another-key-9876543210"))
-            await daemon.gateway._components.reloader.reload()
+            await daemon.gateway.app.core.reloader.reload()
             with pytest.raises(aiohttp.ClientPayloadError):
                 await events.until_end()
         await daemon.get("/calls", status=401)
@@ -179,7 +179,8 @@ async def test_a_page_that_does_not_read_holds_nothing_up(tmp_path: Path) -> Non
         assert slow.connection is not None
         assert slow.connection.transport is not None
         slow.connection.transport.pause_reading()
-        feed = daemon.gateway._console_setup._activity._feed  # type: ignore[union-attr]
+        assert daemon.gateway.app.console is not None
+        feed = daemon.gateway.app.console.feed
         [queue] = feed._queues
         number = 0
         while queue._skipped == 0:
@@ -196,28 +197,20 @@ async def test_a_page_that_does_not_read_holds_nothing_up(tmp_path: Path) -> Non
 
 async def test_nobody_watching_costs_calls_nothing(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon:
-        assert daemon.gateway._console_setup is not None
-        [recorder] = daemon.gateway._console_setup.observers
-        assert isinstance(recorder, RecordedCalls)
-        assert recorder.feed is None
+        assert daemon.gateway.app.console is not None
+        feed = daemon.gateway.app.console.feed
+        assert not feed.wants_calls
         async with daemon.events(calls="0"):
-            assert recorder.feed is None
+            assert not feed.wants_calls
         async with daemon.events():
-            assert recorder.feed is not None
-        while recorder.feed is not None:
+            assert feed.wants_calls
+        while feed.wants_calls:
             await daemon.call("greet")
 
 
 async def test_without_a_console_no_observer_is_registered(tmp_path: Path) -> None:
     async with watched(tmp_path, "listen: {}\n" + FILE) as daemon:
-        assert daemon.gateway._components.dispatcher._server.observers_of_all == ()
-        assert daemon.gateway._logs.heard is None
-
-
-def feed_of(calls: RecordedCalls) -> EventFeed:
-    feed = EventFeed(calls.numbers, clock=lambda: 1.0)
-    calls.feed = feed
-    return feed
+        assert daemon.gateway.app.core.dispatcher._server.observers_of_all == ()
 
 
 def run(calls: RecordedCalls, count: int) -> None:
@@ -228,8 +221,8 @@ def run(calls: RecordedCalls, count: int) -> None:
 
 
 async def test_calls_are_sampled_and_the_others_are_counted() -> None:
-    calls = RecordedCalls(SequenceNumbers(), rates=CallRates())
-    feed = feed_of(calls)
+    feed = EventFeed(SequenceNumbers(), clock=lambda: 1.0)
+    calls = RecordedCalls(feed, rates=CallRates())
     with feed.watch() as watcher:
         run(calls, CALLS_PER_SECOND + 30)
         feed.tell_left_out()
@@ -240,10 +233,9 @@ async def test_calls_are_sampled_and_the_others_are_counted() -> None:
 
 
 async def test_a_watcher_that_does_not_read_does_not_grow() -> None:
-    calls = RecordedCalls(SequenceNumbers(), rates=CallRates())
     seconds = 0.0
-    feed = EventFeed(calls.numbers, clock=lambda: seconds)
-    calls.feed = feed
+    feed = EventFeed(SequenceNumbers(), clock=lambda: seconds)
+    calls = RecordedCalls(feed, rates=CallRates())
     with feed.watch() as watcher:
         for _ in range(100):
             seconds += 1

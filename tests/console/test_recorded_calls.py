@@ -9,6 +9,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import INTERVALS, SECONDS, CallRates, intervals_of
 from gateway.console.recording.call_record import MAX_BODY, Body, kept
+from gateway.console.recording.event_feed import EventFeed
 from gateway.console.recording.recorded_calls import MAX_BYTES, MAX_CALLS, RecordedCalls
 from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.telemetry.observer import CallResult, Outcome
@@ -58,7 +59,7 @@ def run(calls: RecordedCalls, call: ObservedCall, *, response: bytes | None = b"
 
 
 def recorder(*, max_calls: int = MAX_CALLS, max_bytes: int = MAX_BYTES) -> RecordedCalls:
-    return RecordedCalls(SequenceNumbers(), rates=CallRates(), max_calls=max_calls, max_bytes=max_bytes)
+    return RecordedCalls(EventFeed(SequenceNumbers()), rates=CallRates(), max_calls=max_calls, max_bytes=max_bytes)
 
 
 def names(calls: RecordedCalls, **query: str) -> list[str]:

@@ -311,7 +311,7 @@ async def test_another_url_keeps_the_tools_until_its_document_is_fetched(tmp_pat
         serving(written_config(tmp_path, url, allow_private=True)) as gateway,
     ):
         written_config(tmp_path, f"{other}#/", allow_private=True)
-        await gateway._reload()
+        await gateway.app.reloads.reload()
 
         async def is_told() -> bool:
             return "503" in (gateway.status()["openapi"]["shop"]["problem"] or "")

@@ -205,7 +205,7 @@ class House:
 
     @property
     def dispatcher(self) -> Dispatcher:
-        return self.gateway._components.dispatcher
+        return self.gateway.app.core.dispatcher
 
     def modern(self, **given: Any) -> ModernPeer:
         return ModernPeer(self.dispatcher, **given)
@@ -226,7 +226,7 @@ class House:
         before = path.read_text()
         assert old in before
         path.write_text(before.replace(old, new))
-        problems = (await self.gateway._reload())["problems"]
+        problems = (await self.gateway.app.reloads.reload())["problems"]
         assert problems == [], problems
 
     async def quiet(self) -> None:

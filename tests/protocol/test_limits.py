@@ -28,7 +28,7 @@ async def test_a_rate_holds_from_the_save_on_and_spares_nobody_what_was_spent(in
     assert [(await text(peer, "plain")).startswith("error") for _ in range(2)] == [False, True]
     await inside.edit("limits: {rate_limit: {per_caller: 4/hour, in_all: 100/second}}\n", "")
     assert not (await text(peer, "plain")).startswith("error")
-    assert inside.gateway._components.pipeline.restart_required == []
+    assert inside.gateway.app.core.pipeline.restart_required == []
 
 
 async def test_calls_and_each_of_the_lists_count_by_themselves_and_pings_do_not(inside: House) -> None:

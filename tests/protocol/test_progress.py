@@ -212,7 +212,7 @@ def test_a_reader_that_is_slow_costs_a_look_in_each_interval_and_not_in_each_tur
 async def test_a_call_that_waits_for_its_user_shows_that_it_still_runs(inside: House) -> None:
     before = inside.dispatcher
     dispatcher = Dispatcher(
-        store=before._store, services=before._server.services, keys=SigningKeys([b"key"]), repeat_after=SOON
+        store=before.store, services=before._server.services, keys=SigningKeys([b"key"]), repeat_after=SOON
     )
     peer = await LegacyPeer(dispatcher, says=silent).open()
     params = {"name": "named", "arguments": {}}

@@ -13,7 +13,7 @@ async def test_a_call_asks_the_model_so_often_at_the_most(inside: House, era: st
         "error: A call may ask the client's model 2 times at the most (limits.sampling)"
     )
     assert len(peer.asked) == 4
-    assert inside.gateway._components.pipeline.restart_required == []
+    assert inside.gateway.app.core.pipeline.restart_required == []
 
 
 @ERAS

@@ -125,7 +125,7 @@ async def test_an_overflowing_result_lives_as_long_as_its_task(served: House, pe
     done = await until(peer, await start(peer, "overflowing"), "completed")
     assert "120 minutes" in text_of(done)
     uri = done["result"]["content"][1]["uri"]
-    store = served.gateway._components.services.output_store
+    store = served.gateway.app.core.services.output_store
     (stored,) = store._outputs.values()
     assert stored.expires - store._clock() > 7000
     read = (await peer.once("resources/read", {"uri": uri}))["result"]
@@ -203,7 +203,7 @@ async def test_a_thousand_waiting_tasks_hold_neither_thread_nor_process_nor_plac
     runner, concurrency = served.dispatcher.tasks, served.dispatcher.concurrency
     assert (runner.running, concurrency.running, concurrency.waiting) == (0, 0, 0)
     assert threading.active_count() <= before
-    assert served.gateway._components.services.processes.running == 0
+    assert served.gateway.app.core.services.processes.running == 0
     stored = await runner.store.get(tasks[0]["taskId"])
     assert stored is not None
     assert len(encode_task(stored)) < 2048

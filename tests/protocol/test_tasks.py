@@ -278,7 +278,7 @@ async def test_a_listen_stream_ends_whose_view_goes_while_its_tasks_are_looked_u
         )
         await asyncio.sleep(0)
         assert not served.dispatcher.notifier._subscriptions, "it is to wait for the store"
-        store = served.dispatcher._store
+        store = served.dispatcher.store
         store.swap(replace(store.current, views={}))
         async with asyncio.timeout(SECONDS):
             answer = await listening

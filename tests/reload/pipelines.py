@@ -9,6 +9,7 @@ from gateway.access.authenticator import Authenticator
 from gateway.audit.recorder import AuditRecorder
 from gateway.config.definition_source import DefinitionSource
 from gateway.config.loader import load
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.errors import ConfigError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import JsonObject
@@ -22,7 +23,10 @@ async def _nothing_to_fetch(url: str) -> JsonObject:
 
 @asynccontextmanager
 async def opened(
-    path: Path, *, grace: timedelta = timedelta(0), sources: Sequence[DefinitionSource] = ()
+    path: Path,
+    *,
+    grace: timedelta = timedelta(0),
+    sources: Sequence[DefinitionSource] = (),
 ) -> AsyncIterator[ReloadPipeline]:
     """Serve a file, until the context ends."""
     async with running_services() as services:
@@ -33,6 +37,7 @@ async def opened(
             authenticator=Authenticator(_nothing_to_fetch),
             audit=AuditRecorder(key=b"", generation=lambda: 0),
             grace=grace,
+            redactor=LiveRedactor(),
         )
         with gc_paused():  # as a daemon does
             loaded = [load(path)]

@@ -375,24 +375,25 @@ async def http_server(  # the defaults that differ from the daemon's make tests 
         )
         stack.push_async_callback(authenticator.close)
         authenticator.configure(auth)
-        health = Health({"sessions": lambda: len(server.sessions), "problems": list}, missing=lambda: missing)
+        health = Health(missing=lambda: missing)
         server = HttpServer(
             listen,
             limits,
             dispatcher=dispatcher,
             authenticator=authenticator,
-            admin_api=AdminApi(
-                health=health,
-                metrics=_no_metrics,
-                logs=Logs(level="error", style=None, mask=str),
-                reload=course.reload,
-                config=_no_config,
-                tasks=NoTasks(),
-                about=lambda _: {"api": 1},
-            ),
             persistence=persistence,
         )
-        await server.open(stack, ListenAddress(address=Address("127.0.0.1", 0)))
+        admin_api = AdminApi(
+            health=health,
+            status=lambda: {"state": health.state, "sessions": len(server.sessions)},
+            metrics=_no_metrics,
+            logs=Logs(level="error", style=None, mask=str),
+            reload=course.reload,
+            config=_no_config,
+            tasks=NoTasks(),
+            about=lambda _: {"api": 1},
+        )
+        await server.open(stack, ListenAddress(address=Address("127.0.0.1", 0)), admin_api=admin_api)
         health.become_ready()
         client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15))
         await stack.enter_async_context(client)

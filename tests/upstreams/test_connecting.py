@@ -206,7 +206,7 @@ async def test_a_lost_session_is_opened_again_at_once_though_others_wait_for_the
         held = running.memory_client()
         assert await said(held, "old") == "1"
         server.refused["initialize"] = lambda: web.Response(status=503, text="starting")
-        running._components.upstreams.servers["up"].pool.circuit._failed_connects = 6  # the next try is in a minute
+        running.app.core.upstreams.servers["up"].pool.circuit._failed_connects = 6  # the next try is in a minute
         assert "next try in" in await said(ada(running), "old")
 
         server.refused.clear()
@@ -452,12 +452,12 @@ async def test_a_server_of_which_nothing_is_known_yet_is_a_warning_of_readiness(
 
         starting = asyncio.create_task(until(is_connecting))
         await starting
-        assert running._health.readiness()["warnings"] == ["the upstream up is connecting"]
+        assert running.app.health.readiness()["warnings"] == ["the upstream up is connecting"]
         (tmp_path / "gate").touch()
         await until_listed(running, "pid")
 
         async def is_up() -> bool:
-            return "warnings" not in running._health.readiness()
+            return "warnings" not in running.app.health.readiness()
 
         await until(is_up)
 

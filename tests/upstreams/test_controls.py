@@ -150,7 +150,7 @@ class Forgetful:
 
 def ada(running: Gateway) -> MemoryClient:
     """A client that has a session of its own, since it is not anonymous."""
-    return MemoryClient(running._components.dispatcher, identity=Identity(principal="ada"))
+    return MemoryClient(running.app.core.dispatcher, identity=Identity(principal="ada"))
 
 
 def state(running: Gateway, name: str) -> JsonObject:
@@ -242,7 +242,7 @@ async def test_readiness_warns_of_an_upstream_that_cannot_be_reached_while_it_is
             return shown["state"] == "connecting" and "reason" in shown
 
         await until(is_tried_again)
-        assert running._health.readiness()["warnings"] == ["the upstream silent is connecting"]
+        assert running.app.health.readiness()["warnings"] == ["the upstream silent is connecting"]
 
 
 async def test_a_server_that_dies_in_each_call_opens_the_circuit_though_it_starts_every_time(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ async def test_a_server_that_dies_in_each_call_opens_the_circuit_though_it_start
         for _ in range(5):
             assert (await said(client, "odd_die")).startswith("odd: exited with code 3")
 
-        assert running._components.upstreams.servers["odd"].pool.circuit.is_open
+        assert running.app.core.upstreams.servers["odd"].pool.circuit.is_open
 
         async def works_again() -> bool:
             return (await said(client, "odd_work")).startswith("did work")
@@ -455,8 +455,8 @@ async def test_calls_in_flight_end_on_the_server_that_they_began_with(
         async with asyncio.timeout(20):
             await server.begun.wait()
         config(tmp_path, **entries)
-        await running._reload()
-        following = running._components.pipeline._following
+        await running.app.reloads.reload()
+        following = running.app.core.pipeline._following
         assert following is not None
         await following
         server.released.set()

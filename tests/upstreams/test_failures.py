@@ -324,7 +324,7 @@ async def test_the_start_waits_no_longer_than_five_seconds_and_not_at_all_with_a
 async def test_a_process_that_serves_one_request_waits_for_first_lists_as_long_as_connecting_may_take(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, serves_one_request: bool
 ) -> None:
-    monkeypatch.setattr("gateway.app.assembly.FIRST_LISTS_SECONDS", 0.1)
+    monkeypatch.setattr("gateway.app.build.FIRST_LISTS_SECONDS", 0.1)
     gate = tmp_path / "gate"
     settings = read_settings({"config": config(tmp_path, late=odd("late", gate)), "state_dir": "none"})
     asyncio.get_running_loop().call_later(1, gate.touch)
@@ -529,9 +529,9 @@ async def test_a_hundred_reloads_leave_no_child_of_an_upstream_that_changed_or_w
         for number in range(99):
             entries = {} if number % 3 == 2 else {"deaf": odd("deaf", pids) + f", env: {{NUMBER: {number}}}"}
             config(tmp_path, **entries)
-            await running._reload()
+            await running.app.reloads.reload()
         config(tmp_path, good=odd("good"))
-        await running._reload()
+        await running.app.reloads.reload()
         client = running.memory_client()
 
         async def is_there() -> bool:
@@ -551,7 +551,7 @@ async def test_another_command_keeps_the_tools_on_offer_until_the_new_server_has
         client, heard = running.memory_client(), Heard()
         async with heard.listening(client):
             path.write_text(path.read_text(encoding="utf-8").replace("'good'", f"'late', '{door}', 'slow'"))
-            await running._reload()
+            await running.app.reloads.reload()
             assert await tools(client) == ["odd_work", "odd_grow", "odd_die"]
 
             calling = asyncio.create_task(said(client, "odd_work"))  # waits for the new server, as at a first call
@@ -573,7 +573,7 @@ async def test_a_new_server_that_cannot_be_reached_keeps_its_place_and_says_so(t
         client = running.memory_client()
         entry = "command: /no/such/program, tools: {include: [work, new_*]}"
         config(tmp_path, odd=entry)
-        await running._reload()
+        await running.app.reloads.reload()
 
         async def is_told() -> bool:
             return "is not found" in running.status()["upstreams"]["odd"].get("reason", "")
@@ -590,14 +590,14 @@ async def test_an_upstream_that_comes_back_is_offered_from_memory(tmp_path: Path
         await until_listed(running, "odd_work")
         client = running.memory_client()
         config(tmp_path, other=odd("good"))
-        await running._reload()
+        await running.app.reloads.reload()
 
         async def is_gone() -> bool:
             return "odd_work" not in await tools(client)
 
         await until(is_gone)
         config(tmp_path, odd=odd("good"))
-        await running._reload()
+        await running.app.reloads.reload()
         await until_listed(running, "odd_work")
 
 

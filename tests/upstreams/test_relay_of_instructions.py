@@ -31,7 +31,7 @@ async def told(folder: Path, text: str, *, view: str | None = None, scopes: str 
     settings = read_settings({"config": path, "log_level": "error", "no_watch": True, "state_dir": "none"})
     async with Gateway(settings, serves_one_request=True) as running:
         identity = Identity(principal="ada", scopes=frozenset(scopes.split()))
-        client = MemoryClient(running._components.dispatcher, view=view, identity=identity)
+        client = MemoryClient(running.app.core.dispatcher, view=view, identity=identity)
         result = await client.request("server/discover")
         return result.get("instructions"), list(running.status()["warnings"])
 

@@ -38,7 +38,7 @@ async def offered(client: Client, gateway: Gateway) -> None:
             with suppress(RpcError):
                 if (await client.call("shelf_add", a=1, b=1))["structuredContent"] == {"sum": 2}:
                     return
-            await gateway._reload()
+            await gateway.app.reloads.reload()
             await asyncio.sleep(0.2)
 
 

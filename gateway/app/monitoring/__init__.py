@@ -1,1 +1,1 @@
-"""Reports of a running daemon. In: its components. Out: the sources of `/-/status` and of `/metrics`."""
+"""Status, metrics and task reports of a running daemon."""

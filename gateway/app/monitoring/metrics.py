@@ -1,23 +1,221 @@
-"""All metrics of the daemon, as its admin API shows them."""
+"""The metrics of the daemon. Most are read from its parts at each scrape."""
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from gateway.app.components import Components
-from gateway.app.monitoring.metric_sources import metrics_exposition
+from prometheus_client import Metric
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from gateway import __version__
+from gateway.access.authenticator import Authenticator
+from gateway.app.monitoring.status import quotas, refusals
+from gateway.audit.recorder import AuditRecorder
+from gateway.catalog.catalog import Catalog
+from gateway.executors.shared_services import Services
+from gateway.executors.sql.pools import DatabasePools
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding
+from gateway.protocol.session import Session
+from gateway.reload.candidate import Candidate
+from gateway.reload.pipeline import ReloadPipeline
+from gateway.reload.reloader import Reloader
+from gateway.state.replica import Replica
+from gateway.state.state import DaemonState
+from gateway.tasks.task import TaskStatus
+from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
-from gateway.telemetry.metrics_exposition import MetricsExposition
+from gateway.telemetry.metric_definitions import UPSTREAM_SECONDS
+from gateway.telemetry.metrics_exposition import CallCollector, MetricsExposition, Reading, buckets
+from gateway.transports.http_server import HttpServer
+from gateway.upstreams.source import UpstreamSource
+
+Sources = Mapping[str, Callable[[], Reading]]
 
 
-class DaemonMetrics:
-    """Renders the metrics once they are asked for."""
+def metrics_exposition(  # noqa: PLR0913 - the parts of the daemon that have metrics
+    *,
+    health: Health,
+    pipeline: ReloadPipeline,
+    reloader: Reloader[Candidate],
+    dispatcher: Dispatcher,
+    services: Services,
+    authenticator: Authenticator,
+    audit: AuditRecorder,
+    state: DaemonState,
+    upstreams: UpstreamSource,
+    call_metrics: CallMetrics,
+    http: HttpServer | None,
+    open_sessions: Callable[[], Iterable[tuple[Binding, Session]]],
+) -> MetricsExposition:
+    """Return the exposition of all metrics, with a source for each of `metric_definitions.READ`."""
+    sources: Sources = {
+        "mcp_gateway_build_info": lambda: {(__version__,): 1},
+        "mcp_gateway_ready": lambda: health.is_ready,
+        "mcp_gateway_calls_in_flight": call_metrics.in_flight,
+        **_work(services, dispatcher),
+        "mcp_gateway_requests_denied_total": lambda: {
+            (str(status),): count for status, count in authenticator.denied.items()
+        },
+        **_clients(dispatcher, http, open_sessions),
+        **_upstreams(upstreams),
+        **_databases(services.databases),
+        **_config(pipeline, reloader),
+        "mcp_gateway_view_primitives": lambda: {
+            (name, *kind): count for name, part in dispatcher.views.parts() for kind, count in _counts(part).items()
+        },
+        "mcp_gateway_audit_records_total": lambda: audit.written,
+        "mcp_gateway_audit_records_dropped_total": lambda: audit.dropped,
+        "mcp_gateway_audit_failing": lambda: audit.is_failing,
+        "mcp_gateway_state_durable": lambda: state.database.is_durable,
+        **_store(state.replica),
+        "mcp_gateway_state_faults_total": lambda: _by_label(state.database.connection.faults),
+    }
+    return MetricsExposition(sources, counted=[CallCollector(call_metrics), UpstreamMetrics(upstreams)])
 
-    def __init__(self, components: Components, *, health: Health) -> None:
-        self._components: Final = components
-        self._health: Final = health
-        self._made: MetricsExposition | None = None
 
-    async def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Return the text of all metrics, and its media type, which suits an `Accept` field."""
-        if self._made is None:
-            self._made = metrics_exposition(self._components, health=self._health)
-        return await self._made.exposition(accept)
+class UpstreamMetrics(Collector):
+    """A histogram of request durations for each upstream.
+
+    Runs in another thread, so that a request may be counted in some of the buckets only.
+    """
+
+    def __init__(self, upstreams: UpstreamSource) -> None:
+        self._upstreams: Final = upstreams
+
+    def collect(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(UPSTREAM_SECONDS.name, UPSTREAM_SECONDS.meaning, labels=UPSTREAM_SECONDS.labels)
+        # A copy: the event loop may reload meanwhile.
+        for name, server in list(self._upstreams.servers.items()):
+            family.add_metric((name,), buckets(server.pool.within), server.pool.seconds)
+        yield family
+
+
+def _work(services: Services, dispatcher: Dispatcher) -> Sources:
+    return {
+        "mcp_gateway_calls_running": lambda: dispatcher.concurrency.running,
+        "mcp_gateway_calls_waiting": lambda: dispatcher.concurrency.waiting,
+        "mcp_gateway_children": lambda: {
+            ("running",): services.processes.running,
+            ("ending",): services.processes.ending,
+        },
+        "mcp_gateway_tasks": lambda: {
+            # Including zeros: rates need a continuous series.
+            (status.value,): dispatcher.tasks.store.counts.get(status, 0)
+            for status in TaskStatus
+        },
+        "mcp_gateway_orphans": lambda: services.processes.orphans,
+        "mcp_gateway_orphans_reaped_total": lambda: services.processes.orphans_reaped,
+        "mcp_gateway_strays_killed_total": lambda: services.processes.orphans_killed,
+        "mcp_gateway_threads_busy": lambda: services.plugin_threads_busy + services.worker_threads.busy,
+        "mcp_gateway_threads_stuck": lambda: services.plugin_threads_stuck + services.worker_threads.stuck,
+        "mcp_gateway_outputs_mismatched_total": lambda: services.mismatches.count,
+        "mcp_gateway_outputs_too_large_total": lambda: _by_label(services.overflows.counts),
+        "mcp_gateway_outputs_parked": lambda: services.output_store.count,
+    }
+
+
+def _clients(
+    dispatcher: Dispatcher, http: HttpServer | None, open_sessions: Callable[[], Iterable[tuple[Binding, Session]]]
+) -> Sources:
+    def streams() -> Reading:
+        return 0 if http is None else len(http.limits.streams)
+
+    def restored() -> Reading:
+        return 0 if http is None else http.sessions.restored
+
+    counters = dispatcher.notifier.counters
+    return {
+        "mcp_gateway_limit_refusals_total": lambda: _by_label(refusals(dispatcher, http)),
+        "mcp_gateway_limit_used": lambda: _by_label({name: len(quota) for name, quota in quotas(http).items()}),
+        "mcp_gateway_limit_max": lambda: _by_label({name: quota.in_all for name, quota in quotas(http).items()}),
+        "mcp_gateway_sessions": lambda: Counter(
+            (binding.value, session.revision) for binding, session in open_sessions()
+        ),
+        "mcp_gateway_sessions_restored_total": restored,
+        "mcp_gateway_streams": streams,
+        "mcp_gateway_notifications_sent_total": lambda: _by_label(counters.sent),
+        "mcp_gateway_notifications_dropped_total": lambda: _by_label(counters.dropped),
+    }
+
+
+def _upstreams(upstreams: UpstreamSource) -> Sources:
+    return {
+        "mcp_gateway_upstream_up": lambda: {
+            (name,): server.status()["state"] == "up" for name, server in upstreams.servers.items()
+        },
+        "mcp_gateway_upstream_calls_total": lambda: {
+            (name, outcome): count
+            for name, server in upstreams.servers.items()
+            for outcome, count in server.pool.calls.items()
+        },
+        "mcp_gateway_upstream_restarts_total": lambda: {
+            (name,): server.pool.restarts for name, server in upstreams.servers.items()
+        },
+    }
+
+
+def _databases(databases: DatabasePools) -> Sources:
+    def of_each(fact: str) -> Reading:
+        return {(name,): each[fact] for name, each in databases.status().items()}
+
+    return {
+        "mcp_gateway_database_connections": lambda: of_each("connections"),
+        "mcp_gateway_database_connections_in_use": lambda: of_each("in_use"),
+        "mcp_gateway_database_failures_total": lambda: _by_label(databases.failures),
+    }
+
+
+def _config(pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> Sources:
+    def last_good() -> float:
+        return reloader.last_good.timestamp()
+
+    return {
+        "mcp_gateway_primitives": lambda: _counts(pipeline.store.current),
+        "mcp_gateway_primitives_left_out": lambda: Counter(
+            (each.kind.removesuffix("s"),) for each in pipeline.store.current.left_out
+        ),
+        "mcp_gateway_config_info": lambda: {(pipeline.served.digest,): 1},
+        "mcp_gateway_config_generation": lambda: pipeline.store.current.generation,
+        "mcp_gateway_config_problems": lambda: len(reloader.status.problems),
+        "mcp_gateway_config_warnings": lambda: len(pipeline.store.current.warnings),
+        "mcp_gateway_config_restart_required": lambda: bool(pipeline.restart_required),
+        "mcp_gateway_config_last_reload_successful": lambda: reloader.status.is_good,
+        "mcp_gateway_config_last_reload_success_timestamp_seconds": last_good,
+        "mcp_gateway_config_reloads_total": lambda: {
+            ("success",): reloader.succeeded,
+            ("failure",): reloader.refused,
+        },
+        "mcp_gateway_config_watch_failed": lambda: reloader.watch_error is not None,
+    }
+
+
+def _counts(catalog: Catalog) -> dict[tuple[str, ...], float]:
+    return {
+        ("tool",): len(catalog.tools),
+        ("resource",): len(catalog.resources),
+        ("resource_template",): len(catalog.resource_templates),
+        ("prompt",): len(catalog.prompts),
+        ("skill",): len(catalog.skills),
+    }
+
+
+def _store(replica: Replica | None) -> Sources:
+    # Without a store there are no samples: zeros would look like an outage.
+    def read(value: Callable[[Replica], Reading]) -> Callable[[], Reading]:
+        return lambda: {} if replica is None else value(replica)
+
+    return {
+        "mcp_gateway_store_up": read(lambda each: {(): not each.store.is_away}),
+        "mcp_gateway_store_operations_total": read(lambda each: {(): each.store.operations}),
+        "mcp_gateway_store_seconds_total": read(lambda each: {(): each.store.seconds}),
+        "mcp_gateway_store_faults_total": read(lambda each: _by_label(each.store.faults)),
+        "mcp_gateway_store_messages_total": read(
+            lambda each: {("sent",): each.mailbox.sent, ("received",): each.mailbox.received}
+        ),
+    }
+
+
+def _by_label(counts: Mapping[str, int]) -> Reading:
+    return {(label,): count for label, count in counts.items()}

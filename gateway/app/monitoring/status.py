@@ -1,144 +1,213 @@
-"""The sources of `/-/status`: files, primitives, clients, limits and running work."""
+"""The bodies of `/-/status` and `/-/api/`."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from gateway.app.client_counts import listed, with_sessions
-from gateway.app.components import Components
+import gateway
+from gateway.access.authenticator import Authenticator
+from gateway.app.monitoring.client_counts import RecentClients, listed, with_sessions
 from gateway.app.monitoring.tasks import task_counts
+from gateway.audit.recorder import AuditRecorder
 from gateway.catalog.catalog import Catalog, Unavailable
 from gateway.catalog.search_tools import OWN_NAMES
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import Document
-from gateway.config.models.server import Quota
+from gateway.config.models.server import Listen, Quota
 from gateway.config.models.tasks import TaskLimits
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.executors.shared_services import Services
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
+from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.exchange import Binding
+from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
+from gateway.state.state import DaemonState
 from gateway.tasks.runner import TaskRunner
+from gateway.telemetry.health import Health
 from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http_server import HttpServer
 from gateway.transports.write_quota import WriteQuota
-
-Sources = Mapping[str, Callable[[], Json]]
-"""Sources by name, in the order in which they are shown."""
+from gateway.upstreams.source import UpstreamSource
 
 
-def sources(components: Components, *, config: Path) -> Sources:
-    """A source for each fact. All values are masked: a path or a problem may hold a secret."""
-    facts: Sources = {
-        "config": lambda: str(config),
-        **_files(components.pipeline, components.reloader),
-        **_primitives(components.pipeline),
-        "views": lambda: {name: _view(part) for name, part in components.dispatcher.views.parts()},
-        "audit": lambda: components.auditing.status,
-        "store": components.state.status,
-        "clients": lambda: _clients(components),
-        "limits": lambda: {
-            **_limits(components.quotas),
-            **_concurrency(
-                components.pipeline.served.document.limits.concurrency,
-                running=components.dispatcher.concurrency.running,
-                is_shared=components.dispatcher.concurrency.is_shared,
-            ),
-            "tasks": _tasks(components.dispatcher.tasks, components.pipeline.store.current.limits.tasks),
-            # Of the first file: the pool is made at the start, and keeps its size until the next.
-            "threads": {"used": components.services.threads.busy, "limit": components.pipeline.first.limits.threads},
+def read_status(  # noqa: PLR0913 - the parts of the daemon that have a status
+    *,
+    config: Path,
+    health: Health,
+    pipeline: ReloadPipeline,
+    reloader: Reloader[Candidate],
+    dispatcher: Dispatcher,
+    services: Services,
+    authenticator: Authenticator,
+    audit: AuditRecorder,
+    state: DaemonState,
+    upstreams: UpstreamSource,
+    documents: OpenApiSource,
+    recent_clients: RecentClients,
+    http: HttpServer | None,
+    open_sessions: Callable[[], Iterable[tuple[Binding, Session]]],
+    redactor: LiveRedactor,
+) -> JsonObject:
+    """Return the body of `/-/status`, with secrets masked."""
+    concurrency, limits = dispatcher.concurrency, pipeline.served.document.limits
+    status = {
+        "version": gateway.__version__,
+        "state": health.state,
+        "uptime_seconds": round(health.uptime_seconds, 1),
+        "config": str(config),
+        **_files(pipeline, reloader),
+        **_primitives(pipeline),
+        "views": {name: _view(part) for name, part in dispatcher.views.parts()},
+        "audit": audit.status,
+        "store": state.status(),
+        "clients": {
+            "sessions": listed(with_sessions(open_sessions()), counted="sessions"),
+            "recent": listed(recent_clients.calls(), counted="calls"),
         },
-        "upstreams": components.upstreams.status,
-        "databases": components.services.databases.status,
-        "openapi": components.documents.status,
-        "auth": components.authenticator.status,
-        "sessions": lambda: len(http.sessions) if (http := components.http) else 0,
-        "streams": lambda: len(http.limits.streams) if (http := components.http) else 0,
-        **_work(components.dispatcher, components.services),
-        "refused": lambda: dict(components.refusals),
+        "limits": {
+            **_quotas(quotas(http)),
+            **_concurrency(limits.concurrency, running=concurrency.running, is_shared=concurrency.is_shared),
+            "tasks": _tasks(dispatcher.tasks, pipeline.store.current.limits.tasks),
+            # A reload does not change the size of the thread pool.
+            "threads": {"used": services.threads.busy, "limit": pipeline.first.limits.threads},
+        },
+        "upstreams": upstreams.status(),
+        "databases": services.databases.status(),
+        "openapi": documents.status(),
+        "auth": authenticator.status(),
+        "sessions": 0 if http is None else len(http.sessions),
+        "streams": 0 if http is None else len(http.limits.streams),
+        **_work(dispatcher, services),
+        "refused": refusals(dispatcher, http),
+    }
+    masked: JsonObject = redactor.json(status)
+    return masked
+
+
+def quotas(http: HttpServer | None) -> Mapping[str, ResourceQuota | WriteQuota]:
+    """Return the quotas of HTTP, by key under `limits`."""
+    return {} if http is None else http.quotas
+
+
+def refusals(dispatcher: Dispatcher, http: HttpServer | None) -> dict[str, int]:
+    """Return the number of refusals by each limit, by key under `limits`."""
+    return {
+        "rate": dispatcher.rates.refused,
+        "concurrency": dispatcher.concurrency.refused,
+        "tasks": dispatcher.tasks.limiter.refused,
+        **{name: quota.refused for name, quota in quotas(http).items()},
     }
 
-    def masked(source: Callable[[], Json]) -> Callable[[], Json]:
-        return lambda: components.pipeline.redactor.json(source())
 
-    return {name: masked(source) for name, source in facts.items()}
+def daemon_info(
+    base_url: str | None,
+    *,
+    pipeline: ReloadPipeline,
+    state: DaemonState,
+    http: HttpServer | None,
+    has_console: bool,
+) -> JsonObject:
+    """Return the body of `/-/api/`, except for the caller.
 
-
-def _files(pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> Sources:
+    Args:
+        base_url: the URL by which the caller reaches the listener, if the listener has the MCP endpoint as well.
+        pipeline: the source of the names and features.
+        state: tells whether there is a shared store.
+        http: has the URL of the endpoint without `base_url`.
+        has_console: whether the console is served.
+    """
+    document = pipeline.served.document
     return {
-        "generation": lambda: pipeline.store.current.generation,
-        "files": lambda: {str(path): digest for path, digest in pipeline.served.files.items()},
-        "last_reload": lambda: reloader.status.at.isoformat(timespec="seconds"),
-        "problems": lambda: [str(problem) for problem in reloader.status.problems],
-        "warnings": lambda: [str(problem) for problem in pipeline.store.current.warnings],
-        "restart_required": lambda: pipeline.restart_required,
-        "watch_error": lambda: reloader.watch_error,
+        "api": _API_VERSION,
+        "version": gateway.__version__,
+        "name": document.server.name,
+        "title": document.server.title,
+        "console": has_console,
+        "endpoint": endpoint_url(pipeline.first.listen, http, base_url),
+        "features": {
+            "tasks": any(tool.task for tool in pipeline.store.current.tools.values()),
+            "store": state.replica is not None,
+            "upstreams": bool(document.upstreams),
+        },
     }
 
 
-def _primitives(pipeline: ReloadPipeline) -> Sources:
-    def backends(kind: str) -> Json:
-        return _backends(pipeline.served.document, pipeline.store.current, kind)
+def endpoint_url(listen: Listen, http: HttpServer | None, base_url: str | None) -> str | None:
+    """Return the URL of the MCP endpoint for a caller that reaches the listener at `base_url`; None without HTTP."""
+    base_url = listen.public_url.rstrip("/") if listen.public_url else base_url
+    if base_url is not None:
+        return f"{base_url}{listen.path}"
+    return None if http is None else http.url
 
+
+def _files(pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> dict[str, Json]:
     return {
-        "tools": lambda: backends("tools"),
-        "resources": lambda: backends("resources"),
-        "prompts": lambda: backends("prompts"),
-        "skills": lambda: {skill.name: _OF_SKILLS for skill in pipeline.store.current.skills.values()},
-        "lock": lambda: _lock(pipeline.served),
-        "left_out": lambda: _left_out(pipeline.served.document, pipeline.store.current),
-        "disabled": lambda: _disabled(pipeline.served.catalog, pipeline.store.current),
+        "generation": pipeline.store.current.generation,
+        "files": {str(path): digest for path, digest in pipeline.served.files.items()},
+        "last_reload": reloader.status.at.isoformat(timespec="seconds"),
+        "problems": [str(problem) for problem in reloader.status.problems],
+        "warnings": [str(problem) for problem in pipeline.store.current.warnings],
+        "restart_required": pipeline.restart_required,
+        "watch_error": reloader.watch_error,
+    }
+
+
+def _primitives(pipeline: ReloadPipeline) -> dict[str, Json]:
+    served, current = pipeline.served, pipeline.store.current
+    return {
+        **{kind: _backends(served.document, current, kind) for kind in ("tools", "resources", "prompts")},
+        "skills": {skill.name: _OF_SKILLS for skill in current.skills.values()},
+        "lock": _lock(served),
+        "left_out": _left_out(served.document, current),
+        "disabled": _disabled(served.catalog, current),
     }
 
 
 def _view(part: Catalog) -> dict[str, Json]:
-    """The number of primitives that a view holds, by kind, and of the tools on its list where it is searched."""
+    """Return the number of primitives of a view, by kind, and of listed tools if the view has tool search."""
     listed = {} if part.listed_tools is None else {"listed_tools": len(part.listed_tools)}
-    # The view's own two tools are none of the file's.
+    # Without the two tools of tool search.
     tools = len(part.tools) - (0 if part.listed_tools is None else len(OWN_NAMES))
-    # By their names in the file: one definition with `files` is many resources, and a template too.
+    # By name: one definition with `files` is many resources, and a template too.
     resources = len({each.name for each in (*part.resources.values(), *part.resource_templates)})
     return {"tools": tools, "resources": resources, "prompts": len(part.prompts), **listed}
 
 
-def _work(dispatcher: Dispatcher, services: Services) -> Sources:
+def _work(dispatcher: Dispatcher, services: Services) -> dict[str, Json]:
     return {
-        "calls_running": lambda: dispatcher.concurrency.running,
-        "calls_waiting": lambda: dispatcher.concurrency.waiting,
-        "children": lambda: services.processes.running,
-        "children_ending": lambda: services.processes.ending,
-        "children_told_by": lambda: services.processes.told_by,
-        "orphans": lambda: services.processes.orphans,
-        "orphans_reaped": lambda: services.processes.orphans_reaped,
-        "strays_killed": lambda: services.processes.orphans_killed,
-        "tasks": lambda: len(asyncio.all_tasks()),
-        "task_statuses": lambda: task_counts(dispatcher.tasks),
-        "tasks_problem": lambda: dispatcher.tasks.problem or None,
-        "threads": lambda: services.plugin_threads_busy,
-        "threads_stuck": lambda: services.plugin_threads_stuck,
-        "worker_threads": lambda: services.worker_threads.busy,
-        "worker_threads_stuck": lambda: services.worker_threads.stuck,
-    }
-
-
-def _clients(components: Components) -> Json:
-    return {
-        "sessions": listed(with_sessions(components.open_sessions()), counted="sessions"),
-        "recent": listed(components.recent_clients.calls(), counted="calls"),
+        "calls_running": dispatcher.concurrency.running,
+        "calls_waiting": dispatcher.concurrency.waiting,
+        "children": services.processes.running,
+        "children_ending": services.processes.ending,
+        "children_told_by": services.processes.told_by,
+        "orphans": services.processes.orphans,
+        "orphans_reaped": services.processes.orphans_reaped,
+        "strays_killed": services.processes.orphans_killed,
+        "tasks": len(asyncio.all_tasks()),
+        "task_statuses": task_counts(dispatcher.tasks),
+        "tasks_problem": dispatcher.tasks.problem or None,
+        "threads": services.plugin_threads_busy,
+        "threads_stuck": services.plugin_threads_stuck,
+        "worker_threads": services.worker_threads.busy,
+        "worker_threads_stuck": services.worker_threads.stuck,
     }
 
 
 def _backends(document: Document, catalog: Catalog, kind: str) -> dict[str, Json]:
-    """The backends of `tools`, `resources` or `prompts` by name, in file order."""
+    """Return the backends of `tools`, `resources` or `prompts` by name, in file order."""
     definitions: Mapping[str, Tool | Resource | Prompt] = getattr(document, kind)
     absent = {left_out.name for left_out in catalog.left_out if left_out.kind == kind}
     return {name: definition.backend for name, definition in definitions.items() if name not in absent}
 
 
 def _lock(served: Candidate) -> dict[str, Json] | None:
-    """The definitions that differ from the lock; None without one."""
-    # A lock that is broken counts as one: the operator must see that it does not protect.
+    """Return the definitions that differ from the lockfile; None without a lockfile."""
+    # Operators must see that an invalid lockfile does not protect.
     lock = served.lock
     if lock.pins is None and not lock.problem:
         return None
@@ -152,7 +221,7 @@ def _lock(served: Candidate) -> dict[str, Json] | None:
 
 
 def _left_out(document: Document, catalog: Catalog) -> list[Json]:
-    """The definitions that this machine cannot serve, with the reason."""
+    """Return the definitions that this machine cannot serve, with the reasons."""
     return [
         {
             "kind": each.kind,
@@ -165,7 +234,7 @@ def _left_out(document: Document, catalog: Catalog) -> list[Json]:
 
 
 def _disabled(whole: Catalog, current: Catalog) -> list[str]:
-    """The definitions that a plugin has disabled, as `tools.deploy`."""
+    """Return the definitions that plugins have disabled, such as `tools.deploy`."""
     resources = {each.name for each in (*current.resources.values(), *current.resource_templates)}
     off = [each.name for each in (*whole.resources.values(), *whole.resource_templates) if each.name not in resources]
     return [
@@ -175,8 +244,7 @@ def _disabled(whole: Catalog, current: Catalog) -> list[str]:
     ]
 
 
-def _limits(quotas: Mapping[str, ResourceQuota | WriteQuota]) -> dict[str, Json]:
-    """The use of each quota, and its limits."""
+def _quotas(found: Mapping[str, ResourceQuota | WriteQuota]) -> dict[str, Json]:
     return {
         name: {
             "used": len(quota),
@@ -184,17 +252,16 @@ def _limits(quotas: Mapping[str, ResourceQuota | WriteQuota]) -> dict[str, Json]
             "per_caller": quota.per_caller,
             **_SHARED[isinstance(quota, ResourceQuota) and quota.is_shared],
         }
-        for name, quota in quotas.items()
+        for name, quota in found.items()
     }
 
 
 def _tasks(runner: TaskRunner, limits: TaskLimits) -> dict[str, Json]:
-    """The use of `limits.tasks`."""
     return {"used": runner.limiter.unfinished, "limit": limits.total, "per_caller": limits.per_caller}
 
 
 def _concurrency(allowed: Quota | None, *, running: int, is_shared: bool) -> dict[str, Json]:
-    """The use of `limits.concurrency`; empty if it limits no total."""
+    """Return the use of `limits.concurrency`; empty without a total."""
     if allowed is None or allowed.in_all is None:
         return {}
     use = {"used": running, "limit": allowed.in_all, "per_caller": allowed.per_caller}
@@ -202,12 +269,13 @@ def _concurrency(allowed: Quota | None, *, running: int, is_shared: bool) -> dic
 
 
 _SHARED: Final[Mapping[bool, Mapping[str, Json]]] = {True: {"shared": True}, False: {}}
-"""The mark of a limit that holds for all replicas together; while the store is away it holds for each."""
+"""Marks a limit that all replicas share. While the store is unreachable, it applies to each replica."""
 _OF_SKILLS: Final = "files"
+_API_VERSION: Final = 1
 
 
 def _backend_in(document: Document, absent: Unavailable) -> str:
-    """The backend of a definition that is left out; a skill and the server's instructions are no such."""
+    """Return the backend of a definition that is left out. Skills and instructions have no backend."""
     if absent.kind == "openapi":
         return "http"
     definitions = getattr(document, absent.kind)

@@ -1,8 +1,9 @@
-"""The report of tasks for operators: what runs, for whom and how long; only a console has what was said as well."""
+"""Reports of tasks for operators. Messages and questions are shown only if the console is served."""
 
-from collections.abc import Callable, Sequence
 from typing import Final
 
+from gateway.config.secrets.redactor import LiveRedactor
+from gateway.console.recording.task_progress import TaskProgress
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.tasks.task_requester import open_questions
 from gateway.rfc3339 import timestamp
@@ -14,23 +15,22 @@ _CANCELLED: Final = "Cancelled by the server's operator"
 
 
 def task_counts(runner: TaskRunner) -> dict[str, Json]:
-    """The number of tasks by status, without those that none has."""
+    """Return the number of tasks by status, without zeros."""
     return {str(status): count for status, count in runner.store.counts.items() if count}
 
 
 class TaskReport:
-    """The newest tasks, and each by its id."""
+    """Reports and cancels tasks."""
 
     def __init__(
         self,
         runner: TaskRunner,
         *,
-        mask: Callable[[str], str],
-        progress: Callable[[str], Sequence[JsonObject]] | None = None,
+        redactor: LiveRedactor,
+        progress: TaskProgress | None,
     ) -> None:
-        """Report nothing yet; `progress` has what a task said of it, by its id, where a console shows all of a task."""
         self._runner: Final = runner
-        self._mask: Final = mask
+        self._mask: Final = redactor.text
         self._progress: Final = progress
 
     async def listed(self) -> JsonObject:
@@ -42,14 +42,14 @@ class TaskReport:
         if task is None:
             return None
         asked = open_questions(task.questions) if task.status is TaskStatus.INPUT_REQUIRED else {}
-        # People who use the console see calls as they are: what was said of a task, and what its client is asked.
+        # Users of the console may see the content of calls.
         in_console: dict[str, Json] = {}
         if self._progress is not None:
             questions = [
                 {"key": key, "method": question.method, "message": self._mask(str(question.params.get("message", "")))}
                 for key, question in asked.items()
             ]
-            in_console = {"progress": list(self._progress(task.id)), "questions": questions}
+            in_console = {"progress": list(self._progress.shown(task.id)), "questions": questions}
         return {
             **self._facts(task),
             "realm": task.caller.identity.realm or None,

@@ -1,4 +1,4 @@
-"""All workers of a daemon, as each of them speaks for all on the admin API."""
+"""Reports and requests of the admin API that concern all workers of a daemon. Every worker serves the API."""
 
 import asyncio
 import os
@@ -7,69 +7,92 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+import aiohttp
 import orjson
 from aiohttp import web
 
-from gateway.app.monitoring.metrics import DaemonMetrics
 from gateway.app.workers.combined_reports import joined, metrics_of_all, readiness_of_all, status_of_all
-from gateway.app.workers.siblings import RELOAD_SECONDS, Siblings
-from gateway.app.workers.worker import Worker
+from gateway.app.workers.worker import SOCKET_SUFFIX, Worker, socket_path
 from gateway.json_types import Json, JsonObject
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
+from gateway.telemetry.metrics_exposition import MetricsExposition
 
+RELOAD_SECONDS: Final = 120.0
+_RESPONSE_SECONDS: Final = 5.0
 _PLAIN: Final = "text/plain"
 
+ReadStatus = Callable[[], JsonObject]
 Reload = Callable[[], Awaitable[JsonObject]]
 AnswerConsole = Callable[[str, str, Mapping[str, str]], Awaitable[Json]]
-"""Answers a method, a path of the console and a query; `ValueError` says that it is none."""
+"""Returns the console's records for a method, a path and a query; raises ValueError for an unknown path or query."""
 
 
 class AllWorkers:
-    """This worker and its siblings."""
+    """Collects from this worker and from its siblings."""
 
-    def __init__(self, worker: Worker, *, health: Health, metrics: DaemonMetrics, logs: Logs, reload: Reload) -> None:
-        """Ask nobody yet; all given are those of this worker alone, `reload` as SIGHUP does it."""
+    def __init__(self, worker: Worker, *, status: ReadStatus, metrics: MetricsExposition) -> None:
+        """Send nothing yet; `status` and `metrics` are those of this worker."""
         self._worker: Final = worker
         self._siblings: Final = Siblings(Path(worker.directory), without=worker.number)
-        self._health: Final = health
+        self._status: Final = status
         self._metrics: Final = metrics
-        self._logs: Final = logs
-        self._reload_own: Final = reload
-        self.console: AnswerConsole | None = None
-        """Answers for this worker alone; None where the console is not served."""
 
-    async def status(self, own: JsonObject) -> JsonObject:
-        return status_of_all({self._worker.number: self._own_status(own), **await self._siblings.ask("GET", "/status")})
+    async def status(self) -> JsonObject:
+        found = await self._siblings.ask("GET", "/status")
+        return status_of_all({self._worker.number: _with_pid(self._status()), **found})
 
     async def readiness(self, own: JsonObject) -> JsonObject:
         found = await self._siblings.ask("GET", "/ready")
         return readiness_of_all([own, *(each for each in found.values() if each is not None)])
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
-        """The metrics of all."""
-        # Plain text from each, which `metrics_of_all` can parse; the form that was asked for is made of the whole.
+        # Plain text, which `metrics_of_all` can parse.
         (own, _), found = await asyncio.gather(self._metrics.exposition(_PLAIN), self._siblings.ask("GET", "/metrics"))
         texts = [own.decode(), *(each for each in found.values() if isinstance(each, str))]
         return await asyncio.to_thread(metrics_of_all, texts, accept)
 
     async def reload(self, own: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
-        """Reload all, this one with `own`."""
+        """Reload all workers, this one with `own`."""
         report, found = await asyncio.gather(own(), self._siblings.ask("POST", "/reload", seconds=RELOAD_SECONDS))
         return {**report, "problems": joined([report, *filter(None, found.values())], "problems")}
 
     async def set_log_level(self, level: str) -> None:
-        """Set the level of the siblings."""
+        """Set the log level of the siblings."""
         await self._siblings.ask("POST", f"/log-level?level={level}")
 
     async def ask_console(self, method: str, path: str) -> Sequence[Json]:
-        """Have the siblings answer a path of the console, and return what they have."""
+        """Send a console request to the siblings. Return the responses other than null."""
         found = await self._siblings.ask(method, f"/console/{path}")
         return [each for each in found.values() if each is not None]
 
+
+class WorkerEndpoint:
+    """Serves the reports of this worker to its siblings and the supervisor, over a Unix socket."""
+
+    def __init__(  # noqa: PLR0913 - the parts that it reports
+        self,
+        worker: Worker,
+        *,
+        health: Health,
+        status: ReadStatus,
+        metrics: MetricsExposition,
+        logs: Logs,
+        reload: Reload,
+        console: AnswerConsole | None,
+    ) -> None:
+        """Listen to nothing yet; `console` is None if the console is not served."""
+        self._worker: Final = worker
+        self._health: Final = health
+        self._status: Final = status
+        self._metrics: Final = metrics
+        self._logs: Final = logs
+        self._reload: Final = reload
+        self._console: Final = console
+
     @asynccontextmanager
-    async def answering(self) -> AsyncIterator[None]:
-        """Answer the others for as long as the context lasts."""
+    async def listening(self) -> AsyncIterator[None]:
+        """Serve for as long as the context lasts."""
         application = web.Application()
         application.router.add_get("/status", self._answer_status)
         application.router.add_get("/ready", self._answer_ready)
@@ -81,22 +104,19 @@ class AllWorkers:
         await runner.setup()
         path = self._worker.socket_path
         with suppress(FileNotFoundError):
-            path.unlink()  # of a worker that was killed
+            path.unlink()  # left by a killed worker
         try:
             await web.UnixSite(runner, str(path)).start()
             yield
         finally:
             await runner.cleanup()
             path.unlink(missing_ok=True)
-            if os.getppid() != self._worker.supervisor:  # which would have removed the directory
+            if os.getppid() != self._worker.supervisor:  # a killed supervisor cannot remove the directory
                 with suppress(OSError):
                     path.parent.rmdir()
 
-    def _own_status(self, status: JsonObject) -> JsonObject:
-        return {"pid": os.getpid(), **status}
-
     async def _answer_status(self, _: web.Request) -> web.Response:
-        return _json(self._own_status(self._health.status()))
+        return _json(_with_pid(self._status()))
 
     async def _answer_ready(self, _: web.Request) -> web.Response:
         return _json(self._health.readiness())
@@ -106,20 +126,56 @@ class AllWorkers:
         return _json(text.decode())
 
     async def _answer_reload(self, _: web.Request) -> web.Response:
-        return _json(await self._reload_own())
+        return _json(await self._reload())
 
     async def _answer_log_level(self, request: web.Request) -> web.Response:
         self._logs.set_level(request.query["level"])
         return _json({"level": self._logs.level})
 
     async def _answer_console(self, request: web.Request) -> web.Response:
-        if self.console is None:
+        if self._console is None:
             return web.Response(status=404)
         try:
-            return _json(await self.console(request.method, request.match_info["path"], request.query))
+            return _json(await self._console(request.method, request.match_info["path"], request.query))
         except ValueError as error:
             return web.Response(status=400, text=str(error))
 
 
+def _with_pid(status: JsonObject) -> JsonObject:
+    return {"pid": os.getpid(), **status}
+
+
 def _json(value: Json) -> web.Response:
     return web.Response(body=orjson.dumps(value), content_type="application/json")
+
+
+class Siblings:
+    """Sends requests to the Unix sockets of workers in a directory that only their user can enter."""
+
+    def __init__(self, directory: Path, *, without: int | None = None) -> None:
+        """Send nothing yet; `without` is the number of a worker to leave out."""
+        self._directory: Final = directory
+        self._without: Final = without
+
+    async def ask(self, method: str, path: str, *, seconds: float = _RESPONSE_SECONDS) -> dict[int, Json]:
+        """Send a request to each worker. Return the responses by the worker's number; None for no response."""
+        numbers = [number for number in await asyncio.to_thread(self._numbers) if number != self._without]
+        responses = await asyncio.gather(*(self._ask_one(number, method, path, seconds) for number in numbers))
+        return dict(zip(numbers, responses, strict=True))
+
+    def _numbers(self) -> list[int]:
+        names = (each.stem for each in self._directory.glob(f"*{SOCKET_SUFFIX}"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    async def _ask_one(self, number: int, method: str, path: str, seconds: float) -> Json:
+        # A new connection each time: another process may have replaced the worker.
+        connector = aiohttp.UnixConnector(path=str(socket_path(self._directory, number)))
+        timeout = aiohttp.ClientTimeout(total=seconds)
+        try:
+            async with (
+                aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+                session.request(method, f"http://worker{path}") as response,
+            ):
+                return orjson.loads(await response.read()) if response.status < 300 else None
+        except (OSError, aiohttp.ClientError, TimeoutError, ValueError):
+            return None

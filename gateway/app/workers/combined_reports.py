@@ -1,8 +1,7 @@
-"""Combines what workers say of themselves into the reports of their daemon: readiness, status and metrics.
+"""Combines the readiness, status and metrics of all workers.
 
-Numbers are summed, lists of problems are joined, and the best state is that of all: one worker that serves is enough.
-What is the same for all, such as the files that are served, is the first worker's. Metrics are combined as their table
-says for each.
+Numbers are summed and lists of problems joined. One worker that serves is enough, so the best state counts. Common
+values, such as the served files, are taken from the first worker. `METRIC_DEFINITIONS` has the rule for each metric.
 """
 
 from collections import Counter
@@ -24,7 +23,7 @@ _SUMMED: Final = (
 _SUMMED_BY_NAME: Final = ("refused",)
 _JOINED: Final = ("problems", "warnings", "restart_required")
 _STATES: Final = ("ready", "starting", "stopping")
-"""The best first."""
+"""Best first."""
 _OF_EACH: Final = ("pid", "state", "uptime_seconds", "generation", "calls_running", "sessions", "streams")
 _AWAY: Final = "unreachable"
 _COMBINE: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {"sum": sum, "max": max, "min": min}
@@ -32,7 +31,7 @@ _BY_NAME: Final = {each.name: _COMBINE[each.of_workers] for each in METRIC_DEFIN
 
 
 def readiness_of_all(readinesses: Sequence[JsonObject]) -> JsonObject:
-    """The readiness of a daemon: it is ready if one of its workers is."""
+    """Return the readiness of the daemon, which is ready if one worker is."""
     warnings = joined(readinesses, "warnings")
     return {
         "ready": any(each["ready"] for each in readinesses),
@@ -43,7 +42,7 @@ def readiness_of_all(readinesses: Sequence[JsonObject]) -> JsonObject:
 
 
 def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
-    """The status of a daemon, of those of its workers by number; None where one has not answered."""
+    """Combine the statuses of workers, by number; None for a worker that has not responded."""
     statuses = [each for each in found.values() if each is not None]
     return {
         **{name: value for name, value in statuses[0].items() if name != "pid"},
@@ -62,13 +61,13 @@ def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
 
 
 def metrics_of_all(texts: Sequence[str], accept: str) -> tuple[bytes, str]:
-    """The metrics of several texts as one text, and its media type, which suits an `Accept` field. May take long."""
+    """Combine metrics in text form. Return text and media type for an `Accept` field. Run this in a thread."""
     encode, media_type = encoder_for(accept)
     return encode(_Combined(texts)), media_type
 
 
 def joined(reports: Iterable[JsonObject], name: str) -> list[Json]:
-    """The entries of a list in all of them, each once."""
+    """Return the distinct entries of a list in all reports."""
     return [*dict.fromkeys(entry for report in reports for entry in report.get(name) or ())]
 
 
@@ -90,7 +89,7 @@ def _by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, Json]:
 
 
 def _limits(limits: Sequence[Mapping[str, JsonObject]]) -> dict[str, Json]:
-    """The use of each limit and what there is of it: each worker has one of its own, or all share one."""
+    """Return the use and the size of each limit, which each worker has for itself or all workers share."""
     total: dict[str, Json] = {}
     for each in limits:
         for name, use in each.items():
@@ -103,7 +102,7 @@ def _added(before: JsonObject, use: JsonObject) -> JsonObject:
     bounds = (before["limit"], use["limit"])
     used = before["used"] + use["used"]
     if use.get("shared") or before.get("shared"):
-        # One store counts for all: its limit is not one for each worker.
+        # One store counts for all workers.
         return {"used": used, "limit": use["limit"]}
     return {"used": used, "limit": None if None in bounds else sum(bounds)}
 
@@ -111,7 +110,7 @@ def _added(before: JsonObject, use: JsonObject) -> JsonObject:
 def _clients(lists: Iterable[Sequence[JsonObject]], counted: str) -> list[Json]:
     total: dict[tuple[Json, ...], JsonObject] = {}
     for entry in (entry for entries in lists for entry in entries):
-        # All facts but the numbers: a client that is connected to two workers is one line.
+        # Without the numbers: a client that is connected to two workers is one entry.
         kind = tuple(value for name, value in entry.items() if name not in {counted, "kinds"})
         before = total.get(kind)
         total[kind] = entry if before is None else {**entry, counted: before[counted] + entry[counted]}
@@ -119,8 +118,6 @@ def _clients(lists: Iterable[Sequence[JsonObject]], counted: str) -> list[Json]:
 
 
 class _Combined(Collector):
-    """The metrics of one scrape."""
-
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts = texts
 
@@ -134,7 +131,7 @@ class _Combined(Collector):
 
 def _combined(families: Sequence[Metric]) -> Metric:
     first = families[0]
-    # The parser takes the suffix off counters, as OpenMetrics has them.
+    # The parser removes the suffix of counters, as in OpenMetrics.
     combine = _BY_NAME.get(first.name) or _BY_NAME.get(f"{first.name}_total") or sum
     values: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]] = {}
     for sample in (sample for family in families for sample in family.samples):

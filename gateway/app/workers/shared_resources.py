@@ -1,4 +1,4 @@
-"""The resources of all workers, from their supervisor: the sockets that they accept from, a directory, signing keys."""
+"""Resources that the supervisor creates for all workers: listening sockets, a directory, signing keys."""
 
 import asyncio
 import fcntl
@@ -32,10 +32,10 @@ _LOCKED: Final = re.compile(rf"{_PREFIX}\w{{8}}")
 
 
 async def bound_sockets(settings: Settings, listen: Listen) -> Inherited:
-    """Bind the addresses of the listeners; workers listen on them.
+    """Bind the addresses of the listeners.
 
     Raises:
-        ConfigError: an address cannot be had.
+        ConfigError: an address cannot be bound.
     """
     main = Address.parse(listen.http) if settings.http is None else settings.http
     source = "listen.http" if settings.http is None else flag_of("http")
@@ -47,14 +47,14 @@ async def bound_sockets(settings: Settings, listen: Listen) -> Inherited:
 
 async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
     try:
-        # The event loop binds as it does for a single process: every address of a name, options and all.
+        # The event loop binds every address of a host name, with the same options as for a single process.
         server = await asyncio.get_running_loop().create_server(
             asyncio.Protocol, address.host, address.port, start_serving=False
         )
     except OSError as error:
         raise ConfigError([Problem(message=reason_of(error, address), path=source)]) from error
     try:
-        # Copies: closing the server closes its own descriptors.
+        # Copies: `close` closes the server's descriptors.
         return tuple(socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets)
     finally:
         server.close()
@@ -62,18 +62,18 @@ async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
 
 @contextmanager
 def private_directory() -> Iterator[Path]:
-    """Make a directory for the workers' sockets for each other, of mode 0700, for as long as the context lasts.
+    """Create a directory of mode 0700 for the workers' Unix sockets, and remove it at the end.
 
-    It is locked (flock(2)) while its supervisor lives: what a killed one has left, the next supervisor removes.
+    A lock (flock(2)) marks the directory as used. Directories that killed supervisors have left are removed.
     """
     if left := remove_leftovers(_LOCKED):
         log.info("removed what a killed supervisor had left", directories=left)
     path = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(OSError):  # a file system without locks: nobody removes it after a crash
+        with suppress(OSError):  # a file system without locks: the directory stays after a crash
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # It gets its name once it is locked: until then nobody takes it for left.
+            # Renamed once locked: an unlocked directory with the final name would be removed.
             path = path.rename(path.with_name(path.name.replace(_UNLOCKED, _PREFIX)))
         yield path
     finally:
@@ -83,17 +83,15 @@ def private_directory() -> Iterator[Path]:
 
 @contextmanager
 def shared_keys(settings: Settings) -> Iterator[SigningKeys | None]:
-    """Have the keys of the state directory, locked for the context; None where the settings have keys, for each worker.
-
-    The state directory is for one process at a time, and so for the supervisor.
+    """Lock the state directory for the context, and return its signing keys; None if the settings have keys.
 
     Raises:
-        ConfigError: those of the settings cannot be read.
+        ConfigError: the keys of the settings cannot be read.
     """
     if settings.signing_keys():
         yield None
         return
-    # The workers' own directories lie below this one, and are locked by each of them.
+    # Each worker locks a subdirectory.
     with StateDirectory(directory_of(settings.state_dir, config=settings.config, environ=os.environ)) as directory:
         if directory.problem:
             log.warning("signing keys not written; they are kept in memory", reason=directory.problem)

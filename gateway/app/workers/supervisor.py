@@ -1,7 +1,7 @@
-"""The parent of all workers: starts them, starts again what dies, and passes on what it is told. Serves nobody itself.
+"""The parent process of all workers: starts and restarts workers, and forwards signals.
 
-Signals: SIGTERM and SIGINT drain all, SIGHUP reloads all, SIGUSR2 replaces one worker after the other by a new process,
-which serves before its predecessor drains. systemd hears of all from here alone.
+SIGTERM and SIGINT drain all workers, SIGHUP reloads them. SIGUSR2 replaces one worker after the other by a new process,
+which serves before its predecessor drains. Only the supervisor notifies systemd.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Final
 import structlog
 
 from gateway.app.systemd_notify import ServiceManager
+from gateway.app.workers.all_workers import RELOAD_SECONDS, Siblings
 from gateway.app.workers.shared_resources import bound_sockets, private_directory, shared_keys
-from gateway.app.workers.siblings import RELOAD_SECONDS, Siblings
 from gateway.app.workers.worker_process import WorkerProcess
 from gateway.config.loader import load
 from gateway.config.secrets.redactor import Redactor
@@ -30,19 +30,19 @@ from gateway.transports.listener.socket_activation import Inherited
 log: Final = structlog.get_logger()
 
 _STEADY_SECONDS: Final = 60.0
-"""A worker that served for this long has not failed to start."""
+"""A worker that has served for this time is restarted without delay."""
 _MAX_DELAY_SECONDS: Final = 30.0
 _SILENCE_SECONDS: Final = 30.0
-"""How long a worker may say nothing: it says every second that its event loop goes on."""
+"""The longest time without a heartbeat. Workers send one each second."""
 _EXIT_SECONDS: Final = 15.0
-"""Seconds beyond the time to drain for a worker to end its children, and itself."""
+"""Time for a drained worker to end its child processes and to exit."""
 
 
 class Supervisor:
-    """Workers, each kept running, until a signal asks to stop."""
+    """Keeps a number of workers running until a signal."""
 
     def __init__(self, settings: Settings, *, count: int, activated: Inherited) -> None:
-        """Start nothing yet; `activated` are sockets of the service manager's."""
+        """Start nothing yet; `activated` are the sockets of the service manager."""
         self._settings: Final = settings
         self._count: Final = count
         self._activated: Final = activated
@@ -55,16 +55,16 @@ class Supervisor:
         self._exit_code = 0
         self._running: Final[set[WorkerProcess]] = set()
         self._serving: Final[list[WorkerProcess]] = []
-        """By place; in each, a successor takes over."""
+        """By slot. A replacement takes the slot of its predecessor."""
         self._changing: Final = [asyncio.Lock() for _ in range(count)]
-        """Held while the worker of a place is being started again or replaced."""
+        """By slot; held while the worker is restarted or replaced."""
         self._tasks: Final[dict[str, asyncio.Task[None]]] = {}
 
     async def run(self) -> int:
-        """Serve until a signal, and return the exit code: a worker's that could not start, before any had.
+        """Serve until a signal. Return the exit code, which is that of the first worker if it cannot start.
 
         Raises:
-            ConfigError: the files cannot be read, or an address cannot be listened on.
+            ConfigError: the files cannot be read, or an address cannot be bound.
         """
         redactor = Redactor([*own_secrets(os.environ)])
         settings = self._settings
@@ -77,17 +77,17 @@ class Supervisor:
                     return await self._serve()
 
     async def _serve(self) -> int:
-        # One alone at first: a file that cannot be served is reported once, and not by each worker.
+        # Only one at first, so that problems of the files are reported once.
         first = await self._start()
         if not await first.becomes_ready():
             return self._exit_code or (0 if self._stopping.is_set() else _exit_code_of(await self._end_of(first)))
         self._serving.append(first)
         others = [await self._start() for _ in range(1, self._count)]
         self._serving.extend(others)
-        # One that does not become ready is killed, and started again by `_keep`.
+        # `_keep` restarts a worker that does not become ready.
         await asyncio.gather(*(each.becomes_ready() for each in others))
-        for place in range(self._count):
-            self._begin(f"worker {place}", self._keep(place))
+        for slot in range(self._count):
+            self._begin(f"worker {slot}", self._keep(slot))
         log.info("workers ready", workers=self._count, processes=[each.pid for each in self._serving])
         self._begin("replacement", self._replace_when_wanted())
         self._manager.ready(self._summary())
@@ -95,15 +95,15 @@ class Supervisor:
             await self._stopping.wait()
         return self._exit_code
 
-    async def _keep(self, place: int) -> None:
-        """Start the worker of a place again whenever it ends by itself."""
+    async def _keep(self, slot: int) -> None:
+        """Restart the worker of a slot whenever it ends."""
         delay = 0.0
         while not self._stopping.is_set():
-            process = self._serving[place]
+            process = self._serving[slot]
             await process.has_ended.wait()
-            async with self._changing[place]:
-                # It was replaced while this waited for the lock: its end was wanted.
-                if self._serving[place] is not process or self._stopping.is_set():
+            async with self._changing[slot]:
+                # The worker was replaced in the meantime.
+                if self._serving[slot] is not process or self._stopping.is_set():
                     continue
                 delay = 0.0 if process.served_seconds >= _STEADY_SECONDS else delay
                 log.error("worker ended", worker=process.number, exit_code=process.exit_code, restart_seconds=delay)
@@ -112,22 +112,22 @@ class Supervisor:
                 delay = min(max(1.0, 2 * delay), _MAX_DELAY_SECONDS)
                 if (successor := await self._started()) is None:
                     continue
-                self._serving[place] = successor
+                self._serving[slot] = successor
                 if await successor.becomes_ready():
                     log.info("worker restarted", worker=successor.number, process=successor.pid)
 
     async def _replace_when_wanted(self) -> None:
-        """Replace all after each signal; once more for one that comes meanwhile, when some are replaced already."""
+        """Replace all workers after each signal, and once more for a signal that comes meanwhile."""
         while await self._replacement_wanted.wait():
             self._replacement_wanted.clear()
             await self._replace_all()
 
     async def _replace_all(self) -> None:
-        """Replace each worker by a new process, one after the other; what does not start leaves the older ones."""
+        """Replace the workers one after the other. Stop at a replacement that does not start."""
         log.info("workers replaced one after the other")
-        for place in range(self._count):
-            async with self._changing[place]:
-                predecessor, successor = self._serving[place], await self._started()
+        for slot in range(self._count):
+            async with self._changing[slot]:
+                predecessor, successor = self._serving[slot], await self._started()
                 if successor is None or self._stopping.is_set():
                     return
                 if not await successor.becomes_ready():
@@ -135,8 +135,8 @@ class Supervisor:
                         return
                     log.error("workers not replaced: a new one did not start", exit_code=await self._end_of(successor))
                     return
-                self._serving[place] = successor
-            # Its successor accepts from the same socket: it need not wait until load balancers notice that it goes.
+                self._serving[slot] = successor
+            # The successor accepts from the same socket, so load balancers need no notice.
             predecessor.send(signal.SIGUSR2)
             await self._end_of(predecessor)
         log.info("workers replaced", processes=[each.pid for each in self._serving])
@@ -145,28 +145,28 @@ class Supervisor:
     async def _reload(self) -> None:
         self._manager.reloading()
         for each in self._running:
-            # The others are asked over their sockets, which say what came of it; one that starts has none yet.
+            # Starting workers have no Unix socket yet, and keep the signal until they can handle it.
             if not each.is_ready:
-                each.send(signal.SIGHUP)  # which it holds until it can act on it
+                each.send(signal.SIGHUP)
         found = await Siblings(self._directory).ask("POST", "/reload", seconds=RELOAD_SECONDS)
         problems = {problem for report in found.values() if report for problem in report["problems"]}
         served = f"Serving the last good configuration: {len(problems)} problems" if problems else self._summary()
         self._manager.ready(served)
 
     async def _started(self) -> WorkerProcess | None:
-        """Start a worker while others serve; None if it cannot be now, or all are to end."""
-        if self._stopping.is_set():  # which has closed the sockets
+        """Start a worker while others serve; None if that fails or the supervisor stops."""
+        if self._stopping.is_set():  # the sockets are closed
             return None
         try:
             return await self._start()
         except OSError as error:
-            # A machine without memory or processes to spare: those that serve must not end for that.
-            log.error("worker not started", reason=error.strerror)  # noqa: TRY400 - the reason is all there is to know
+            # Out of memory or processes. The other workers continue.
+            log.error("worker not started", reason=error.strerror)  # noqa: TRY400 - the traceback would add nothing
             return None
 
     async def _start(self) -> WorkerProcess:
         taken = {each.number for each in self._running}
-        # Twice as many numbers as workers: while one is replaced, both run.
+        # A worker and its replacement run at the same time.
         number = next(number for number in range(2 * self._count + 1) if number not in taken)
         process = WorkerProcess(
             number,
@@ -179,7 +179,7 @@ class Supervisor:
         self._running.add(process)
         self._begin(f"end of process {process.pid}", self._forget(process))
         self._begin(f"silence of process {process.pid}", self._kill_silent(process))
-        # `_stop` has signalled those that ran, while this one was being started.
+        # `_stop` was called during the start.
         if self._stopping.is_set():
             process.send(self._stop_signal)
         return process
@@ -189,13 +189,12 @@ class Supervisor:
         self._running.discard(process)
 
     async def _kill_silent(self, process: WorkerProcess) -> None:
-        """Kill a worker that hangs; its connections are lost, and another one takes its place."""
         if await process.falls_silent(_SILENCE_SECONDS):
             log.error("worker killed: it hangs", worker=process.number, process=process.pid, silent=_SILENCE_SECONDS)
             process.send(signal.SIGKILL)
 
     async def _end_of(self, process: WorkerProcess) -> int:
-        """Wait for its end, and kill what does not end by itself."""
+        """Wait for the end of a worker, and kill it after a timeout. Return the exit code."""
         try:
             async with asyncio.timeout(self._settings.drain_timeout.total_seconds() + _EXIT_SECONDS):
                 await process.has_ended.wait()
@@ -215,11 +214,11 @@ class Supervisor:
 
     @property
     def _stop_signal(self) -> signal.Signals:
-        """SIGUSR2 where the service manager holds the sockets, too: connections wait there for the next daemon."""
+        """SIGUSR2 if the service manager holds the sockets, in which connections wait for the next daemon."""
         return signal.SIGUSR2 if self._activated else signal.SIGTERM
 
     def _stop(self, number: signal.Signals) -> None:
-        if self._stopping.is_set():  # a second signal is not to be waited out, by workers neither
+        if self._stopping.is_set():  # workers exit at once on a second signal
             self._exit_code = 128 + number
         else:
             log.info("stopping", workers=len(self._running))
@@ -246,7 +245,7 @@ class Supervisor:
         return f"Serving with {self._count} workers"
 
     def _handle_signals(self) -> None:
-        """Handle them until the process has ended: their default actions would tell a wrong exit code."""
+        """Handle signals until the process ends: default actions would change the exit code."""
         handlers: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGTERM: lambda: self._stop(signal.SIGTERM),
             signal.SIGINT: lambda: self._stop(signal.SIGINT),
@@ -254,7 +253,7 @@ class Supervisor:
             signal.SIGUSR2: self._replacement_wanted.set,
         }
         for number, handle in handlers.items():
-            # Read before it is replaced: the handler of the start knows whether a signal came already.
+            # The previous handler knows whether a signal came earlier.
             before = signal.getsignal(number)
             asyncio.get_running_loop().add_signal_handler(number, handle)
             if came_early(before):
@@ -262,7 +261,7 @@ class Supervisor:
 
     @asynccontextmanager
     async def _ended(self) -> AsyncIterator[None]:
-        """End all workers with the context, whatever ended it."""
+        """End all workers with the context."""
         try:
             yield
         finally:
@@ -274,11 +273,10 @@ class Supervisor:
             self._close_sockets()
 
     def _close_sockets(self) -> None:
-        """Leave the sockets to the workers, who refuse new connections when they have closed theirs."""
         for each in (each for several in self._sockets.values() for each in several):
             each.close()
 
 
 def _exit_code_of(code: int) -> int:
-    """The exit code of a shell for that of a process, which is negative after a signal."""
+    """Return an exit code as shells report it; after a signal `code` is negative."""
     return 128 - code if code < 0 else code

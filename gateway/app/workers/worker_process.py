@@ -1,4 +1,4 @@
-"""A worker as its supervisor sees it: a child process, which says when it is ready."""
+"""A worker process, from the supervisor's side."""
 
 import asyncio
 import os
@@ -22,16 +22,16 @@ log: Final = structlog.get_logger()
 
 _MOST_BYTES: Final = 4096
 _START_SECONDS: Final = 300.0
-"""How long a start may take: upstreams have their own times, and ten thousand tools on a busy machine theirs."""
+"""The longest start: ten thousand tools take minutes on a busy machine."""
 
 
 class WorkerProcess:
-    """One child. It runs the same command as its parent, so that a later one may be of a newer installation."""
+    """A child process that runs the command of its parent, so that a replacement may be a newer installation."""
 
     def __init__(
         self, number: int, *, directory: Path, listening: Inherited, is_activated: bool, keys: SigningKeys | None
     ) -> None:
-        """Start nothing yet; `keys` are those of all workers, unless the settings have them."""
+        """Start nothing yet; `keys` is None if the settings contain the keys."""
         self.number: Final = number
         self._directory: Final = directory
         self._listening: Final = {name: [each.fileno() for each in sockets] for name, sockets in listening.items()}
@@ -40,15 +40,15 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process
         self._control: socket.socket | None = None
         self._ready_at: float | None = None
-        self._has_said: Final = asyncio.Event()
-        """Set when it is ready, or has ended before."""
+        self._has_started: Final = asyncio.Event()
+        """Set when the worker is ready or has failed to start."""
         self.has_ended: Final = asyncio.Event()
 
     async def start(self, environ: Mapping[str, str]) -> None:
-        """Start it.
+        """Start the process.
 
         Raises:
-            OSError: no process can be started.
+            OSError: the process cannot be started.
         """
         ours, theirs = socket.socketpair()
         keys = b"" if self._keys is None else b"\n".join(self._keys())
@@ -65,7 +65,7 @@ class WorkerProcess:
             key_bytes=len(keys),
             key_file=None if self._keys is None or self._keys.file is None else str(self._keys.file),
         )
-        # Closed here once the child has it: then reading at our end finds the child's end.
+        # Closed in this process once the child has a copy, so that reads at our end notice the child's end.
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -73,7 +73,7 @@ class WorkerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 env={**environ, VARIABLE: msgspec.json.encode(worker).decode()},
                 pass_fds=[theirs.fileno(), *(each for several in self._listening.values() for each in several)],
-                start_new_session=True,  # Ctrl-C at a terminal is for the supervisor to pass on (termios(3), ISIG)
+                start_new_session=True,  # the supervisor forwards Ctrl-C (termios(3), ISIG)
             )
         self._control = ours
 
@@ -91,32 +91,31 @@ class WorkerProcess:
 
     @property
     def served_seconds(self) -> float:
-        """The time since it became ready."""
         return 0.0 if self._ready_at is None else time.monotonic() - self._ready_at
 
     async def becomes_ready(self) -> bool:
-        """Wait until it is ready; False if it has ended before, or has taken too long and is killed."""
+        """Wait until the worker is ready; False if it ends first, or takes too long and is killed."""
         assert self._control is not None  # noqa: S101 - it was started
-        said = b""
+        received = b""
         try:
             async with asyncio.timeout(_START_SECONDS):
-                said = await asyncio.get_running_loop().sock_recv(self._control, len(READY))
+                received = await asyncio.get_running_loop().sock_recv(self._control, len(READY))
         except TimeoutError:
-            log.error(  # noqa: TRY400 - the traceback would be of this wait
+            log.error(  # noqa: TRY400 - the traceback would only show this wait
                 "worker killed: it did not become ready", worker=self.number, seconds=_START_SECONDS
             )
             self.send(signal.SIGKILL)
         except OSError:
-            pass  # it has ended
-        if said:
+            pass  # the worker has ended
+        if received:
             self._ready_at = time.monotonic()
-        self._has_said.set()
-        return bool(said)
+        self._has_started.set()
+        return bool(received)
 
     async def falls_silent(self, seconds: float) -> bool:
-        """Wait until it has said nothing for so long, once it was ready; False if it ends."""
+        """Wait until a ready worker has sent no heartbeat for this time; False if the worker ends."""
         assert self._control is not None  # noqa: S101 - as above
-        await self._has_said.wait()
+        await self._has_started.wait()
         loop, is_suspect = asyncio.get_running_loop(), False
         while not self.has_ended.is_set():
             try:
@@ -127,17 +126,17 @@ class WorkerProcess:
             except TimeoutError:
                 if is_suspect:
                     return True
-                is_suspect = True  # this process itself may have been stopped, and what it was told waits
+                is_suspect = True  # heartbeats may be waiting if this process was stopped itself
             except OSError:
                 return False
         return False
 
     async def ended(self) -> int:
-        """Wait for its end, and clean up after it."""
+        """Wait for the end of the process, and clean up."""
         code = await self._process.wait()
         self.has_ended.set()
-        self._has_said.set()
-        # A killed worker leaves its socket: `Siblings` would show one that does not answer.
+        self._has_started.set()
+        # A killed worker leaves its socket.
         socket_path(self._directory, self.number).unlink(missing_ok=True)
         if self._control is not None:
             self._control.close()

@@ -210,6 +210,22 @@ class Redactor:
             return False
 
 
+class LiveRedactor:
+    """The redactor of the configuration that was read last. Each reload replaces it."""
+
+    def __init__(self) -> None:
+        self._current = Redactor()
+
+    def replace(self, redactor: Redactor) -> None:
+        self._current = redactor
+
+    def text(self, text: str) -> str:
+        return self._current.text(text)
+
+    def json(self, value: Json) -> Json:
+        return self._current.json(value)
+
+
 class ObtainedSecrets:
     """Secrets obtained at run time, such as access tokens for other services. Only the newest are kept.
 

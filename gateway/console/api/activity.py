@@ -1,34 +1,32 @@
 """The activity of a daemon, of all its workers: calls, sessions, upstreams, limits, and the stream of events."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Final
 from urllib.parse import quote
 
 from aiohttp import web
 
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.console import Route
-from gateway.console.daemon import Daemon
 from gateway.console.event_endpoint import EventEndpoint
 from gateway.console.json_forms import short_id
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import intervals_of
 from gateway.console.recording.event_feed import EventFeed
 from gateway.console.recording.recorded_calls import RecordedCalls
-from gateway.console.recording.reload_history import ReloadHistory
 from gateway.console.reports.limits import quotas
 from gateway.console.reports.merging import merged_calls, merged_limits, merged_sessions, merged_upstreams
-from gateway.console.reports.sessions import NO_SESSION, end_session
-from gateway.console.reports.this_worker import ThisWorker
+from gateway.console.reports.sessions import NO_SESSION
+from gateway.console.reports.this_worker import AskOthers, ThisWorker
 from gateway.console.reports.upstreams import reconnect
 from gateway.console.responses import error_response, json_response, no_content
-from gateway.console.status_ticker import StatusTicker
 from gateway.events import Events, SessionEnded, SessionOpened
 from gateway.json_types import Json, JsonObject
-from gateway.reload.reloader import ReloadAttempt
 from gateway.tasks.runner import TaskChanged, TaskProgressed
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
+from gateway.upstreams.source import UpstreamSource
 
 _NO_CALL: Final = HttpError(status=404, message="There is no such call (any more): the newest are remembered")
 
@@ -36,30 +34,44 @@ _NO_CALL: Final = HttpError(status=404, message="There is no such call (any more
 class ActivityApi:
     """The routes `/calls`, `/sessions`, `/upstreams`, `/limits` and `/events`."""
 
-    def __init__(self, daemon: Daemon, calls: RecordedCalls, *, events: Events) -> None:
-        """Take the parts of this process; `calls` are recorded already. `events` report reloads, sessions and tasks."""
-        self._daemon: Final = daemon
-        self._calls: Final = calls
-        self._feed: Final = EventFeed(calls.numbers, watching_changed=self._watching_changed)
-        self._history: Final = ReloadHistory(daemon.pipeline, self._feed)
-        self.own: Final = ThisWorker(daemon, calls)
-        self._ticker: Final = StatusTicker(self._feed, daemon, own=self.own)
-        self._events: Final = EventEndpoint(self._feed, daemon, calls=calls, reloads=self._history)
+    def __init__(  # noqa: PLR0913 - the parts of the daemon that it reports
+        self,
+        calls: RecordedCalls,
+        *,
+        feed: EventFeed,
+        stream: EventEndpoint,
+        own: ThisWorker,
+        upstreams: UpstreamSource,
+        status: Callable[[], Awaitable[JsonObject]],
+        ask_others: AskOthers,
+        redactor: LiveRedactor,
+        events: Events,
+    ) -> None:
+        """Subscribe to the events of sessions and tasks.
 
-        self._history.start(daemon.reloader.status)
-        events.subscribe(ReloadAttempt, self._history.attempted)
+        Args:
+            calls: the calls of this worker.
+            feed: receives the events.
+            stream: serves the feed.
+            own: the other records of this worker.
+            upstreams: those of this worker.
+            status: returns the masked status of all workers.
+            ask_others: sends a request to the other workers.
+            redactor: masks the progress messages of tasks.
+            events: the events of the daemon.
+        """
+        self._calls: Final = calls
+        self._feed: Final = feed
+        self._stream: Final = stream
+        self._own: Final = own
+        self._upstreams: Final = upstreams
+        self._status: Final = status
+        self._ask_others: Final = ask_others
+        self._redactor: Final = redactor
         events.subscribe(TaskChanged, self._task_changed)
         events.subscribe(TaskProgressed, self._task_progressed)
         events.subscribe(SessionOpened, self._session_opened)
         events.subscribe(SessionEnded, self._session_ended)
-
-    def drain(self) -> None:
-        """End the streams: the daemon stops."""
-        self._feed.drain()
-
-    async def close(self) -> None:
-        await self._ticker.close()
-        await self._history.close()
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/calls", endpoint=self._list_calls)
@@ -69,14 +81,11 @@ class ActivityApi:
         yield Route(path="/upstreams", endpoint=self._list_upstreams)
         yield Route(path="/upstreams/{name}/reconnect", endpoint=self._reconnect, methods=("POST",))
         yield Route(path="/limits", endpoint=self._list_limits)
-        yield Route(path="/events", endpoint=self._events.answer, methods=("GET",))
+        yield Route(path="/events", endpoint=self._stream.answer, methods=("GET",))
 
     async def rates(self) -> JsonObject:
-        others = await self._daemon.ask_others("GET", "rates")
+        others = await self._ask_others("GET", "rates")
         return self._calls.rates.shown(map(intervals_of, others))
-
-    def reloads(self) -> Sequence[JsonObject]:
-        return self._history.listed()
 
     def _task_changed(self, event: TaskChanged) -> None:
         self._feed.publish("task", {"taskId": event.task.id, "status": event.task.status.value})
@@ -85,7 +94,7 @@ class ActivityApi:
         task = event.task
         # Progress may come many times a second: it is masked only for somebody who watches.
         if len(self._feed):
-            message = self._daemon.pipeline.redactor.text(task.message)
+            message = self._redactor.text(task.message)
             self._feed.publish("task", {"taskId": task.id, "status": task.status.value, "message": message})
 
     async def _list_calls(self, request: HttpRequest) -> web.Response:
@@ -94,7 +103,7 @@ class ActivityApi:
         except ValueError as error:
             return error_response(HttpError(status=400, message=str(error)), request.response_headers)
         # As it came: decoded, a `#` in it would end it.
-        others = await self._daemon.ask_others("GET", f"calls?{request.raw.rel_url.raw_query_string}")
+        others = await self._ask_others("GET", f"calls?{request.raw.rel_url.raw_query_string}")
         return json_response(merged_calls([self._calls.listed(wanted), *others], wanted), request)
 
     async def _show_call(self, request: HttpRequest) -> web.Response:
@@ -102,20 +111,18 @@ class ActivityApi:
         with suppress(ValueError):
             path = f"calls/{int(request.raw.match_info['seq'])}"
             # Others are asked for what is not here alone: one that hangs would hold the answer.
-            found = await self.own.answer("GET", path, {}) or next(
-                iter(await self._daemon.ask_others("GET", path)), None
-            )
+            found = await self._own.answer("GET", path, {}) or next(iter(await self._ask_others("GET", path)), None)
         return error_response(_NO_CALL, request.response_headers) if found is None else json_response(found, request)
 
     async def _list_sessions(self, request: HttpRequest) -> web.Response:
-        sessions, status = await self._everywhere("sessions"), await self._daemon.status()
+        sessions, status = await self._everywhere("sessions"), await self._status()
         return json_response({**merged_sessions(sessions), "clients": status["clients"]}, request)
 
     async def _end_session(self, request: HttpRequest) -> web.Response:
         name = request.raw.match_info["id"]
-        error = await end_session(self._daemon, name)
+        error = await self._own.end_session(name)
         # It may be another worker's: HTTP+SSE binds a session to the process that has its stream.
-        if error is NO_SESSION and await self._daemon.ask_others("DELETE", f"sessions/{quote(name, safe='')}"):
+        if error is NO_SESSION and await self._ask_others("DELETE", f"sessions/{quote(name, safe='')}"):
             error = None
         return no_content(request) if error is None else error_response(error, request.response_headers)
 
@@ -125,25 +132,21 @@ class ActivityApi:
     async def _reconnect(self, request: HttpRequest) -> web.Response:
         """Have every worker connect anew: each has connections of its own."""
         name = request.raw.match_info["name"]
-        error = reconnect(self._daemon, name)
+        error = reconnect(self._upstreams, name)
         if error is not None:
             return error_response(error, request.response_headers)
-        await self._daemon.ask_others("POST", f"upstreams/{quote(name, safe='')}")
+        await self._ask_others("POST", f"upstreams/{quote(name, safe='')}")
         return json_response({"name": name}, request, status=202)
 
     async def _list_limits(self, request: HttpRequest) -> web.Response:
-        limits, status = await self._everywhere("limits"), await self._daemon.status()
+        limits, status = await self._everywhere("limits"), await self._status()
         answer = {"quotas": quotas(status), **merged_limits(limits), "refused": status["refused"]}
         return json_response(answer, request)
 
     async def _everywhere(self, path: str) -> list[Json]:
         """The answers of all workers, this one's first."""
-        own = await self.own.answer("GET", path, {})
-        return [own, *await self._daemon.ask_others("GET", path)]
-
-    def _watching_changed(self) -> None:
-        self._calls.feed = self._feed if self._feed.wants_calls else None
-        self._ticker.watching_changed()
+        own = await self._own.answer("GET", path, {})
+        return [own, *await self._ask_others("GET", path)]
 
     def _session_opened(self, event: SessionOpened) -> None:
         self._feed.publish("session", {"change": "opened", "id": short_id(event.session_id)})

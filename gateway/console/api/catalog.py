@@ -8,14 +8,16 @@ from aiohttp import web
 
 from gateway.catalog.primitives import Primitive, Tool
 from gateway.config.secrets.masked_document import masked_document
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.api.catalog_entries import KINDS, CatalogEntry, CatalogSnapshot, entries, section_of
 from gateway.console.api.config import ConfigFileReader
 from gateway.console.console import Route
-from gateway.console.daemon import Daemon
 from gateway.console.responses import error_response, json_response, json_response_by_thread
 from gateway.json_types import Json, JsonObject
+from gateway.reload.pipeline import ReloadPipeline
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
+from gateway.upstreams.source import UpstreamSource
 from gateway.wire import downgrade
 from gateway.wire.revisions import LEGACY, MODERN
 
@@ -34,9 +36,13 @@ _NO_ENTRY: Final = HttpError(status=404, message="There is no such entry (any mo
 class CatalogApi:
     """The routes below `/catalog`."""
 
-    def __init__(self, daemon: Daemon, files: ConfigFileReader) -> None:
-        self._daemon: Final = daemon
+    def __init__(
+        self, files: ConfigFileReader, *, pipeline: ReloadPipeline, upstreams: UpstreamSource, redactor: LiveRedactor
+    ) -> None:
         self._files: Final = files
+        self._pipeline: Final = pipeline
+        self._upstreams: Final = upstreams
+        self._redactor: Final = redactor
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/catalog", endpoint=self._catalog)
@@ -47,7 +53,7 @@ class CatalogApi:
         query = dict(request.raw.query)
         if len(query.get("q", "")) > _MAX_SEARCHED:
             return error_response(_TOO_LONG, request.response_headers)
-        snapshot, redactor = self._snapshot(request), self._daemon.pipeline.redactor
+        snapshot, redactor = self._snapshot(request), self._redactor
 
         def made() -> Json:
             return redactor.json(
@@ -77,16 +83,16 @@ class CatalogApi:
             "limits": {} if found.primitive is None else _limits(found.primitive),
             "examples": definition.get("tests", []),
         }
-        return json_response(self._daemon.pipeline.redactor.json(answer), request)
+        return json_response(self._redactor.json(answer), request)
 
     def _snapshot(self, request: HttpRequest) -> CatalogSnapshot:
-        served = self._daemon.pipeline.served
+        served = self._pipeline.served
         return CatalogSnapshot(
             document=served.document,
             whole=served.catalog,
-            current=self._daemon.pipeline.store.current,
+            current=self._pipeline.store.current,
             places=served.places,
-            upstreams={name: server.status() for name, server in self._daemon.upstreams().items()},
+            upstreams={name: server.status() for name, server in self._upstreams.servers.items()},
             identity=request.identity,
         )
 

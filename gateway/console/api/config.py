@@ -1,7 +1,7 @@
 """`/-/api/config`: the files as they are on disk, and the configuration that they make, both masked."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -12,14 +12,16 @@ from aiohttp import web
 
 from gateway.config.loader import LoadedConfig
 from gateway.config.secrets.masked_document import masked_document
-from gateway.config.secrets.redactor import Redactor
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.console import Route
-from gateway.console.daemon import Daemon
-from gateway.console.json_forms import problem_json
+from gateway.console.json_forms import current_problems, problem_json
+from gateway.console.recording.reload_history import ReloadHistory
 from gateway.console.responses import json_response_by_thread
 from gateway.errors import ConfigError, Problem
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json
 from gateway.reload.candidate import NO_PLACES, Candidate, DefinitionPlaces, Place, definition_places
+from gateway.reload.pipeline import ReloadPipeline
+from gateway.reload.reloader import Reloader
 from gateway.transports.http.request import HttpRequest
 
 _WIDTH: Final = 120
@@ -54,9 +56,9 @@ class ConfigFileReader:
     files are read once for each state in which the console shows them.
     """
 
-    def __init__(self, daemon: Daemon) -> None:
-        """Read nothing yet."""
-        self._daemon: Final = daemon
+    def __init__(self, pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> None:
+        self._pipeline: Final = pipeline
+        self._reloader: Final = reloader
         self._lock: Final = asyncio.Lock()
         self._read: tuple[object, ConfigFiles] | None = None
 
@@ -64,14 +66,14 @@ class ConfigFileReader:
         """Return the files as they are; nothing if they cannot be read at all."""
         # One at a time: two pages that open together have the files read once.
         async with self._lock:
-            state = self._daemon.pipeline.store.current.generation, self._daemon.reloader.status.at
+            state = self._pipeline.store.current.generation, self._reloader.status.at
             if self._read is None or self._read[0] != state:
                 self._read = state, await self._written()
             return self._read[1]
 
     async def _written(self) -> ConfigFiles:
         try:
-            return await self._daemon.pipeline.read_again(_look)
+            return await self._pipeline.read_again(_look)
         except ConfigError:
             return ConfigFiles()
 
@@ -79,11 +81,20 @@ class ConfigFileReader:
 class ConfigApi:
     """The route `/config`."""
 
-    def __init__(self, daemon: Daemon, files: ConfigFileReader, *, reloads: Callable[[], Sequence[JsonObject]]) -> None:
-        """Take what knows the files; `reloads` are the newest first."""
-        self._daemon: Final = daemon
+    def __init__(
+        self,
+        files: ConfigFileReader,
+        *,
+        pipeline: ReloadPipeline,
+        reloader: Reloader[Candidate],
+        reloads: ReloadHistory,
+        redactor: LiveRedactor,
+    ) -> None:
         self._files: Final = files
+        self._pipeline: Final = pipeline
+        self._reloader: Final = reloader
         self._reloads: Final = reloads
+        self._redactor: Final = redactor
         self._effective: tuple[str, str] | None = None
         """The digest of a configuration, and its document."""
 
@@ -92,29 +103,29 @@ class ConfigApi:
 
     async def _config(self, request: HttpRequest) -> web.Response:
         # Read again, and masked: what is served does not keep the text of its files.
-        written, served = await self._files.written(), self._daemon.pipeline.served
+        written, served = await self._files.written(), self._pipeline.served
         wants_effective = request.raw.query.get("effective") != "0"
         answer = {
             "files": _files(written),
             "effective": await self._effective_of(served) if wants_effective else None,
-            "problems": await asyncio.to_thread(_all_json, self._daemon.problems),
-            "reloads": list(self._reloads()),
+            "problems": await asyncio.to_thread(_all_json, current_problems(self._reloader, self._pipeline.store)),
+            "reloads": list(self._reloads.listed()),
             "lock": {
                 "file": str(served.lock.path) if served.lock.pins is not None or served.lock.problem else None,
                 "differs": list(served.lock_differences),
             },
-            "restartRequired": self._daemon.pipeline.restart_required,
+            "restartRequired": self._pipeline.restart_required,
         }
-        return await json_response_by_thread(partial(self._daemon.pipeline.redactor.json, answer), request)
+        return await json_response_by_thread(partial(self._redactor.json, answer), request)
 
     async def _effective_of(self, served: Candidate) -> str:
         """The document as one file, made once for each that is served: thousands of tools take seconds."""
         if self._effective is None or self._effective[0] != served.digest:
-            self._effective = served.digest, await asyncio.to_thread(_effective, served, self._daemon.pipeline.redactor)
+            self._effective = served.digest, await asyncio.to_thread(_effective, served, self._redactor)
         return self._effective[1]
 
 
-def _effective(served: Candidate, redactor: Redactor) -> str:
+def _effective(served: Candidate, redactor: LiveRedactor) -> str:
     """The document as one file: includes taken in, variables filled in but for secrets."""
     document = _plain(redactor.json(masked_document(served.document)))
     text: str = yaml.dump(document, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_WIDTH)

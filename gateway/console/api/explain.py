@@ -13,11 +13,12 @@ from gateway.catalog.primitives import Primitive
 from gateway.catalog.store import CatalogStore
 from gateway.console.api.mcp import view_of
 from gateway.console.console import Route
-from gateway.console.daemon import Daemon
 from gateway.console.responses import error_response, json_response, read_json_object
 from gateway.errors import ArgumentsError, RpcError
+from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.served_views import ServedViews
 from gateway.state.keys import random_keys
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
@@ -34,10 +35,10 @@ _NOT_EXPLAINED: Final = HttpError(
 class ExplainApi:
     """The routes `/validate` and `/explain`."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._store: Final = daemon.pipeline.store
-        self._services: Final = daemon.services
-        self._views: Final = daemon.dispatcher.views
+    def __init__(self, *, store: CatalogStore, services: Services, views: ServedViews) -> None:
+        self._store: Final = store
+        self._services: Final = services
+        self._views: Final = views
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/validate", endpoint=self._validate, methods=("POST",))

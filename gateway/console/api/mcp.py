@@ -6,11 +6,11 @@ from typing import Final
 from aiohttp import web
 
 from gateway.console.console import Route
-from gateway.console.daemon import Daemon
 from gateway.console.responses import error_response
 from gateway.protocol.served_views import ServedViews
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
+from gateway.transports.streamable_http.endpoint import StreamableHttp
 from gateway.wire import meta
 from gateway.wire.revisions import is_modern_date
 
@@ -25,8 +25,9 @@ _NO_VIEW: Final = HttpError(status=404, message="There is no such view")
 class McpApi:
     """The route `/mcp`: hands requests on to the daemon's endpoint, as the caller, and at the view they name."""
 
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon: Final = daemon
+    def __init__(self, endpoint: StreamableHttp, views: ServedViews) -> None:
+        self._endpoint: Final = endpoint
+        self._views: Final = views
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/mcp", endpoint=self._answer, methods=("POST",))
@@ -41,7 +42,7 @@ class McpApi:
         headers = request.response_headers
         if not is_modern_date(request.raw.headers.get(meta.HEADER_PROTOCOL_VERSION, "")):
             return error_response(_STATELESS, headers)
-        view = view_of(request, self._daemon.dispatcher.views)
+        view = view_of(request, self._views)
         if isinstance(view, HttpError):
             return error_response(view, headers)
         # The caller has been identified by the console's own rules; the endpoint asks for no credential again.
@@ -52,9 +53,7 @@ class McpApi:
             identity=request.identity,
             view=view,
         )
-        http = self._daemon.http()
-        assert http is not None  # noqa: S101 - the request came by it
-        return await http.streamable_http.handle(inner)
+        return await self._endpoint.handle(inner)
 
 
 def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:

@@ -7,14 +7,17 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.catalog.store import CatalogStore
 from gateway.client_configs.clients import CLIENTS, HttpServerEntry
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.config.settings import TOKEN_VARIABLE
 from gateway.console.console import Route
-from gateway.console.daemon import Daemon
-from gateway.console.json_forms import problem_json
+from gateway.console.json_forms import current_problems, problem_json
 from gateway.console.responses import json_response_by_thread
 from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
+from gateway.reload.candidate import Candidate
+from gateway.reload.reloader import Reloader
 from gateway.transports.http.request import HttpRequest
 
 _MOST_ALIKE: Final = 20
@@ -26,21 +29,30 @@ _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out"
 class OverviewApi:
     """The route `/overview`, which the page asks first."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of the daemon that it shows
         self,
-        daemon: Daemon,
         *,
+        status: Callable[[], Awaitable[JsonObject]],
+        reloader: Reloader[Candidate],
+        store: CatalogStore,
         rates: Callable[[], Awaitable[JsonObject]],
         clients: Callable[[HttpRequest], Iterable[JsonObject]],
+        redactor: LiveRedactor,
     ) -> None:
-        """Take what is asked.
+        """Read nothing yet.
 
         Args:
-            daemon: its status and its problems.
+            status: the masked status of all workers.
+            reloader: its problems are shown.
+            store: the warnings of its catalog are shown.
             rates: the calls of the last hour, of all workers.
             clients: a snippet for each client, with the URL that this one uses.
+            redactor: masks the problems.
         """
-        self._daemon: Final = daemon
+        self._status: Final = status
+        self._reloader: Final = reloader
+        self._store: Final = store
+        self._redactor: Final = redactor
         self._rates: Final = rates
         self._clients: Final = clients
 
@@ -48,8 +60,8 @@ class OverviewApi:
         yield Route(path="/overview", endpoint=self._overview)
 
     async def _overview(self, request: HttpRequest) -> web.Response:
-        problems, most = self._daemon.problems, _most(request)
-        status = await self._daemon.status()  # masked already
+        problems, most = current_problems(self._reloader, self._store), _most(request)
+        status = await self._status()
         # Ten thousand tools may have a warning each: a page that asks every ten seconds shows a few, and no names.
         if most is not None:
             status = {**status, "warnings": []}
@@ -64,7 +76,7 @@ class OverviewApi:
 
         def made() -> Json:
             shown = list(_grouped(sorted(problems, key=_rank)).values())[:most]
-            return {**answer, "problems": self._daemon.pipeline.redactor.json([_group_json(each) for each in shown])}
+            return {**answer, "problems": self._redactor.json([_group_json(each) for each in shown])}
 
         return await json_response_by_thread(made, request)
 

@@ -118,6 +118,15 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         self.log.append(line)
         self.log_size += sum(len(str(value)) for value in line.values())
 
+    def leave_out(self) -> None:
+        """Note that event streams do not contain the call."""
+        self.is_left_out = True
+
+    def count_bytes(self) -> int:
+        """Return the size now; `counted` keeps it."""
+        self.counted = self.kept_bytes
+        return self.counted
+
     @property
     def kept_bytes(self) -> int:
         return self.log_size + len(self.request.text) + (0 if self.response is None else len(self.response.text))

@@ -85,15 +85,7 @@ class EventQueue:
 class EventFeed:
     """Tells watchers what happens."""
 
-    def __init__(
-        self,
-        numbers: SequenceNumbers,
-        *,
-        watching_changed: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Tell nobody yet. `watching_changed`: called when the first watcher comes and when the last one leaves."""
-        self._watching_changed: Final = watching_changed
+    def __init__(self, numbers: SequenceNumbers, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.numbers: Final = numbers
         self._clock: Final = clock
         self._queues: Final[list[EventQueue]] = []
@@ -121,12 +113,10 @@ class EventFeed:
         if self._is_draining:
             queue.end()
         self._queues.append(queue)
-        self._watching_changed()
         try:
             yield queue
         finally:
             self._queues.remove(queue)
-            self._watching_changed()
 
     def publish(self, kind: str, value: JsonObject, *, number: int | None = None, is_state: bool = False) -> None:
         """Tell all of an event; `is_state`: it says how something is now, and takes the place of one that waits."""
@@ -144,7 +134,7 @@ class EventFeed:
             self._second, self._told = second, 0
         self._told += 1
         if self._told > CALLS_PER_SECOND:
-            record.is_left_out = True
+            record.leave_out()
             self._left_out += 1
             return
         self.publish_call(record.summary(), record.seq)

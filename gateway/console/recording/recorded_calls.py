@@ -13,7 +13,6 @@ from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.call_rates import CallRates
 from gateway.console.recording.call_record import CallRecord, kept
 from gateway.console.recording.event_feed import EventFeed
-from gateway.console.recording.sequence_numbers import SequenceNumbers
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.log_context import CALL
@@ -43,14 +42,15 @@ class RecordedCalls:
 
     def __init__(
         self,
-        numbers: SequenceNumbers,
+        feed: EventFeed,
         *,
         rates: CallRates,
         max_calls: int = MAX_CALLS,
         max_bytes: int = MAX_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.numbers: Final = numbers
+        self.numbers: Final = feed.numbers
+        self._feed: Final = feed
         self.rates: Final = rates
         self._max_calls: Final = max_calls
         self._max_bytes: Final = max_bytes
@@ -65,8 +65,6 @@ class RecordedCalls:
         """The number of a session's calls, and the address of the last."""
         self.refusals: Final[deque[CallRecord]] = deque(maxlen=MAX_REFUSALS)
         """The newest calls that a limit refused."""
-        self.feed: EventFeed | None = None
-        """Told of calls while somebody watches them."""
 
     def began(self, call: CallFacts) -> None:
         if call.method in _UNRECORDED:
@@ -97,8 +95,8 @@ class RecordedCalls:
         self._running[id(call)] = self._by_id[record.id] = record
         if session_id is not None:
             self._count(session_id, call.caller.address)
-        if self.feed is not None:
-            self.feed.call_began(record)
+        if self._feed.wants_calls:
+            self._feed.call_began(record)
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
         record = self._running.pop(id(call), None)
@@ -112,8 +110,8 @@ class RecordedCalls:
         if ending.is_over_limit:
             self.refusals.append(record)
         self._keep(record)
-        if self.feed is not None:
-            self.feed.call_ended(record)
+        if self._feed.wants_calls:
+            self._feed.call_ended(record)
 
     def heard(self, line: Mapping[str, Json]) -> None:
         """Keep a line of the log with the call that it belongs to. Called in any thread."""
@@ -175,8 +173,7 @@ class RecordedCalls:
 
     def _keep(self, record: CallRecord) -> None:
         self._ended[record.seq] = record
-        record.counted = record.kept_bytes
-        self._bytes += record.counted
+        self._bytes += record.count_bytes()
         # In the order of their ends, which is not that of their numbers: a long call is kept as long as others.
         while len(self._ended) > self._max_calls or self._bytes > self._max_bytes:
             oldest = self._ended.pop(next(iter(self._ended)))

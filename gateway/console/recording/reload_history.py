@@ -14,6 +14,7 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.models.document import LISTS
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.json_forms import milliseconds, problem_json
 from gateway.console.recording.event_feed import EventFeed
 from gateway.json_types import JsonObject
@@ -44,8 +45,8 @@ _NOUNS: Final[Mapping[str, str]] = {
 class ReloadHistory:
     """The newest reloads, the start of the daemon among them."""
 
-    def __init__(self, pipeline: ReloadPipeline, feed: EventFeed) -> None:
-        """Record nothing yet; `feed` is told of each."""
+    def __init__(self, pipeline: ReloadPipeline, *, feed: EventFeed, redactor: LiveRedactor) -> None:
+        self._redactor: Final = redactor
         self._pipeline: Final = pipeline
         self._feed: Final = feed
         self._reloads: Final[deque[tuple[int, JsonObject]]] = deque(maxlen=MAX_RELOADS)
@@ -86,7 +87,7 @@ class ReloadHistory:
             except Exception:  # Boundary: a bug in what is shown must cost nothing else.
                 log.exception("reload not recorded")
                 return
-            reload = {**reload, "problems": self._pipeline.redactor.json(reload["problems"])}
+            reload = {**reload, "problems": self._redactor.json(reload["problems"])}
             number = self._feed.numbers.next()
             self._reloads.append((number, reload))
             self._feed.publish("reload", reload, number=number)

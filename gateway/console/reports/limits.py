@@ -4,11 +4,13 @@ from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from typing import Final
 
-from gateway.console.daemon import Daemon
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.recording.recorded_calls import MAX_REFUSALS, RecordedCalls
 from gateway.json_types import JsonObject
+from gateway.protocol.dispatcher import Dispatcher
 from gateway.rfc3339 import timestamp
 from gateway.transports.http.quota import ResourceQuota
+from gateway.transports.http_server import HttpServer
 
 MAX_CALLERS: Final = 100
 _UNITS: Final = {"unread": "bytes", "concurrency": "calls"}
@@ -34,19 +36,18 @@ def quotas(status: JsonObject) -> list[JsonObject]:
     ]
 
 
-def limits_report(daemon: Daemon, calls: RecordedCalls) -> JsonObject:
-    """The callers and refusals of this process."""
-    masked = daemon.pipeline.redactor.json
-    refusals = sorted([*calls.refused(), *_refused_by_quotas(daemon)], key=lambda each: each["at"])
+def limits_report(dispatcher: Dispatcher, http: HttpServer, calls: RecordedCalls, redactor: LiveRedactor) -> JsonObject:
+    """Return the callers and refusals of this process."""
+    masked = redactor.json
+    refusals = sorted([*calls.refused(), *_refused_by_quotas(http)], key=lambda each: each["at"])
     return {
-        "callers": masked(nearest_to_limits(_uses(daemon))),
+        "callers": masked(nearest_to_limits(_uses(dispatcher, http))),
         "refusals": masked(refusals[-MAX_REFUSALS:]),
     }
 
 
-def _uses(daemon: Daemon) -> Iterator[JsonObject]:
-    """The use that callers make of each limit."""
-    dispatcher = daemon.dispatcher
+def _uses(dispatcher: Dispatcher, http: HttpServer) -> Iterator[JsonObject]:
+    """Yield the use of each limit by each caller."""
     for rate in dispatcher.rates.uses():
         per = _PERIODS.get(rate.rate.seconds, f"{rate.rate.seconds} s")
         yield _use(rate.caller or None, rate.name, rate.used, rate.rate.amount, per=per)
@@ -54,25 +55,24 @@ def _uses(daemon: Daemon) -> Iterator[JsonObject]:
         name = "limits.concurrency, per_caller" if place.is_caller else f"concurrency of {place.name}"
         caller = place.name if place.is_caller else None
         yield _use(caller, name, place.running + place.waiting, place.capacity)
-    limits = daemon.pipeline.store.current.limits.tasks
+    limits = dispatcher.store.current.limits.tasks
     # The default that `TaskLimits.per_caller` names.
     most = limits.per_caller if limits.per_caller is not None else max(1, limits.total // 2)
     for caller, used in dispatcher.tasks.limiter.unfinished_by_caller.items():
         yield _use(caller, "limits.tasks.per_caller", used, most)
-    for name, quota in _quotas(daemon):
+    for name, quota in _quotas(http):
         for caller, used in quota.used_by_caller.items():
             yield _use(caller or None, f"limits.{name}.per_caller", used, quota.per_caller)
 
 
-def _refused_by_quotas(daemon: Daemon) -> Iterator[JsonObject]:
-    for name, quota in _quotas(daemon):
+def _refused_by_quotas(http: HttpServer) -> Iterator[JsonObject]:
+    for name, quota in _quotas(http):
         for each in quota.refusals:
             yield {"at": timestamp(each.at), "caller": each.caller or None, "what": name, "limit": f"limits.{name}"}
 
 
-def _quotas(daemon: Daemon) -> Iterator[tuple[str, ResourceQuota]]:
-    http = daemon.http()
-    for name, quota in ({} if http is None else http.quotas).items():
+def _quotas(http: HttpServer) -> Iterator[tuple[str, ResourceQuota]]:
+    for name, quota in http.quotas.items():
         if isinstance(quota, ResourceQuota):
             yield name, quota
 

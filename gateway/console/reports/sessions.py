@@ -1,9 +1,10 @@
 """The sessions of the legacy era and the open streams, and the end of a session that an operator wants ended."""
 
 import time
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from gateway.console.daemon import Daemon
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.json_forms import short_id
 from gateway.console.recording.call_record import CallRecord
 from gateway.console.recording.recorded_calls import RecordedCalls
@@ -12,6 +13,7 @@ from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.rfc3339 import timestamp
 from gateway.transports.errors import HttpError
+from gateway.transports.http_server import HttpServer
 from gateway.wire.meta import title_of
 
 MAX_LISTED: Final = 5000
@@ -20,10 +22,16 @@ NO_SESSION: Final = HttpError(status=404, message="There is no such session (any
 _OF_PROCESS: Final = HttpError(status=409, message="The session of standard input and output ends with its process")
 
 
-def sessions_report(daemon: Daemon, calls: RecordedCalls) -> JsonObject:
-    """The sessions that this process serves, the newest first, and the open streams."""
-    newest = sorted(daemon.open_sessions(), key=lambda found: -found[1].created_at)
-    sessions = [_facts(binding, session, daemon, calls) for binding, session in newest[:MAX_LISTED]]
+OpenSessions = Callable[[], Iterable[tuple[Binding, Session]]]
+"""Returns the open legacy sessions of this process with their transports."""
+
+
+def sessions_report(
+    open_sessions: OpenSessions, http: HttpServer, calls: RecordedCalls, redactor: LiveRedactor
+) -> JsonObject:
+    """Return the sessions of this process, newest first, and the open streams."""
+    newest = sorted(open_sessions(), key=lambda found: -found[1].created_at)
+    sessions = [_facts(binding, session, http, calls, redactor) for binding, session in newest[:MAX_LISTED]]
     # Each open subscription of the modern era is a request that runs.
     listening = (_stream(record) for record in calls.running if record.method == _LISTEN)
     return {
@@ -33,21 +41,21 @@ def sessions_report(daemon: Daemon, calls: RecordedCalls) -> JsonObject:
     }
 
 
-async def end_session(daemon: Daemon, name: str) -> HttpError | None:
-    """End the session that is shown under this id; or return why not."""
-    found = next((each for each in daemon.open_sessions() if short_id(each[1].id) == name), None)
+async def end_session(open_sessions: OpenSessions, http: HttpServer, name: str) -> HttpError | None:
+    """End the session with this short id, or return the reason for a refusal."""
+    found = next((each for each in open_sessions() if short_id(each[1].id) == name), None)
     if found is None:
         return NO_SESSION
-    http = daemon.http()
-    if http is None or found[0] is Binding.STDIO:
+    if found[0] is Binding.STDIO:
         return _OF_PROCESS
     return None if await http.end_session(found[1]) else NO_SESSION
 
 
-def _facts(binding: Binding, session: Session, daemon: Daemon, calls: RecordedCalls) -> dict[str, Json]:
-    http, (count, address) = daemon.http(), calls.use_of(session.id)
-    live = None if http is None else http.sessions.served_here(session.id)
-    masked = daemon.pipeline.redactor.text
+def _facts(
+    binding: Binding, session: Session, http: HttpServer, calls: RecordedCalls, redactor: LiveRedactor
+) -> dict[str, Json]:
+    count, address = calls.use_of(session.id)
+    live, masked = http.sessions.served_here(session.id), redactor.text
     return {
         "id": short_id(session.id),
         "client": masked(title_of(session.client_info)),

@@ -1,32 +1,54 @@
 """The records of this process, as it shows them and as other workers of the daemon ask for them."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from gateway.console.daemon import Daemon
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.recording.call_filter import CallFilter
 from gateway.console.recording.event_feed import CALLS_PER_SECOND
 from gateway.console.recording.recorded_calls import RecordedCalls
 from gateway.console.reports.limits import limits_report
-from gateway.console.reports.sessions import end_session, sessions_report
+from gateway.console.reports.sessions import OpenSessions, end_session, sessions_report
 from gateway.console.reports.upstreams import reconnect, upstream_states, upstreams_report
 from gateway.json_types import Json, JsonObject
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.telemetry.health import Health
+from gateway.transports.errors import HttpError
+from gateway.transports.http_server import HttpServer
+from gateway.upstreams.source import UpstreamSource
+
+AskOthers = Callable[[str, str], Awaitable[Sequence[Json]]]
+"""Sends a method and a path to the other workers (see `ThisWorker.answer`), and returns the answers but for None."""
 
 
 class ThisWorker:
     """The records of this process alone."""
 
-    def __init__(self, daemon: Daemon, calls: RecordedCalls) -> None:
+    def __init__(  # noqa: PLR0913 - the parts of the daemon that the console shows
+        self,
+        calls: RecordedCalls,
+        *,
+        dispatcher: Dispatcher,
+        upstreams: UpstreamSource,
+        http: HttpServer,
+        open_sessions: OpenSessions,
+        health: Health,
+        redactor: LiveRedactor,
+    ) -> None:
         self._calls: Final = calls
-        self._daemon: Final = daemon
+        self._dispatcher: Final = dispatcher
+        self._upstreams: Final = upstreams
+        self._http: Final = http
+        self._open_sessions: Final = open_sessions
+        self._health: Final = health
         self._answers: Final[Mapping[str, Callable[[str, Mapping[str, str]], Json]]] = {
             "GET calls": lambda _, query: calls.listed(CallFilter.parse(query)),
             "GET calls/": lambda name, _: self._call(name),
-            "GET sessions": lambda _, _query: sessions_report(daemon, calls),
+            "GET sessions": lambda _, _query: sessions_report(open_sessions, http, calls, redactor),
             "DELETE sessions/": lambda name, _: self._end_session(name),
-            "GET upstreams": lambda _, _query: upstreams_report(daemon),
+            "GET upstreams": lambda _, _query: upstreams_report(upstreams, redactor),
             "POST upstreams/": lambda name, _: self._reconnect(name),
-            "GET limits": lambda _, _query: limits_report(daemon, calls),
+            "GET limits": lambda _, _query: limits_report(dispatcher, http, calls, redactor),
             "GET rates": lambda _, _query: calls.rates.as_json(),
             "GET news": lambda _, query: self.news(int(query["since"])),
         }
@@ -51,24 +73,27 @@ class ThisWorker:
 
     async def _end_session(self, name: str) -> Json:
         # None for a refusal: `AskOthers` leaves that out, and another worker may have the session.
-        return await end_session(self._daemon, name) is None or None
+        return await self.end_session(name) is None or None
 
     def _reconnect(self, name: str) -> Json:
-        return reconnect(self._daemon, name) is None or None
+        return reconnect(self._upstreams, name) is None or None
+
+    async def end_session(self, name: str) -> HttpError | None:
+        """End the session with this short id, or return the reason for a refusal."""
+        return await end_session(self._open_sessions, self._http, name)
 
     def status(self) -> JsonObject:
         """Return the event `status`."""
-        daemon, http = self._daemon, self._daemon.http()
-        concurrency, counts = daemon.dispatcher.concurrency, daemon.dispatcher.tasks.store.counts
+        concurrency, counts = self._dispatcher.concurrency, self._dispatcher.tasks.store.counts
         return {
-            "state": daemon.state(),
-            "generation": daemon.pipeline.store.current.generation,
+            "state": self._health.state,
+            "generation": self._dispatcher.store.current.generation,
             "callsRunning": concurrency.running,
             "callsWaiting": concurrency.waiting,
-            "sessions": sum(1 for _ in daemon.open_sessions()),
-            "streams": 0 if http is None else len(http.limits.streams),
+            "sessions": sum(1 for _ in self._open_sessions()),
+            "streams": len(self._http.limits.streams),
             "tasks": {str(status): count for status, count in counts.items() if count},
-            "upstreams": dict(upstream_states(daemon)),
+            "upstreams": dict(upstream_states(self._upstreams)),
             "rate": self._calls.rates.last_seconds(),
         }
 

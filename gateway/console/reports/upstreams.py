@@ -4,37 +4,36 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.config.secrets.redactor import Redactor
-from gateway.console.daemon import Daemon
+from gateway.config.secrets.redactor import LiveRedactor
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.transports.errors import HttpError
 from gateway.upstreams.server import UpstreamServer
+from gateway.upstreams.source import UpstreamSource
 
 _UNKNOWN: Final = HttpError(status=404, message="There is no such upstream (any more)")
 
 
-def upstreams_report(daemon: Daemon) -> JsonObject:
-    """The upstreams of the file. What they say is masked: it may quote a secret that they were given."""
-    redactor = daemon.pipeline.redactor
-    return {"upstreams": [_facts(server, redactor) for server in daemon.upstreams().values()]}
+def upstreams_report(upstreams: UpstreamSource, redactor: LiveRedactor) -> JsonObject:
+    """Return a report for each upstream. Texts from upstreams are masked: they may quote a secret."""
+    return {"upstreams": [_facts(server, redactor) for server in upstreams.servers.values()]}
 
 
-def upstream_states(daemon: Daemon) -> Mapping[str, str]:
-    """The state of each, by name."""
-    return {name: server.state for name, server in daemon.upstreams().items()}
+def upstream_states(upstreams: UpstreamSource) -> Mapping[str, str]:
+    """Return the state of each upstream, by name."""
+    return {name: server.state for name, server in upstreams.servers.items()}
 
 
-def reconnect(daemon: Daemon, name: str) -> HttpError | None:
-    """Have an upstream connected anew; or return why not."""
-    server = daemon.upstreams().get(name)
+def reconnect(upstreams: UpstreamSource, name: str) -> HttpError | None:
+    """Reconnect an upstream, or return the reason for a refusal."""
+    server = upstreams.servers.get(name)
     if server is None:
         return _UNKNOWN
     server.reconnect()
     return None
 
 
-def _facts(server: UpstreamServer, redactor: Redactor) -> dict[str, Json]:
+def _facts(server: UpstreamServer, redactor: LiveRedactor) -> dict[str, Json]:
     pool, masked, status = server.pool, redactor.text, server.status()
     sessions, said = pool.sessions, pool.said
     return {

@@ -45,7 +45,7 @@ class Tasks(Protocol):
 class Workers(Protocol):
     """All workers of the daemon, of which this process is one."""
 
-    async def status(self, own: JsonObject) -> JsonObject: ...
+    async def status(self) -> JsonObject: ...
     async def readiness(self, own: JsonObject) -> JsonObject: ...
     async def set_log_level(self, level: str) -> None:
         """Set the level of the others."""
@@ -77,6 +77,8 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     """The answers to all paths of the admin API."""
 
     health: Health
+    status: Callable[[], JsonObject]
+    """The status of this process."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     """All metrics in text for Prometheus, and its media type, which suits an `Accept` field."""
     logs: Logs
@@ -169,9 +171,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response({**found, "caller": caller}, request)
 
     async def _status(self, request: HttpRequest) -> web.Response:
-        status = self.health.status()
-        if self.workers is not None:
-            status = await self.workers.status(status)
+        status = self.status() if self.workers is None else await self.workers.status()
         return json_response(status, request)
 
     async def _config(self, request: HttpRequest) -> web.Response:

@@ -1,0 +1,597 @@
+"""Creates the parts of a daemon and connects them: `build(settings) -> App`.
+
+The order follows the dependencies: log, configuration, state, sources, catalog, dispatcher, HTTP server, reports,
+console, listeners. The exit stack closes the parts in the opposite order.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Final
+
+import msgspec
+import structlog
+
+from gateway.access.authenticator import Authenticator
+from gateway.app.catalog_agreement import CatalogAgreement, ListDiffered, ReplicasAgreed
+from gateway.app.listeners import Listeners, is_exposed, open_sessions
+from gateway.app.monitoring.client_counts import RecentClients
+from gateway.app.monitoring.metrics import metrics_exposition
+from gateway.app.monitoring.status import daemon_info, endpoint_url, read_status
+from gateway.app.monitoring.tasks import TaskReport
+from gateway.app.reload_requests import ReloadRequests
+from gateway.app.shared_changes import SharedChanges
+from gateway.app.systemd_notify import ServiceManager
+from gateway.app.workers.all_workers import AllWorkers, WorkerEndpoint
+from gateway.app.workers.worker import Worker
+from gateway.audit.recorder import AuditRecorder
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.manifest import manifest
+from gateway.catalog.search_tools import OWN_NAMES
+from gateway.config.loader import LoadedConfig, load
+from gateway.config.models.server import ConsolePage
+from gateway.config.secrets.redactor import LiveRedactor
+from gateway.config.settings import Settings, variable_of
+from gateway.console.api.activity import ActivityApi
+from gateway.console.api.catalog import CatalogApi
+from gateway.console.api.config import ConfigApi, ConfigFileReader
+from gateway.console.api.explain import ExplainApi
+from gateway.console.api.mcp import McpApi
+from gateway.console.api.overview import OverviewApi, snippets
+from gateway.console.console import WebConsole
+from gateway.console.console_access import ConsoleAccess, PrintedToken
+from gateway.console.event_endpoint import EventEndpoint
+from gateway.console.recording.call_rates import CallRates
+from gateway.console.recording.event_feed import EventFeed
+from gateway.console.recording.recorded_calls import RecordedCalls
+from gateway.console.recording.reload_history import ReloadHistory
+from gateway.console.recording.sequence_numbers import SequenceNumbers
+from gateway.console.recording.task_progress import TaskProgress
+from gateway.console.reports.sessions import OpenSessions
+from gateway.console.reports.this_worker import AskOthers, ThisWorker
+from gateway.console.session_cookie import SessionCookies
+from gateway.console.static_files import read_static_files
+from gateway.console.status_ticker import StatusTicker
+from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChanged
+from gateway.executors.shared_services import Services, running_services
+from gateway.json_types import Json, JsonObject
+from gateway.net.json_fetcher import fetch_json, issuer_sender
+from gateway.openapi.remote_documents import RemoteDocuments
+from gateway.openapi.source import OpenApiSource
+from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.notifier import ChangeNotifier
+from gateway.reload.candidate import Candidate
+from gateway.reload.interpreter_tuning import gc_paused
+from gateway.reload.pipeline import ReloadPipeline
+from gateway.reload.reloader import ReloadAttempt, Reloader
+from gateway.state.keys import SigningKeys, warn_of_short, warn_of_unshared
+from gateway.state.state import DaemonState, directory_of
+from gateway.tasks.leases import Leases
+from gateway.tasks.redis_store import RedisTaskStore
+from gateway.tasks.runner import TaskCancelled, TaskChanged, TaskProgressed
+from gateway.tasks.sqlite_store import TASKS, open_task_store
+from gateway.tasks.task import decode_memory
+from gateway.telemetry.call_metrics import CallMetrics
+from gateway.telemetry.health import Health
+from gateway.telemetry.logs import Logs
+from gateway.telemetry.observer import Observer
+from gateway.telemetry.trace import untraced
+from gateway.telemetry.tracing import open_tracing
+from gateway.transports.http.admin_api import OPERATORS, AdminApi
+from gateway.transports.http.request import HttpRequest
+from gateway.transports.http_server import HttpServer, ServerLimits
+from gateway.transports.listener.socket_activation import Inherited
+from gateway.transports.stdio.stdio import StandardStreams, Stdio
+from gateway.transports.streamable_http.sessions import SessionPersistence
+from gateway.upstreams.source import FIRST_LISTS_SECONDS, UpstreamSource
+
+log: Final = structlog.get_logger()
+
+
+class Core(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts that serve requests, without listeners."""
+
+    redactor: LiveRedactor
+    events: Events
+    state: DaemonState
+    services: Services
+    authenticator: Authenticator
+    audit: AuditRecorder
+    upstreams: UpstreamSource
+    documents: OpenApiSource
+    pipeline: ReloadPipeline
+    reloader: Reloader[Candidate]
+    dispatcher: Dispatcher
+    call_metrics: CallMetrics
+    recent_clients: RecentClients
+
+
+class ConsoleParts(msgspec.Struct, frozen=True, kw_only=True):
+    """The page in the browser and its records."""
+
+    page: WebConsole
+    feed: EventFeed
+    worker: ThisWorker
+
+
+class App(msgspec.Struct, frozen=True, kw_only=True):
+    """All parts of a daemon. Only `Gateway`, which starts and stops the parts, holds this object."""
+
+    core: Core
+    health: Health
+    status: Callable[[], JsonObject]
+    """Returns the body of `/-/status` for this process."""
+    reloads: ReloadRequests
+    http: HttpServer | None
+    """None if the daemon does not serve HTTP."""
+    listeners: Listeners
+    worker_endpoint: WorkerEndpoint | None
+    """None if the daemon is a single process."""
+    console: ConsoleParts | None
+    """None if the console is not served."""
+
+
+async def build(  # noqa: PLR0913 - the inputs of the daemon
+    settings: Settings,
+    stack: AsyncExitStack,
+    *,
+    service_manager: ServiceManager,
+    inherited: Inherited,
+    standard_streams: StandardStreams | None,
+    on_input_end: Callable[[], None],
+    observers: Sequence[Observer] = (),
+    worker: Worker | None = None,
+    serves_one_request: bool = False,
+    opens_console: bool = False,
+) -> App:
+    """Load and compile the configuration, and start every part except the listeners.
+
+    Args:
+        settings: flags and environment variables of the process.
+        stack: closes the parts.
+        service_manager: notified of reloads.
+        inherited: listening sockets that another process opened.
+        standard_streams: of the client on stdio, if the daemon serves one.
+        on_input_end: called when the client on stdio has disconnected.
+        observers: called for each call.
+        worker: set if this process is one of several workers.
+        serves_one_request: wait for the first lists of upstreams as long as `connect_timeout`, and serve no HTTP.
+        opens_console: serve the console without `listen.console`.
+
+    Raises:
+        ConfigError: the configuration is invalid. The error contains all problems.
+    """
+    redactor, number = LiveRedactor(), 0 if worker is None else worker.number
+    logs = Logs(
+        level=settings.log_level,
+        style=settings.log_format,
+        mask=redactor.text,
+        worker=None if worker is None else number,
+    )
+    stack.enter_context(logs)
+    keys = _given_keys(settings, worker)
+    # Before the files are read: a change during the read must cause a reload.
+    loaded_at = time.time_ns()
+    with gc_paused():
+        loaded = load(settings.config)
+    page = loaded.document.listen.console or (ConsolePage() if opens_console else None)
+    calls, feed = None, EventFeed(SequenceNumbers(worker=number))
+    if page is not None:
+        calls = RecordedCalls(feed, rates=CallRates())
+        logs.subscribe(calls.heard)
+    core = await _core(
+        stack,
+        settings,
+        loaded,
+        redactor=redactor,
+        loaded_at=loaded_at,
+        keys=keys,
+        inherited=inherited,
+        observers=observers,
+        recorders=() if calls is None else (calls,),
+        worker=worker,
+        serves_one_request=serves_one_request,
+        keeps_places=page is not None,
+    )
+    pipeline, dispatcher = core.pipeline, core.dispatcher
+    served = pipeline.served
+    health = Health(
+        problems=lambda: redactor.json([str(problem) for problem in core.reloader.status.problems]),
+        upstreams=lambda: redactor.json(core.upstreams.status()),
+        missing=lambda: core.upstreams.unready,
+        warnings=lambda: core.state.warnings,
+    )
+    http = _http_server(core, health) if settings.serves_http and not serves_one_request else None
+    stdio = None
+    if standard_streams is not None:
+        stdio = Stdio(
+            dispatcher=dispatcher,
+            streams=standard_streams,
+            max_line=served.document.listen.max_body,
+            max_unread=served.document.limits.unread.per_caller,
+            scopes=settings.scopes,
+            view=settings.view,
+        )
+    sessions = partial(open_sessions, http, stdio)
+    status = partial(
+        read_status,
+        config=settings.config,
+        health=health,
+        pipeline=pipeline,
+        reloader=core.reloader,
+        dispatcher=dispatcher,
+        services=core.services,
+        authenticator=core.authenticator,
+        audit=core.audit,
+        state=core.state,
+        upstreams=core.upstreams,
+        documents=core.documents,
+        recent_clients=core.recent_clients,
+        http=http,
+        open_sessions=sessions,
+        redactor=redactor,
+    )
+    metrics = metrics_exposition(
+        health=health,
+        pipeline=pipeline,
+        reloader=core.reloader,
+        dispatcher=dispatcher,
+        services=core.services,
+        authenticator=core.authenticator,
+        audit=core.audit,
+        state=core.state,
+        upstreams=core.upstreams,
+        call_metrics=core.call_metrics,
+        http=http,
+        open_sessions=sessions,
+    )
+
+    async def own_status() -> JsonObject:
+        return status()
+
+    async def served_config() -> JsonObject:
+        # In a thread: a manifest of a thousand tools takes a while.
+        found = await asyncio.to_thread(manifest, pipeline.served.document, pipeline.served.catalog)
+        return found.as_json()
+
+    reloads = ReloadRequests(core.reloader, store=pipeline.store, audit=core.audit, service_manager=service_manager)
+    workers = None if worker is None else AllWorkers(worker, status=status, metrics=metrics)
+    console, progress = None, None
+    if http is not None and page is not None and calls is not None:
+        progress = TaskProgress()
+        core.events.subscribe(TaskProgressed, progress.record)
+        console = _console(
+            stack,
+            page,
+            core,
+            calls=calls,
+            feed=feed,
+            http=http,
+            sessions=sessions,
+            health=health,
+            status=own_status if workers is None else workers.status,
+            ask_others=_no_others if workers is None else workers.ask_console,
+            shared_keys=keys,
+        )
+    worker_endpoint = None
+    if worker is not None and http is not None:
+        worker_endpoint = WorkerEndpoint(
+            worker,
+            health=health,
+            status=status,
+            metrics=metrics,
+            logs=logs,
+            reload=reloads.on_signal,
+            console=None if console is None else console.worker.answer,
+        )
+
+    admin_api = AdminApi(
+        health=health,
+        status=status,
+        metrics=(workers or metrics).exposition,
+        logs=logs,
+        reload=reloads.reload if workers is None else partial(workers.reload, reloads.reload),
+        config=served_config,
+        tasks=TaskReport(dispatcher.tasks, redactor=redactor, progress=progress),
+        about=partial(daemon_info, pipeline=pipeline, state=core.state, http=http, has_console=console is not None),
+        workers=workers,
+        console=None if console is None else console.page,
+    )
+    listeners = Listeners(
+        settings,
+        served,
+        http=http,
+        stdio=stdio,
+        admin_api=admin_api,
+        notifier=dispatcher.notifier,
+        health=health,
+        inherited=inherited,
+        on_input_end=on_input_end,
+    )
+    catalog = pipeline.store.current
+    log.info("loaded", config=str(settings.config), tools=len(catalog.tools), prompts=len(catalog.prompts))
+    return App(
+        core=core,
+        health=health,
+        status=status,
+        reloads=reloads,
+        http=http,
+        listeners=listeners,
+        worker_endpoint=worker_endpoint,
+        console=console,
+    )
+
+
+async def _core(  # noqa: PLR0913 - the inputs of the daemon
+    stack: AsyncExitStack,
+    settings: Settings,
+    loaded: LoadedConfig,
+    *,
+    redactor: LiveRedactor,
+    loaded_at: int,
+    keys: SigningKeys | None,
+    inherited: Inherited,
+    observers: Sequence[Observer],
+    recorders: Sequence[Observer],
+    worker: Worker | None,
+    serves_one_request: bool,
+    keeps_places: bool,
+) -> Core:
+    """Compile the configuration and build the parts that serve requests. `recorders` observe every request."""
+    tracing = open_tracing(os.environ)
+    if tracing is not None:
+        stack.push_async_callback(tracing.close)
+    state = await stack.enter_async_context(_state(settings, keys, worker))
+    services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
+    # Stored outputs of tasks survive a restart, as the tasks do.
+    await services.output_store.use(state.outputs)
+    audit = AuditRecorder(key=state.keys()[0], generation=lambda: pipeline.store.current.generation)
+    authenticator = Authenticator(partial(fetch_json, issuer_sender(services.http)), on_denied=audit.denied)
+    stack.push_async_callback(authenticator.close)
+    events, replica = Events(), state.replica
+    upstreams = UpstreamSource(
+        services=services,
+        documents=state.documents,
+        events=events,
+        first_lists_seconds=None if serves_one_request else FIRST_LISTS_SECONDS,
+        mailbox=None if replica is None else replica.mailbox,
+    )
+    stack.push_async_callback(upstreams.close)
+    documents = OpenApiSource(RemoteDocuments(services=services, documents=state.documents))
+    stack.push_async_callback(documents.close)
+    pipeline = ReloadPipeline(
+        settings.config,
+        sources=[upstreams, documents],
+        services=services,
+        authenticator=authenticator,
+        audit=audit,
+        grace=settings.drain_timeout,
+        redactor=redactor,
+        is_exposed=partial(is_exposed, settings, inherited),
+        keeps_places=keeps_places,
+    )
+    stack.push_async_callback(pipeline.close)
+    await pipeline.open(loaded)
+    store, call_metrics, recent_clients = pipeline.store, CallMetrics(), RecentClients()
+    task_store = open_task_store(state)
+    agreement = None if replica is None else CatalogAgreement(replica, store=store, events=events)
+    dispatcher = Dispatcher(
+        store=store,
+        services=services,
+        keys=state.keys,
+        used_states=state.used_states,
+        max_depth=loaded.document.limits.request_depth,
+        observers=[*observers, call_metrics, recent_clients, audit],
+        observers_of_all=[*([] if tracing is None else [tracing]), *recorders],
+        interaction_observer=audit,
+        trace=untraced if tracing is None else tracing.trace,
+        tasks=task_store,
+        clock=state.clock,
+        events=events,
+        agreement=agreement,
+        upstreams_watch=upstreams.watching,
+        shared_rates=None if replica is None else replica.rates,
+        semaphores=None if replica is None else replica.semaphores,
+    )
+    notifier = dispatcher.notifier
+    stack.push_async_callback(dispatcher.tasks.close)
+    reloader = Reloader(pipeline, poll=settings.poll, loaded_at=loaded_at, events=events)
+    if replica is not None and agreement is not None:
+        await stack.enter_async_context(SharedChanges(replica, store=store, notifier=notifier, events=events))
+        await stack.enter_async_context(agreement)
+    events.subscribe(WatchedResourcesChanged, lambda _: _watch_upstreams(upstreams, notifier, store.current))
+    events.subscribe(UpstreamResourceUpdated, lambda event: _resource_updated(event, upstreams, notifier, pipeline))
+    events.subscribe(ReplicasAgreed, lambda _: notifier.announce_held())
+    events.subscribe(ListDiffered, lambda event: notifier.list_changed(event.kind))
+    events.subscribe(TaskChanged, lambda event: audit.task_changed(event.task))
+    events.subscribe(TaskCancelled, lambda event: upstreams.parked.give_up(decode_memory(event.task.memory).results))
+    # Metrics and pools of definitions that a reload removed are dropped.
+    store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
+    store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
+    # Before listeners open: clients that reconnect at once must find their tasks.
+    await dispatcher.tasks.load()
+    if isinstance(task_store, RedisTaskStore):
+        task_changed = dispatcher.task_notifications.task_changed
+        await stack.enter_async_context(Leases(dispatcher.tasks, task_store, told=task_changed))
+    # Closed first: no reload may start while the other parts stop.
+    stack.push_async_callback(reloader.close)
+    return Core(
+        redactor=redactor,
+        events=events,
+        state=state,
+        services=services,
+        authenticator=authenticator,
+        audit=audit,
+        upstreams=upstreams,
+        documents=documents,
+        pipeline=pipeline,
+        reloader=reloader,
+        dispatcher=dispatcher,
+        call_metrics=call_metrics,
+        recent_clients=recent_clients,
+    )
+
+
+def _http_server(core: Core, health: Health) -> HttpServer:
+    """Create the HTTP server. The sections `listen` and `limits` of now apply until the process ends."""
+    document, state, authenticator = core.pipeline.served.document, core.state, core.authenticator
+    http = HttpServer(
+        document.listen,
+        ServerLimits.of(document.listen, document.limits),
+        dispatcher=core.dispatcher,
+        authenticator=authenticator,
+        tls=core.pipeline.tls,
+        is_draining=lambda: health.is_stopping,
+        mask=core.redactor.text,
+        persistence=SessionPersistence(keys=state.keys, store=state.sessions, clock=state.clock, replica=state.replica),
+    )
+
+    def revalidate(event: ReloadAttempt) -> None:
+        if event.status.is_good:
+            http.revalidate(authenticator.revalidate)
+
+    core.events.subscribe(ReloadAttempt, revalidate)
+    return http
+
+
+def _console(  # noqa: PLR0913 - the parts that the console shows
+    stack: AsyncExitStack,
+    page: ConsolePage,
+    core: Core,
+    *,
+    calls: RecordedCalls,
+    feed: EventFeed,
+    http: HttpServer,
+    sessions: OpenSessions,
+    health: Health,
+    status: Callable[[], Awaitable[JsonObject]],
+    ask_others: AskOthers,
+    shared_keys: SigningKeys | None,
+) -> ConsoleParts:
+    pipeline, reloader, redactor, events = core.pipeline, core.reloader, core.redactor, core.events
+    upstreams, views = core.upstreams, core.dispatcher.views
+    history = ReloadHistory(pipeline, feed=feed, redactor=redactor)
+    stack.push_async_callback(history.close)
+    history.start(reloader.status)
+    events.subscribe(ReloadAttempt, history.attempted)
+    own = ThisWorker(
+        calls,
+        dispatcher=core.dispatcher,
+        upstreams=upstreams,
+        http=http,
+        open_sessions=sessions,
+        health=health,
+        redactor=redactor,
+    )
+    ticker = StatusTicker(feed, upstreams=upstreams, own=own, ask_others=ask_others)
+    stack.push_async_callback(ticker.close)
+    activity = ActivityApi(
+        calls,
+        feed=feed,
+        stream=EventEndpoint(
+            feed,
+            calls=calls,
+            reloads=history,
+            ticker=ticker,
+            store=pipeline.store,
+            active_requests=http.active_requests,
+        ),
+        own=own,
+        upstreams=upstreams,
+        status=status,
+        ask_others=ask_others,
+        redactor=redactor,
+        events=events,
+    )
+    files = ConfigFileReader(pipeline, reloader)
+
+    def clients(request: HttpRequest) -> Iterable[JsonObject]:
+        served = pipeline.served.document
+        # The URL of a separate operators' listener is not that of the MCP endpoint.
+        is_main = pipeline.first.listen.admin is None
+        url = endpoint_url(pipeline.first.listen, http, request.client_endpoint.base_url if is_main else None)
+        return () if url is None else snippets(url, name=served.server.name, needs_key=served.auth is not None)
+
+    apis = (
+        activity,
+        OverviewApi(
+            status=status,
+            reloader=reloader,
+            store=pipeline.store,
+            rates=activity.rates,
+            clients=clients,
+            redactor=redactor,
+        ),
+        CatalogApi(files, pipeline=pipeline, upstreams=upstreams, redactor=redactor),
+        ExplainApi(store=pipeline.store, services=core.services, views=views),
+        ConfigApi(files, pipeline=pipeline, reloader=reloader, reloads=history, redactor=redactor),
+        McpApi(http.streamable_http, views),
+    )
+    access = ConsoleAccess(
+        authenticator=core.authenticator,
+        scopes=page.scopes,
+        operators=OPERATORS,
+        token=PrintedToken(shared_keys),
+        cookies=SessionCookies(core.state.keys, clock=core.state.clock),
+    )
+    web = WebConsole(access=access, files=read_static_files(), routes=[route for api in apis for route in api.routes()])
+    return ConsoleParts(page=web, feed=feed, worker=own)
+
+
+def _given_keys(settings: Settings, worker: Worker | None) -> SigningKeys | None:
+    """Return the signing keys of the settings or of the supervisor, if any. Warn if a key is short."""
+    keys = settings.signing_keys()
+    if worker is not None and not keys:
+        return worker.signing_keys()
+    warn_of_short(keys, variable=variable_of("secret_key"))
+    return SigningKeys(keys, file=settings.secret_key_file) if keys else None
+
+
+def _state(settings: Settings, keys: SigningKeys | None, worker: Worker | None) -> DaemonState:
+    directory = directory_of(settings.state_dir, config=settings.config, environ=os.environ)
+    store = settings.store_url()
+    if store is not None and keys is None:  # replicas cannot verify each other's signatures
+        warn_of_unshared(variable=variable_of("secret_key"))
+    return DaemonState(
+        directory if worker is None else worker.state_dir(directory), keys=keys, schemas=[TASKS], store=store
+    )
+
+
+def _watch_upstreams(upstreams: UpstreamSource, notifier: ChangeNotifier, catalog: Catalog) -> None:
+    """Subscribe at upstreams to the resources that clients watch."""
+    if not upstreams.servers:
+        return  # avoids looking up every watched resource
+    origins = (upstreams.origin_of(catalog, uri) for uri in notifier.watched)
+    upstreams.watch([origin for origin in origins if origin is not None])
+
+
+def _resource_updated(
+    event: UpstreamResourceUpdated, upstreams: UpstreamSource, notifier: ChangeNotifier, pipeline: ReloadPipeline
+) -> None:
+    """Notify the subscribers of a resource of an upstream."""
+    catalog = pipeline.store.current
+    notifier.resource_updated(event.uri, catalog)
+    origin = upstreams.origin_of(catalog, event.uri)
+    if origin is not None and pipeline.served.document.upstreams[origin[0]].command is not None:
+        # Each replica runs its own process of an upstream on stdio. Only this one has reported the update.
+        notifier.tell_others("updated", "resources", event.uri)
+
+
+def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
+    """Return the primitives whose calls are counted, by kind. Other names must not become labels of metrics."""
+    prompts = frozenset(catalog.prompts)
+    own = OWN_NAMES if catalog.searches else ()
+    resources = frozenset(each.name for each in (*catalog.resources.values(), *catalog.resource_templates))
+    return {
+        "tool": frozenset((*catalog.tools, *own)),
+        "resource": resources,
+        "prompt": prompts,
+        "completion": prompts | resources,
+    }
+
+
+async def _no_others(_method: str, _path: str) -> Sequence[Json]:
+    return ()

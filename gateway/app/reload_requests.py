@@ -1,0 +1,69 @@
+"""Reloads on request, on SIGHUP and when files change."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from gateway.app.signals import on_sighup
+from gateway.app.systemd_notify import ServiceManager
+from gateway.audit.recorder import AuditRecorder
+from gateway.background_tasks import BackgroundTasks
+from gateway.catalog.store import CatalogStore
+from gateway.json_types import JsonObject
+from gateway.reload.candidate import Candidate
+from gateway.reload.reloader import Reloader, Trigger
+
+
+class ReloadRequests:
+    """Runs requested reloads, and notifies the service manager of each."""
+
+    def __init__(
+        self,
+        reloader: Reloader[Candidate],
+        *,
+        store: CatalogStore,
+        audit: AuditRecorder,
+        service_manager: ServiceManager,
+    ) -> None:
+        self._reloader: Final = reloader
+        self._store: Final = store
+        self._audit: Final = audit
+        self._service_manager: Final = service_manager
+
+    async def reload(self, *, trigger: Trigger = Trigger.REQUEST) -> JsonObject:
+        """Reload the files. Return the generation that is served, and the problems if the reload failed."""
+        # systemd.service(5), Type=notify-reload: `systemctl reload` returns on the `ready` that follows.
+        self._service_manager.reloading()
+        status = await self._reloader.reload(trigger=trigger)
+        self._service_manager.ready(self.summary())
+        return {
+            "generation": self._store.current.generation,
+            "problems": [str(problem) for problem in status.problems],
+        }
+
+    async def on_signal(self) -> JsonObject:
+        """Reopen the audit log, as logrotate(8) expects of SIGHUP, and reload the files."""
+        self._audit.reopen()
+        return await self.reload(trigger=Trigger.SIGNAL)
+
+    @asynccontextmanager
+    async def running(self, *, watches_files: bool) -> AsyncIterator[None]:
+        """Reload on SIGHUP, and if `watches_files` also when a file changes, for as long as the context lasts."""
+        tasks = BackgroundTasks()
+        tasks.begin(self._reloader.run_for_sources(), name="reload for sources")
+        if watches_files:
+            tasks.begin(self._reloader.run(), name="watch files")
+        try:
+            # `held_signals` keeps a SIGHUP that came earlier.
+            with on_sighup(lambda: tasks.begin(self.on_signal(), name="reload on SIGHUP")):
+                yield
+        finally:
+            await tasks.cancel()
+
+    def summary(self) -> str:
+        """Return the state as one line for the service manager."""
+        problems = len(self._reloader.status.problems)
+        if problems:
+            return f"Serving the last good configuration: {problems} problems keep the newer one from being served"
+        catalog = self._store.current
+        return f"Serving {len(catalog.tools)} tools, generation {catalog.generation}"

@@ -45,7 +45,7 @@ async def served(folder: Path, *names: str) -> AsyncIterator[tuple[ScriptedServe
 
 async def change(server: ScriptedServer, running: Gateway, *names: str) -> None:
     offer(server, *names)
-    running._components.upstreams.servers["up"].reconnect()
+    running.app.core.upstreams.servers["up"].reconnect()
     await until_tools(running.memory_client(), "own", *names)
 
 
@@ -127,6 +127,6 @@ async def test_reload_that_changes_the_files_own_list_makes_cursors_stale(tmp_pa
         cursor = (await client.request("tools/list"))["nextCursor"]
         path = tmp_path / "config.yaml"
         path.write_text(path.read_text().replace("own:", "other: {content: y}, own:"))
-        await running._reload()
+        await running.app.reloads.reload()
         with pytest.raises(RpcError, match="Stale cursor"):
             await client.request("tools/list", {"cursor": cursor})

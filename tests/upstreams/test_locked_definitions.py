@@ -99,7 +99,7 @@ async def test_contested_name_belongs_to_its_locked_owner_after_a_restart(mode: 
         async with asyncio.timeout(60), gateway(path) as running:
             await running.start()
             owner.answers["tools/list"] = pay
-            running._components.upstreams.servers["b"].reconnect()
+            running.app.core.upstreams.servers["b"].reconnect()
             client = running.memory_client()
 
             async def is_claimed() -> bool:

@@ -12,7 +12,7 @@ from gateway.catalog.compile.resources import compile_resource
 from gateway.catalog.primitives import ContentsShape, Resource
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
-from gateway.config.models.definitions import App
+from gateway.config.models.definitions import AppPage
 from gateway.executors.invocation import Outcome
 from gateway.json_types import Json, JsonObject
 
@@ -26,13 +26,13 @@ def app_uri(tool: str, *, server: str) -> str:
     return f"ui://{quote(server, safe='')}/{tool}.html"
 
 
-def tool_meta(config: App, *, uri: str) -> JsonObject:
+def tool_meta(config: AppPage, *, uri: str) -> JsonObject:
     """The part of a tool's `_meta` that names its page (SEP-1865, McpUiToolMeta)."""
     return {"ui": {"resourceUri": uri, "visibility": list(config.visibility)}, _OLD_KEY: uri}
 
 
 def compile_app(
-    name: str, config: models.Tool, app: App, *, problems: Problems, context: CompileContext
+    name: str, config: models.Tool, app: AppPage, *, problems: Problems, context: CompileContext
 ) -> list[Resource]:
     """Compile the page of a tool, which needs the scopes of its tool. `problems` is the place of `app`."""
     uri = app_uri(name, server=context.server)
@@ -63,7 +63,7 @@ class _AppContents(msgspec.Struct, frozen=True, kw_only=True):
         return [{**item, "_meta": self.meta} for item in self.page.contents(outcome, uri=uri)]
 
 
-def _page_meta(config: App) -> JsonObject:
+def _page_meta(config: AppPage) -> JsonObject:
     """Make the `_meta.ui` of a page (SEP-1865, UIResourceMeta). The host decides about what the file does not say."""
     meta: dict[str, Json] = {}
     if config.csp is not None:

@@ -55,7 +55,7 @@ class ContentSecurityPolicy(Model):
     """Origins from which scripts, styles, images, fonts and media can be loaded."""
 
 
-class App(Model):
+class AppPage(Model):
     """A page that hosts show next to the tool's result. Hosts without support for pages show the text."""
 
     file: NotEmpty
@@ -179,7 +179,7 @@ class Tool(Definition):
     """Convert a string that is exactly JSON of the required type to that type. Treat null as an omitted value."""
     task: WrittenToolTask | None = None
     """Whether a call becomes a task that outlives its request: `never` (default), `optional` or `required`."""
-    app: App | None = None
+    app: AppPage | None = None
     """A page that hosts show with the result (MCP Apps)."""
     tests: Annotated[Items[ToolTest], Use.SECRET] = Field(
         (), repr=False

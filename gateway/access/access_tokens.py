@@ -108,6 +108,7 @@ class AccessTokens:
             credential=self._fingerprint,
             views=self._views_of(claims),
             expires_at=float(claims["exp"]),
+            claims=dict(claims),
         )
         # Nothing was awaited since the keys were found: this is the version that has verified the token.
         self._verified.put(_digest(token), (self._keys.version, identity), expires=identity.expires_at or 0)

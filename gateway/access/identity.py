@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from gateway.json_types import Json
+
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """One authenticated caller, or the anonymous one."""
@@ -21,6 +23,10 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The views that the credential is meant for; None is every view, and the whole."""
     expires_at: float | None = None
     """Unix time after which the identity is not valid."""
+    claims: dict[str, Json] = {}
+    """The claims of the verified token."""
+    roles: tuple[str, ...] = ()
+    """The roles or groups in the token, which may grant scopes (`auth.oauth.roles`)."""
 
     @property
     def subject_key(self) -> str | None:

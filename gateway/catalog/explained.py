@@ -86,7 +86,7 @@ class _Explainer(msgspec.Struct, frozen=True):
 
     def _report_on(self, invocation: Invocation) -> None:
         explanation = self.backend.explain(invocation)
-        question = None if self.confirm is None else self.confirm.message.render(invocation.arguments)
+        question = None if self.confirm is None else self.confirm.message.render(invocation.variables)
         redactor = self.redactor
         self.report(
             Explained(

@@ -82,6 +82,10 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     queue: int
     rate_limit: RateLimit | None = None
+    rate_key: TextTemplate | None = None
+    """The callers with the same value share the rate of one caller; None: each caller has a separate rate."""
+    caller_facts: frozenset[str] = frozenset()
+    """Facts of the caller that its templates read: `subject`, `claims.team`, or `claims` for all claims."""
     ask_timeout: timedelta = ASK_TIMEOUT
     """The deadline of an input request to the client."""
     access: RequiredScopes = EVERYBODY

@@ -86,6 +86,7 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     The same work is what a `Keyed` executor says it is: of HTTP the whole request. Of others it is the same arguments
     of the same caller, who may use the same: a function may answer by who calls, and reads resources as the caller may.
+    In both cases, all facts of the caller that templates read are part of the key.
     """
 
     executor: Executor
@@ -99,7 +100,7 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return replace(explained, facts={**explained.facts, "cache_seconds": self.ttl.total_seconds()})
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        key = (self.key_prefix, self._key_of(invocation))
+        key = (self.key_prefix, self._key_of(invocation), invocation.caller_values)
         outcome = self.cache.get(key)
         if outcome is None:
             outcome = await self.executor.execute(invocation)

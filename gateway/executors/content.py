@@ -49,7 +49,7 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
         blocks: list[JsonObject] = []
         for part in self.parts:
             if isinstance(part, _WRITTEN):
-                blocks.append(part.fill(invocation.arguments))
+                blocks.append(part.fill(invocation.variables))
             else:
                 blocks += await part.render(invocation)
         return tuple(blocks)
@@ -172,7 +172,7 @@ class _Text(msgspec.Struct, frozen=True):
     template: TextTemplate
 
     async def contents(self, invocation: Invocation) -> JsonObject:
-        return {"text": self.template.render(invocation.arguments)}
+        return {"text": self.template.render(invocation.variables)}
 
 
 def _in_base64(data: bytes) -> str:
@@ -211,7 +211,7 @@ class _EmbeddedPart(msgspec.Struct, frozen=True):
     extra: JsonObject
 
     async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
-        resource = {"uri": self.uri.expand(invocation.arguments), **await self.source.contents(invocation)}
+        resource = {"uri": self.uri.expand(invocation.variables), **await self.source.contents(invocation)}
         if self.mime_type is not None:
             resource["mimeType"] = self.mime_type
         return [{"type": "resource", "resource": resource, **self.extra}]
@@ -224,7 +224,7 @@ class _ReferencePart(msgspec.Struct, frozen=True):
     extra: JsonObject
 
     async def render(self, invocation: Invocation) -> Sequence[JsonObject]:
-        contents = await invocation.context.read_resource(self.uri.expand(invocation.arguments))
+        contents = await invocation.context.read_resource(self.uri.expand(invocation.variables))
         return [{"type": "resource", "resource": resource, **self.extra} for resource in contents]
 
 
@@ -236,7 +236,7 @@ _Part = _TextPart | _LinkPart | _MediaPart | _EmbeddedPart | _ReferencePart
 def _read_by(part: _Part, invocation: Invocation) -> str | None:
     match part:
         case _ReferencePart(uri=uri):
-            return uri.expand(invocation.arguments)
+            return uri.expand(invocation.variables)
         case _MediaPart(data=_File(path=path)) | _EmbeddedPart(source=_File(path=path)):
             return str(path)
     return None

@@ -22,6 +22,14 @@ class Invocation(Protocol):
     @property
     def arguments(self) -> JsonObject: ...
     @property
+    def variables(self) -> JsonObject:
+        """The arguments, and `caller` if a template of the primitive reads it."""
+
+    @property
+    def caller_values(self) -> bytes:
+        """A digest of the caller's facts that the primitive's templates read; empty if they read none."""
+
+    @property
     def context(self) -> Context: ...
     @property
     def deadline(self) -> Deadline:

@@ -33,6 +33,10 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an expression that is all that stands here may give a file."""
     used: set[str] = msgspec.field(default_factory=set)
     """Inputs that some template names; a backend that receives all of them adds all."""
+    has_callers: bool = False
+    """Whether the file has `auth`, so that templates can read `caller`."""
+    caller_facts: set[str] = msgspec.field(default_factory=set)
+    """Facts of the caller that some template reads: `subject`, `claims.team`, or `claims` for all claims."""
 
     def at(self, *path: str | int) -> "Scope":
         return replace(self, problems=self.problems.at(*path))

@@ -145,6 +145,11 @@ class RecordedInvocation:
     wants_progress: bool = True
     output_seconds: float | None = None
     announce: Callable[[str, JsonObject], object] | None = None
+    caller_values: bytes = b""
+
+    @property
+    def variables(self) -> JsonObject:
+        return self.arguments
 
     def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> "RecordedInvocation":
         return replace(self, arguments=arguments, deadline=deadline)

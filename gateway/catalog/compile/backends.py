@@ -195,7 +195,7 @@ class _WrittenText(msgspec.Struct, frozen=True):
         return Explanation(does="returns text fixed in the file")
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        return RawOutput(data=self.template.render(invocation.arguments).encode(), media_type="text/plain")
+        return RawOutput(data=self.template.render(invocation.variables).encode(), media_type="text/plain")
 
 
 class _WrittenBytes(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.quantities import RateLimit
 from gateway.json_types import JsonObject, empty
+from gateway.language.scope import Inputs, Scope
+from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.plugin import ListKind
 
 _TIMEOUT: Final = timedelta(seconds=60)
@@ -32,13 +34,18 @@ class CommonFields(TypedDict):
     concurrency: int
     queue: int
     rate_limit: RateLimit | None
+    rate_key: TextTemplate | None
+    caller_facts: frozenset[str]
     ask_timeout: timedelta
 
 
 def common_fields(
-    kind: ListKind, name: str, config: Tool | Resource | Prompt, *, context: CompileContext
+    kind: ListKind, name: str, config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext
 ) -> CommonFields:
-    """The fields of one definition. Limits are its own or its backend's, else the file's defaults, else ours."""
+    """The fields of one definition, all of whose templates were compiled in `scope`.
+
+    Limits are its own or its backend's, else the file's defaults, else ours.
+    """
     defaults = context.defaults
     return CommonFields(
         name=name,
@@ -53,7 +60,18 @@ def common_fields(
         # Not by `or`: a queue of 0 is one, too.
         queue=next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
         rate_limit=defaults.rate_limit if config.rate_limit is None else config.rate_limit,
+        rate_key=_rate_key(config, scope=scope, context=context),
+        caller_facts=frozenset(scope.caller_facts),
     )
+
+
+def _rate_key(config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext) -> TextTemplate | None:
+    """Compile the key of the rate limit. Calls are counted before their arguments are checked, so it has no inputs."""
+    limit = context.defaults.rate_limit if config.rate_limit is None else config.rate_limit
+    if limit is None or limit.key is None:
+        return None
+    problems = scope.problems.root.at("defaults") if config.rate_limit is None else scope.problems
+    return compile_text(limit.key, context.scope(Inputs(), problems.at("rate_limit", "key")))
 
 
 def _timeout_of(config: Tool | Resource | Prompt, connection: Connection | None, *, default: timedelta) -> timedelta:

@@ -92,6 +92,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         defaults=loaded.document.defaults,
         accesses=compile_access(loaded, problems=problems, skills=skills),
         dependencies=dependencies,
+        has_callers=loaded.document.auth is not None or loaded.is_hidden("auth"),
     )
     document = loaded.document
     pins = digests_of(loaded, plugins, skills=skills)
@@ -155,7 +156,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         redactor=loaded.redactor,
         lock_differences=tuple(lock_differences),
         pins={name: pin for name, pin in pins.items() if name not in excluded},
-        limits=_call_limits(document.limits),
+        limits=_call_limits(document.limits, problems=problems.at("limits")),
         views=views,
         searches=searches,
         databases=frozenset(profiles.values()),
@@ -171,7 +172,9 @@ def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], documen
     return {each.name: each.how for each in lock_differences if each.change in left_out and each.name[0] != CLAIMS}
 
 
-def _call_limits(limits: Limits) -> CallLimits:
+def _call_limits(limits: Limits, *, problems: Problems) -> CallLimits:
+    if limits.rate_limit is not None and limits.rate_limit.key is not None:
+        problems.at("rate_limit", "key").error("`key` is allowed only in `rate_limit` of definitions and of `defaults`")
     at_once, waiting = limits.concurrency or defaults_of(Quota), limits.queue or defaults_of(QueueLengths)
     per_caller = _QUEUE if waiting.per_caller is None else waiting.per_caller
     in_all = _QUEUE_IN_ALL if waiting.in_all is None else waiting.in_all

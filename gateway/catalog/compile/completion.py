@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from gateway.catalog.compile.backends import signature_of
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext
@@ -71,7 +72,7 @@ def compile_completer(
     others = {key: schema for key, schema in scope.inputs.schemas.items() if key != name}
     others["value"] = _TEXT
     inputs = Inputs(schemas=others, always_given=frozenset({"value"}))
-    scope = Scope(inputs=inputs, problems=scope.problems)
+    scope = replace(scope, inputs=inputs, used=set())
     source = _compile_source(config, scope=scope, context=context, launcher=launcher)
     return None if source is None else _SourcedValues(source)
 

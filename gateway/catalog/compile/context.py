@@ -9,7 +9,8 @@ from gateway.catalog.compile.access import Accesses
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.primitives import EVERYBODY, RequiredScopes
-from gateway.config.models.backends import Connection
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.backends import Connection, PythonCall
 from gateway.config.models.base import Model
 from gateway.config.models.definition_keys import Defaults, Definition
 from gateway.config.models.definitions import Prompt, Tool
@@ -18,7 +19,8 @@ from gateway.config.models.entry_references import entries_named_by
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.shared_services import Services
 from gateway.executors.sql.pools import DatabaseProfile
-from gateway.language.scope import Scope
+from gateway.language.scope import Inputs, Scope
+from gateway.language.templates.caller import CALLER, is_fact_path
 from gateway.net.authorization import Authorization
 from gateway.plugin import ListKind
 
@@ -47,6 +49,12 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Defaults
     accesses: Accesses
     dependencies: FileDependencies
+    has_callers: bool
+    """Whether the file has `auth`."""
+
+    def scope(self, inputs: Inputs, problems: Problems) -> Scope:
+        """Return the scope of one definition."""
+        return Scope(inputs=inputs, problems=problems, has_callers=self.has_callers)
 
     def entries_of(self, config: Model) -> tuple[Model | None, ...]:
         """The entries of other sections that a definition names; None for one that there is not."""
@@ -69,9 +77,18 @@ def warn_of_unused(scope: Scope, config: Definition) -> None:
             scope.problems.at(*place_of_input(config, name)).warning(f"`{name}` is used nowhere")
 
 
+def refuse_caller_as_input(scope: Scope, config: Definition) -> None:
+    """Report inputs whose name would hide the identity of the caller in templates."""
+    for name in filter(is_fact_path, scope.inputs.schemas):
+        message = f"`{name}` is not allowed as a name: in templates, `{CALLER}` is the verified identity of the caller"
+        scope.problems.at(*place_of_input(config, name)).error(message)
+
+
 def place_of_input(config: Definition, name: str) -> tuple[str, ...]:
     """The place of an input of a tool, an argument of a prompt, or a variable of a resource."""
     match config:
+        case Tool(python=PythonCall(), input=None, input_schema=None):
+            return ("python", "call")
         case Tool():
             return ("input", name) if config.input is not None else ("input_schema", "properties", name)
         case Prompt():

@@ -11,7 +11,7 @@ from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.backends import cached, described, signature_of, watch_missing
 from gateway.catalog.compile.common_fields import common_fields
 from gateway.catalog.compile.completion import compile_completer
-from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
+from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.version import definition_version
 from gateway.catalog.primitives import Completer, Prompt
@@ -39,7 +39,9 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
     if config.python is not None and signature is None:
         return None
     arguments = config.arguments or _arguments_of(signature, problems=problems)
-    scope = Scope(inputs=_inputs(arguments), problems=problems)
+    scope = context.scope(_inputs(arguments), problems)
+    if relayed_of(config) is None:
+        refuse_caller_as_input(scope, config)
     messages = cached(
         _compile_messages(config, signature, scope=scope, context=context),
         config,
@@ -53,7 +55,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
     }
     warn_of_unused(scope, config)
     return Prompt(
-        **common_fields("prompts", name, config, context=context),
+        **common_fields("prompts", name, config, scope=scope, context=context),
         definition=wire_definitions.prompt_definition(
             name, config, description=described(config, signature), arguments=arguments
         ),

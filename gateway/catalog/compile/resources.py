@@ -20,7 +20,7 @@ from gateway.catalog.compile.backends import (
 )
 from gateway.catalog.compile.common_fields import CommonFields, common_fields
 from gateway.catalog.compile.completion import FixedValues, compile_completer
-from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
+from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.relayed import RelayBackend, relayed_of
 from gateway.catalog.compile.version import file_version, resource_version
 from gateway.catalog.primitives import Completer, ContentsShape, Resource, ResourceTemplate
@@ -69,7 +69,8 @@ def compile_resource(
         return ()  # every use of its variables would be reported too
     variables = dict.fromkeys(matcher.variables, _TEXT)
     inputs = Inputs(schemas=variables, always_given=frozenset(variables) - matcher.optional)
-    scope = Scope(inputs=inputs, problems=problems)
+    scope = context.scope(inputs, problems)
+    refuse_caller_as_input(scope, config)
     signature = signature_of(config.python, problems=problems.at("python"), context=context)
     if config.python is not None and signature is None:
         return ()
@@ -77,7 +78,7 @@ def compile_resource(
     executor = compile_backend(config, signature=signature, scope=scope, context=context, max_size=max_size)
     completers = _compile_completers(config, scope=scope, context=context)
     warn_of_unused(scope, config)
-    common = resource_fields(name, config, context=context)
+    common = resource_fields(name, config, scope=scope, context=context)
     version = resource_version(config, signature, problems=problems, context=context)
     description = described(config, signature)
     uri = _written(source)
@@ -103,9 +104,9 @@ def _compile_relayed(
 ) -> Resource | ResourceTemplate:
     """Compile a resource or template of another server, whose URI is what it says, whatever URIs look like."""
     uri = config.uri or ""
-    scope = Scope(inputs=Inputs(schemas={URI: _TEXT}), problems=problems)
+    scope = context.scope(Inputs(schemas={URI: _TEXT}), problems)
     executor = compile_backend(config, signature=None, scope=scope, context=context, max_size=MAX_SIZE)
-    common = resource_fields(name, config, context=context)
+    common = resource_fields(name, config, scope=scope, context=context)
     version = resource_version(config, None, problems=problems, context=context)
     if "uriTemplate" not in relayed.definition:
         definition = wire_definitions.resource_definition(name, config, uri=uri, description=config.description)
@@ -135,17 +136,17 @@ class ResourceFields(CommonFields):
     is_shared: bool
 
 
-def resource_fields(name: str, config: models.Resource, *, context: CompileContext) -> ResourceFields:
+def resource_fields(name: str, config: models.Resource, *, scope: Scope, context: CompileContext) -> ResourceFields:
     """Compile what each resource of one definition has."""
     return ResourceFields(
-        **common_fields("resources", name, config, context=context),
+        **common_fields("resources", name, config, scope=scope, context=context),
         contents=ContentsShaper(
             mime_type=config.mime_type,
             max_size=config.max_size or MAX_SIZE,
             sanitizer=Sanitizer(redactor=context.redactor, keeps_controls=_is_document(config)),
         ),
         cache_ttl=cache_of(config),
-        is_shared=_is_shared(config) and not has_answer_per_caller(config, context=context),
+        is_shared=_is_shared(config) and not scope.caller_facts and not has_answer_per_caller(config, context=context),
     )
 
 
@@ -218,8 +219,9 @@ def _compile_files(
             problems.at("files").warning(
                 f"`{name_of}` is not served: its name has a backslash, a separator on other systems"
             )
-    common = resource_fields(name, config, context=context)
-    scope = Scope(inputs=Inputs(schemas={prefix.variable: _TEXT}), problems=problems)
+    scope = context.scope(Inputs(schemas={prefix.variable: _TEXT}), problems)
+    completers = _compile_completers(config, scope=scope, context=context)
+    common = resource_fields(name, config, scope=scope, context=context)
     # A name with bytes that are no UTF-8 has no text that would lead to it again.
     paths = FixedValues(tuple(found.path for found in listed if visible_path(found.path) == found.path))
     requested = RequestedFile(files, prefix.variable)
@@ -227,7 +229,7 @@ def _compile_files(
         uri_template=prefix.template,
         matcher=requested,
         executor=requested,
-        completers={prefix.variable: paths, **_compile_completers(config, scope=scope, context=context)},
+        completers={prefix.variable: paths, **completers},
         definition=wire_definitions.template_definition(
             name, config, uri_template=prefix.template, description=config.description
         ),

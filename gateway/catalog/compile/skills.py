@@ -14,11 +14,13 @@ from gateway.catalog.fingerprints import content_digest
 from gateway.catalog.primitives import Resource, Skill
 from gateway.catalog.skills.discovery import FoundSkill, key_of
 from gateway.catalog.skills.snapshot import MAX_BYTES, SkillFileFacts, SkillSnapshot
+from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.document import SKILL_FILE
 from gateway.control_characters import visible_path
 from gateway.executors.files.executor import FileReader, ListedFile, ServedFiles
 from gateway.json_types import JsonObject
+from gateway.language.scope import Inputs
 
 _ALL_FILES: Final = "**"
 
@@ -51,7 +53,7 @@ def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext
         directories=_directories(snapshot, definitions),
         index=found.index,
     )
-    common = resource_fields(key, config, context=context)
+    common = resource_fields(key, config, scope=context.scope(Inputs(), Problems()), context=context)
     return [
         Resource(
             uri=served.uri_of(file.path),

@@ -10,7 +10,7 @@ from gateway.catalog.compile.apps import app_uri, tool_meta
 from gateway.catalog.compile.arguments import compile_arguments
 from gateway.catalog.compile.backends import BACKENDS, compile_backend, described, signature_of
 from gateway.catalog.compile.common_fields import common_fields
-from gateway.catalog.compile.context import MAX_SIZE, CompileContext, warn_of_unused
+from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.version import definition_version
 from gateway.catalog.primitives import Confirmation, TaskRules, Tool
@@ -52,7 +52,9 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
     for key, confinement in arguments.confinements.items():
         within = problems.at("input", key, "within")
         context.dependencies.add_root(str(confinement.root), place=confinement.place, problems=within)
-    scope = Scope(inputs=arguments.inputs, problems=problems)
+    scope = context.scope(arguments.inputs, problems)
+    if relayed_of(config) is None:
+        refuse_caller_as_input(scope, config)
     output = _output(config, signature, defaults=context.defaults.output)
     executor = compile_backend(
         config, signature=signature, scope=scope, context=context, max_size=_most_bytes(config, output)
@@ -73,7 +75,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         problems.warning("has no `description`: models need it to choose a tool")
     task = _task_rules(config, defaults=context.defaults.task, problems=problems)
     return Tool(
-        **common_fields("tools", name, config, context=context),
+        **common_fields("tools", name, config, scope=scope, context=context),
         definition=wire_definitions.tool_definition(
             name,
             config,

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
 import msgspec
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.config.models.base import INTERPOLATION_SCHEMA, Model, typed_interpolation, value_for
+from gateway.config.models.base import INTERPOLATION_SCHEMA, Model, misplaced, typed_interpolation, value_for
 from gateway.json_types import Json
 
 
@@ -130,6 +130,14 @@ class RateLimit(Model):
     """Calls of one caller."""
     in_all: Rate | None = None
     """Calls of all callers together."""
+    key: str | None = None
+    """A template that reads `caller`. Callers with the same value share `per_caller`."""
+
+    @model_validator(mode="after")
+    def _has_a_rate_for_its_key(self) -> Self:
+        if self.key is not None and self.per_caller is None:
+            raise misplaced("key", goes_with="per_caller")
+        return self
 
 
 WrittenRateLimit = Annotated[RateLimit, value_for("per_caller", _RATE_SCHEMA)]

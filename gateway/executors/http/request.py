@@ -50,7 +50,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: a value cannot stand where it would; the text names the place.
         """
-        arguments = invocation.arguments
+        arguments = invocation.variables
         body, media_type = (None if self.body is None else self.body.render(arguments)) or (None, "")
         headers = self._headers(invocation)
         if body is not None and "content-type" not in headers:
@@ -71,12 +71,12 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
             if (value := invocation.headers.get(name.lower())) is not None
         }
         for field in self.headers:
-            value = field.header_value(invocation.arguments)
+            value = field.header_value(invocation.variables)
             if value is not None:
                 headers[field.name.lower()] = Header(
                     name=field.name, value=checked_value(field.name, value), is_bound=field.is_bound
                 )
-        if self.cookies and (cookies := self._cookies(invocation.arguments, headers.get("cookie"))):
+        if self.cookies and (cookies := self._cookies(invocation.variables, headers.get("cookie"))):
             # RFC 6265 §5.4: a request has one field Cookie at most.
             sent = [headers["cookie"].value, *cookies] if "cookie" in headers else cookies
             headers["cookie"] = Header(name="Cookie", value=checked_value("Cookie", "; ".join(sent)), is_bound=True)

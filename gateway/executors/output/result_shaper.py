@@ -244,7 +244,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Sequence[JsonObject]:
         """Blocks of text: what the template makes of `result`, or else `text`, or `result` itself."""
         if self.template is not None:
-            names = {**variables, "result": result, ALL_INPUTS: invocation.arguments}
+            names = {**variables, "result": result, ALL_INPUTS: invocation.variables}
             text, media_type = self.sanitizer.text(self.template.render(names)), PLAIN_TEXT
         return self.room.text_blocks(
             result if text is None else text, invocation, media_type=media_type, omitted=omitted

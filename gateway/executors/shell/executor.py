@@ -85,7 +85,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     def explain(self, invocation: Invocation) -> Explanation:
         folder = self._new_folder()
         try:
-            arguments = FilePaths(invocation.arguments, folder=folder).arguments if folder else invocation.arguments
+            arguments = FilePaths(invocation.variables, folder=folder).arguments if folder else invocation.variables
             command = self._prepare(arguments, None, folder)
         finally:
             remove_folder(folder)
@@ -146,8 +146,8 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     async def _with_paths(self, invocation: Invocation, folder: Path | None) -> JsonObject:
         """Write the files that the caller gave; return the arguments with their paths."""
         if not self.has_files or folder is None:
-            return invocation.arguments
-        paths = FilePaths(invocation.arguments, folder=folder)
+            return invocation.variables
+        paths = FilePaths(invocation.variables, folder=folder)
         await paths.write(invocation, threads=self.threads)
         return paths.arguments
 

@@ -74,7 +74,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
                     attempt += 1
 
     def _bound(self, invocation: Invocation) -> list[BoundStatement]:
-        return [statement.bind(invocation.arguments) for statement in self.statements]
+        return [statement.bind(invocation.variables) for statement in self.statements]
 
     async def _attempt(self, bound: list[BoundStatement], invocation: Invocation) -> RowCollector:
         """Run one transaction in a task of its own, which goes on until the database has stopped it."""

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.json_types import Json
 from gateway.language.scope import Scope
+from gateway.language.templates.caller import CALLER, CLAIMS, claim_named_by, missing_claim, use_fact
 from gateway.language.templates.filters import FILTERS, TESTS, member
 from gateway.language.templates.operators import COMPARISONS, add, arithmetic, signed
 from gateway.language.templates.render_state import UNDEFINED, RenderState, text_of
@@ -35,9 +36,18 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True):
     """Names that `set` and `for` have bound so far."""
     loops: int = 0
     """How many loops stand around this point."""
+    has_default: bool = False
+    """Whether a missing claim of the caller is undefined here, and not an error."""
 
     def inside_loop(self, targets: Sequence[str]) -> "Bindings":
         return replace(self, bound=self.bound | {*targets, "loop"}, loops=self.loops + 1)
+
+    def with_default(self) -> "Bindings":
+        return replace(self, has_default=True)
+
+    def is_caller(self, node: nodes.Node) -> bool:
+        """Whether `node` is the name `caller`, which no local variable hides."""
+        return isinstance(node, nodes.Name) and node.name == CALLER and CALLER not in self.bound
 
     def error(self, message: str) -> None:
         self.scope.problems.error(message)
@@ -102,6 +112,9 @@ def _name(node: nodes.Name, names: Bindings) -> Evaluate:
     name, scope = node.name, names.scope
     if name in names.bound:
         return _bound_name(name, _free_name(name, scope) if _is_known(name, scope) else _nothing)
+    if name == CALLER:
+        use_fact(None, scope)
+        return _nothing
     if not _is_known(name, scope):
         names.report_unknown(name, [*scope.inputs.schemas, *sorted(scope.names), *sorted(names.bound)])
         return _nothing
@@ -130,11 +143,13 @@ def _free_name(name: str, scope: Scope) -> Evaluate:
 
 
 def _all_inputs(scope: Scope) -> Evaluate:
-    if ALL_INPUTS in scope.names:
-        return _nested_inputs
-    if scope.names:
-        return lambda frame: {name: value for name, value in frame.variables.items() if name not in scope.names}
-    return lambda frame: frame.variables
+    inputs, hidden = (_nested_inputs, {CALLER}) if ALL_INPUTS in scope.names else (_variables, {CALLER, *scope.names})
+
+    def evaluate(frame: RenderState) -> Json:
+        values = inputs(frame)
+        return values if hidden.isdisjoint(values) else {name: values[name] for name in values if name not in hidden}
+
+    return evaluate
 
 
 def _input(name: str, scope: Scope) -> Evaluate:
@@ -171,12 +186,38 @@ def _member(owner: nodes.Node, key: nodes.Node, names: Bindings) -> Evaluate:
     match owner, key:
         case nodes.Name(name="inputs"), nodes.Const(value=str(name)) if ALL_INPUTS not in names.bound:
             return _listed_input(name, names)
-    find_owner, find_key = compile_expression_node(owner, names), compile_expression_node(key, names)
-    return lambda frame: frame.value(member(find_owner(frame), find_key(frame)))
+    if names.is_caller(owner):
+        return _caller_fact(key, names)
+    find_key = compile_expression_node(key, names)
+    claim = claim_named_by(nodes.Getitem(owner, key, "load")) if CALLER not in names.bound else None
+    if claim is None:
+        find_owner = compile_expression_node(owner, names)
+        return lambda frame: frame.value(member(find_owner(frame), find_key(frame)))
+    is_nested = claim_named_by(owner) is not None
+    find_owner = compile_expression_node(owner, names) if is_nested else _caller_fact(nodes.Const(CLAIMS), names, claim)
+
+    def evaluate(frame: RenderState) -> Json:
+        value = member(find_owner(frame), find_key(frame))
+        if value is UNDEFINED and not names.has_default:
+            raise missing_claim(claim)
+        return frame.value(value)
+
+    return evaluate
+
+
+def _caller_fact(key: nodes.Node, names: Bindings, claim: str | None = None) -> Evaluate:
+    fact = key.value if isinstance(key, nodes.Const) else None
+    if not use_fact(fact, names.scope, claim=claim):
+        return _nothing
+    inputs = _nested_inputs if ALL_INPUTS in names.scope.names else _variables
+    return lambda frame: inputs(frame)[CALLER][fact]
 
 
 def _listed_input(name: str, names: Bindings) -> Evaluate:
     inputs = names.scope.inputs
+    if name == CALLER:
+        names.error(f"an input cannot be named `{CALLER}`: it is the verified identity of the caller")
+        return _nothing
     if name not in inputs.schemas and not inputs.is_open:
         names.report_unknown(name, list(inputs.schemas))
     return _input(name, names.scope)
@@ -213,7 +254,7 @@ def _filter(node: nodes.Filter, names: Bindings) -> Evaluate:
     if wrong:
         names.error(f"the filter `{node.name}` cannot be used like this: {wrong}")
         return _nothing
-    value = compile_expression_node(node.node, names)
+    value = compile_expression_node(node.node, names.with_default() if node.name in {"default", "d"} else names)
     args = [compile_expression_node(arg, names) for arg in node.args]
 
     def evaluate(frame: RenderState) -> Json:
@@ -228,7 +269,8 @@ def _test(node: nodes.Test, names: Bindings) -> Evaluate:
     if row is None or node.kwargs or node.dyn_args or node.dyn_kwargs or not row.takes(len(node.args)):
         names.error(f"there is no test `is {node.name}`{did_you_mean(node.name, list(TESTS))}")
         return _nothing
-    value = compile_expression_node(node.node, names)
+    is_about_presence = node.name in {"defined", "undefined"}
+    value = compile_expression_node(node.node, names.with_default() if is_about_presence else names)
     args = [compile_expression_node(arg, names) for arg in node.args]
     return lambda frame: row.function(value(frame), *[argument(frame) for argument in args])
 
@@ -265,7 +307,8 @@ def _and(node: nodes.And, names: Bindings) -> Evaluate:
 
 
 def _or(node: nodes.Or, names: Bindings) -> Evaluate:
-    left, right = compile_expression_node(node.left, names), compile_expression_node(node.right, names)
+    left = compile_expression_node(node.left, names.with_default())
+    right = compile_expression_node(node.right, names)
     return lambda frame: left(frame) or right(frame)
 
 

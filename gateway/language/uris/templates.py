@@ -17,6 +17,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_inputs import holds_files_alone
 from gateway.language.schemas.integer_places import EXACT_INTEGERS
 from gateway.language.scope import Scope
+from gateway.language.templates.caller import is_fact_path, use_fact_path, variable
 from gateway.language.templates.render_state import text_of
 from gateway.language.uris.grammar import (
     RESERVED,
@@ -56,10 +57,10 @@ class Expansion:
         self._single = variable.name if is_simple else None
 
     def expand(self, variables: JsonObject) -> str:
-        if self._single is not None and isinstance(value := variables.get(self._single), str):
+        if self._single is not None and isinstance(value := variable(self._single, variables), str):
             # RFC 6570 §3.2.2: all but unreserved characters are encoded; `quote` takes as long where there are none.
             return value if value.isascii() and value.isalnum() else quote(value, safe="")
-        values = {name: _value(variables.get(name)) for name in self.names}
+        values = {name: _value(variable(name, variables)) for name in self.names}
         given: VariableValueDict = {name: value for name, value in values.items() if value is not None}
         text = self._template.expand(given)
         if self._kept is None:
@@ -82,7 +83,10 @@ def parse_in_scope(source: str, scope: Scope) -> tuple[Part, ...]:
         scope.problems.error(str(error))
         return ()
     known = scope.inputs.schemas.keys() | scope.names
-    unknown = [name for name in names_in(parts) if name not in known]
+    facts = [name for name in names_in(parts) if is_fact_path(name)]
+    for name in facts:
+        use_fact_path(name, scope)
+    unknown = [name for name in names_in(parts) if name not in known and name not in facts]
     scope.used.update(known.intersection(names_in(parts)))
     for name in unknown:
         scope.problems.error(f"`{name}` is not an input{did_you_mean(name, sorted(known)) or _what_there_is(known)}")

@@ -15,6 +15,7 @@ import msgspec
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
+from gateway.language.templates.caller import is_fact_path, variable
 from gateway.language.uris.grammar import Part, UriExpression, UriTemplateError, names_in, parse_uri_template
 from gateway.language.uris.templates import Expansion, parse_in_scope
 
@@ -178,7 +179,7 @@ class _HostInput(msgspec.Struct, frozen=True, kw_only=True):
     pattern: re.Pattern[str]
 
     def expand(self, arguments: JsonObject) -> str:
-        value = arguments.get(self.name)
+        value = variable(self.name, arguments)
         if not (isinstance(value, str) and self.pattern.fullmatch(value)):
             what = "a host name" if self.pattern is _HOST else "one label of a host name (letters, digits, hyphens)"
             raise ExecutionError(f"`{self.name}` must be {what}: it stands in the URL's host")
@@ -212,13 +213,13 @@ def _check_query(parts: tuple[Part, ...]) -> None:
 
 def _check_always_given(names: Iterable[str], scope: Scope) -> None:
     for name in dict.fromkeys(names):
-        if name not in scope.inputs.always_given:
+        if name not in scope.inputs.always_given and not is_fact_path(name):
             scope.problems.error(f"`{name}` stands in the host or path, so it must be required or have a default")
 
 
 def _given(part: Expansion, arguments: JsonObject) -> str:
     for name in part.names:
-        if arguments.get(name) is None:
+        if variable(name, arguments) is None:
             raise ExecutionError(f"`{name}` must be given: it stands in the URL's path")
     return part.expand(arguments)
 

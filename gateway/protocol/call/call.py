@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from gateway.access.caller_facts import facts_of
 from gateway.catalog import search_tools
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Primitive
@@ -117,6 +118,7 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     reported: tuple[ProgressReport, ...] = ()
     # A boolean until somebody asks: None is an answer, too.
     _trace: TraceContext | bool | None = False
+    _caller_facts: JsonObject | None = None
     _send_queue: SendQueue | None = None
 
     @property
@@ -191,6 +193,13 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
             is_traced = TRACEPARENT in fields or TRACEPARENT in headers  # nearly never
             self._trace = read_trace(fields) or read_trace(headers) if is_traced else None
         return self._trace
+
+    @property
+    def caller_facts(self) -> JsonObject:
+        """The verified facts that templates read as `caller`."""
+        if self._caller_facts is None:
+            self._caller_facts = facts_of(self.caller.identity, self.client_info)
+        return self._caller_facts
 
     @property
     def is_hidden(self) -> bool:

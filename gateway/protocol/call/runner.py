@@ -13,6 +13,7 @@ from typing import Final, Self, TypeVar
 
 from msgspec.structs import replace
 
+from gateway.access.caller_facts import digest_of_facts
 from gateway.access.subject import Subject
 from gateway.catalog.catalog import NO_LIMITS, CallLimits
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
@@ -28,6 +29,7 @@ from gateway.errors import (
 )
 from gateway.executors.invocation import AwaitingInput, Invocation, Relayed
 from gateway.json_types import JsonObject, empty
+from gateway.language.templates.caller import CALLER
 from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.limits.fair_semaphore import Limit
 from gateway.plugin import Context
@@ -77,6 +79,7 @@ class Run(CallContext, eq=False):
     """
 
     arguments: JsonObject = empty()
+    variables: JsonObject = empty()
     _whole: "Run | None" = None
     """The run that this is a narrowed part of."""
     _trace: Trace | None = None
@@ -91,8 +94,7 @@ class Run(CallContext, eq=False):
             StoreAwayError: whether another replica has used the state cannot be known now.
         """
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
-            caller = self.call.caller.rate_limit_key
-            await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=caller)
+            await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=self._rate_key)
         if not self.is_completion and self.outer is None and brings_answers(self.call):
             await claim_answers(self.primitive, self.call)
             self.open_requester()
@@ -106,7 +108,7 @@ class Run(CallContext, eq=False):
             ExecutionError: its turn did not come before the deadline.
         """
         primitive = self.primitive
-        self.arguments = arguments
+        self.arguments, self.variables = arguments, self.with_caller(arguments)
         # From here on the deadline counts, the wait for a turn included.
         self._began = asyncio.get_running_loop().time()
         call, concurrency = self.call, self.call.server.concurrency
@@ -183,7 +185,17 @@ class Run(CallContext, eq=False):
         return self._whole or self
 
     def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> Invocation:
-        return replace(self, arguments=arguments, _deadline=deadline, _whole=self._whole or self)
+        variables = self.with_caller(arguments)
+        return replace(self, arguments=arguments, variables=variables, _deadline=deadline, _whole=self._whole or self)
+
+    def with_caller(self, arguments: JsonObject) -> JsonObject:
+        """Return the variables of templates: the arguments, and `caller` if a template of the primitive reads it."""
+        # The facts come last: an argument with that name, which an open schema allows, must not replace them.
+        return {**arguments, CALLER: self.call.caller_facts} if self.primitive.caller_facts else arguments
+
+    @property
+    def caller_values(self) -> bytes:
+        return digest_of_facts(self.call.caller_facts, self.primitive.caller_facts)
 
     @property
     def caller(self) -> str:
@@ -240,6 +252,14 @@ class Run(CallContext, eq=False):
         return contents
 
     @property
+    def _rate_key(self) -> str:
+        caller, template = self.call.caller, self.primitive.rate_key
+        if template is None:
+            return caller.rate_limit_key
+        # With the realm: two issuers can use the same value for different tenants.
+        return f"key {caller.realm} {template.render({CALLER: self.call.caller_facts})}"
+
+    @property
     def _rate_limit(self) -> RateLimit | None:
         # A task that runs again is the same call, which was counted when it came.
         if self.is_completion or (self.call.task is not None and self.call.task.is_rerun):
@@ -252,8 +272,7 @@ class Run(CallContext, eq=False):
 
     async def _refund(self) -> None:
         if (limit := self._rate_limit) is not None:
-            caller = self.call.caller.rate_limit_key
-            await self.call.server.rate_limiter.refund(self._rate_name, limit, caller=caller)
+            await self.call.server.rate_limiter.refund(self._rate_name, limit, caller=self._rate_key)
 
 
 async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple[Sequence[JsonObject], JsonObject]:

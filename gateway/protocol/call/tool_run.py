@@ -57,7 +57,7 @@ async def run_tool(call: Call, tool: Tool, arguments: JsonObject) -> ToolResult:
     """
     async with Run(call, tool) as run:
         if tool.confirm is not None:
-            await confirm(tool.confirm, arguments, call, run.open_requester())
+            await confirm(tool.confirm, run.with_caller(arguments), call, run.open_requester())
         invocation = await run.start(arguments)
         outcome = await tool.executor.execute(invocation)
         return await shaped(

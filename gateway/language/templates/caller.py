@@ -1,0 +1,86 @@
+"""The name `caller` in templates: its facts, and load errors for uses that cannot work."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from jinja2 import nodes
+
+from gateway.config.diagnostics.near_misses import did_you_mean
+from gateway.errors import ExecutionError
+from gateway.json_types import Json, JsonObject
+from gateway.language.scope import Scope
+
+CALLER: Final = "caller"
+CLAIMS: Final = "claims"
+FACTS: Final = ("subject", "issuer", "scopes", "roles", CLAIMS, "client")
+_PREFIX: Final = f"{CALLER}."
+
+
+def use_fact(fact: str | None, scope: Scope, *, claim: str | None = None) -> bool:
+    """Record that a template reads a fact, or report why it cannot; `claim` is the only claim that it reads."""
+    if not scope.has_callers:
+        scope.problems.error(f"`{CALLER}` requires `auth`: without it, callers are not identified")
+        return False
+    if fact not in FACTS:
+        known = ", ".join(f"{_PREFIX}{name}" for name in FACTS)
+        given = CALLER if fact is None else f"{_PREFIX}{fact}"
+        hint = did_you_mean(fact, FACTS) if fact is not None else ""
+        scope.problems.error(f"`{given}` cannot be read{hint or f'; use one of {known}'}")
+        return False
+    scope.caller_facts.add(fact if claim is None else f"{CLAIMS}.{claim}")
+    return True
+
+
+def claim_named_by(node: nodes.Node) -> str | None:
+    """Return the path of the claim that an expression reads, such as `address.city`; None for anything else."""
+    match node:
+        case nodes.Getattr(node=owner, attr=str(name)) | nodes.Getitem(node=owner, arg=nodes.Const(value=str(name))):
+            if _is_claims(owner):
+                return name
+            outer = claim_named_by(owner)
+            return None if outer is None else f"{outer}.{name}"
+        case _:
+            return None
+
+
+def _is_claims(node: nodes.Node) -> bool:
+    match node:
+        case (
+            nodes.Getattr(node=nodes.Name(name="caller"), attr="claims")
+            | nodes.Getitem(node=nodes.Name(name="caller"), arg=nodes.Const(value="claims"))
+        ):
+            return True
+        case _:
+            return False
+
+
+def missing_claim(path: str) -> ExecutionError:
+    return ExecutionError(f"the caller's credential has no claim `{path}`")
+
+
+def is_fact_path(name: str) -> bool:
+    """Whether a URI template's variable is a fact of the caller, such as `caller.subject`."""
+    return name == CALLER or name.startswith(_PREFIX)
+
+
+def use_fact_path(name: str, scope: Scope) -> None:
+    """Do the same as `use_fact` for a variable of a URI template."""
+    fact, _, claim = name.removeprefix(CALLER).removeprefix(".").partition(".")
+    use_fact(fact or None, scope, claim=claim.partition(".")[0] or None if fact == CLAIMS else None)
+
+
+def variable(name: str, variables: JsonObject) -> Json:
+    """Return the value of a URI template's variable: an input, or a fact of the caller.
+
+    Raises:
+        ExecutionError: the caller's credential lacks the claim.
+    """
+    if CALLER not in variables or not is_fact_path(name):
+        return variables.get(name)
+    value: Json = variables
+    path = name.split(".")
+    for step in path:
+        if not isinstance(value, Mapping) or step not in value:
+            raise missing_claim(".".join(path[2:]))
+        value = value[step]
+    return value

@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # aiohttp takes an eighth of the time to start, and few funct
 __all__ = [
     "Answer",
     "Audio",
+    "Caller",
     "Context",
     "EmbeddedResource",
     "Image",
@@ -192,6 +193,23 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The verified identity of the caller."""
+
+    subject: str
+    """The `sub` claim of the access token, or the name of the API key."""
+    issuer: str
+    """URL of the issuer of the token; empty for API keys."""
+    scopes: Sequence[str]
+    roles: Sequence[str]
+    """Roles or groups in the token."""
+    claims: JsonObject
+    """All claims of the token; empty for API keys."""
+    client: str
+    """`client_id` or `azp` of the token. For API keys, the client's own name, which is not verified."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """The task that a call has become: it outlives its request (`task:` in the file)."""
 
@@ -218,6 +236,10 @@ class _Facts(Protocol):
         None where nobody has to authenticate: on stdio, and over HTTP without `auth`. The only fact here that a client
         cannot invent.
         """
+
+    @property
+    def caller(self) -> Caller | None:
+        """The verified identity of the caller; None where `principal` is None."""
 
     @property
     def client(self) -> JsonObject:

@@ -65,7 +65,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
         "net",
     },
     "tasks": LEAVES | {"config", "access", "state"},
-    "audit": LEAVES | {"config", "access", "tasks", "telemetry", "wire"},
+    "audit": LEAVES | {"config", "access", "language", "tasks", "telemetry", "wire"},
     "protocol": LEAVES
     | {"config", "language", "executors", "catalog", "access", "limits", "state", "tasks", "telemetry", "wire"},
     "transports": LEAVES | {"config", "protocol", "access", "limits", "state", "telemetry", "wire"},
@@ -79,7 +79,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     | {"tasks", "upstreams", "openapi", "wire", "held_signals", "state", "console", "net"},
     "cli": LEAVES
     | {"config", "language", "executors", "catalog", "audit", "telemetry", "protocol", "transports", "reload", "app"}
-    | {"upstreams", "openapi", "state", "wire", "client_configs", "processes", "net"},
+    | {"access", "upstreams", "openapi", "state", "wire", "client_configs", "processes", "net"},
     "__main__": {"held_signals", "cli"},
 }
 

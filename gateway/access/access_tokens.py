@@ -98,7 +98,7 @@ class AccessTokens:
             return temporarily_unavailable(
                 "The keys of the authorization server cannot be fetched now", retry_after=seconds
             )
-        scopes = _scopes(claims)
+        scopes = scopes_of(claims)
         if not scopes.issuperset(self.rules.required_scopes):
             return insufficient_scope(self.rules.required_scopes)
         identity = Identity(
@@ -157,7 +157,7 @@ def normal_audience(text: str) -> str:
     return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), parts.query, ""))
 
 
-def _scopes(claims: JsonObject) -> frozenset[str]:
+def scopes_of(claims: JsonObject) -> frozenset[str]:
     """The scopes of a token (RFC 9068 §2.2.3). Some issuers write `scp` instead of `scope`, and some a list.
 
     Auth0 adds `permissions` where the operator of the API has asked for it.

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 import structlog
 
+from gateway.access.identity import ANONYMOUS, Identity
 from gateway.app.build import App, build
 from gateway.app.listeners import check_view, take_sockets
 from gateway.app.signals import ExitWatchdog, on_stop_signals
@@ -22,6 +23,7 @@ from gateway.app.systemd_notify import ServiceManager
 from gateway.app.workers.worker import Worker
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.manifest import Manifest, manifest
+from gateway.config.models.auth import Auth
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
 from gateway.executors.files.executor import SingleFile
@@ -193,14 +195,19 @@ class Gateway:
                 self.app.listeners.drain(seconds, leaves_sockets=self._leaves_sockets or self._is_activated)
             )
 
-    def memory_client(self) -> MemoryClient:
+    def memory_client(self, identity: Identity = ANONYMOUS) -> MemoryClient:
         """Return a client of the newest revision in this process, at the view of the settings.
 
         Raises:
             ConfigError: the view does not exist.
         """
         check_view(self._settings.view, self.app.core.pipeline.served.document.views)
-        return MemoryClient(self.app.core.dispatcher, view=self._settings.view)
+        return MemoryClient(self.app.core.dispatcher, view=self._settings.view, identity=identity)
+
+    @property
+    def auth(self) -> Auth | None:
+        """The section `auth` that is served."""
+        return self.app.core.pipeline.served.document.auth
 
     def status(self) -> JsonObject:
         """Return the body of `/-/status`."""

@@ -15,15 +15,18 @@ from gateway.access.auth_error import AuthError
 from gateway.audit.audit_log import SHUTDOWN_GRACE_SECONDS, AuditLog, audit_path, refusal_of
 from gateway.audit.records import (
     call_record,
+    compile_labels,
     confirmation_record,
     denial_record,
     digest_key,
     input_request_records,
     task_record,
 )
+from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.document import Audit, Document
 from gateway.errors import ConfigError, Location, Problem
 from gateway.json_types import Json
+from gateway.language.templates.templating import TextTemplate
 from gateway.tasks.task import Task
 from gateway.telemetry.observer import CallFacts, CallResult
 
@@ -54,6 +57,7 @@ class AuditRecorder:
         self._generation: Final = generation
         self._denials: Final = DenialLogLimiter()
         self._section: Audit | None = None
+        self._labels: Mapping[str, TextTemplate] = {}
         self._log: AuditLog | None = None
         self._replaced: Final[list[AuditLog]] = []
         """Logs that a reload replaced, and that may still be written."""
@@ -142,7 +146,10 @@ class AuditRecorder:
     def ended(self, call: CallFacts, ending: CallResult) -> None:
         if self._log is not None and self._section is not None:
             keeps_arguments = self._section.arguments == "full"
-            self._log.append(call_record(call, ending, key=self._digest_key, keeps_arguments=keeps_arguments))
+            record = call_record(
+                call, ending, key=self._digest_key, keeps_arguments=keeps_arguments, labels=self._labels
+            )
+            self._log.append(record)
 
     def input_requested(self, call: CallFacts, methods: Mapping[str, str]) -> None:
         if self._log is not None:
@@ -159,6 +166,8 @@ class AuditRecorder:
 
     def _follow(self, served: ServedConfig) -> None:
         section = served.document.audit
+        # Compiled without problems when the file was loaded.
+        self._labels = compile_labels(served.document, Problems())
         if section == self._section:
             return
         self._section = section

@@ -13,8 +13,14 @@ import orjson
 
 from gateway import exact_json
 from gateway.access.auth_error import AuthError
-from gateway.errors import ErrorCode, InsufficientScopeError
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LoadedConfig
+from gateway.config.models.document import Document
+from gateway.errors import ErrorCode, ExecutionError, InsufficientScopeError
 from gateway.json_types import Json, JsonObject
+from gateway.language.scope import Inputs, Scope
+from gateway.language.templates.caller import CALLER
+from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.tasks.task import Task
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from gateway.wire import meta
@@ -26,7 +32,7 @@ _MAX_LENGTH: Final = 256
 _MAX_URI_LENGTH: Final = 2048
 _SESSION_PREFIX: Final = 8
 """Characters: enough to tell sessions and tasks apart, and too few to use one."""
-_LABEL: Final = b"mcp-gateway audit arguments"
+_KEY_LABEL: Final = b"mcp-gateway audit arguments"
 _OF_THE_PROTOCOL: Final = frozenset({meta.META, "inputResponses", "requestState", "name", "uri"})
 """Parameters that are no arguments of the call."""
 
@@ -39,10 +45,12 @@ _OVER_LIMIT: Final = "over_limit"
 def digest_key(secret: bytes) -> bytes:
     """The key of the digests of arguments, derived from the daemon's secret."""
     # A key for this alone: nothing that the secret is used for elsewhere can be taken for such a digest.
-    return hmac.digest(secret, _LABEL, "sha256")
+    return hmac.digest(secret, _KEY_LABEL, "sha256")
 
 
-def call_record(call: CallFacts, ending: CallResult, *, key: bytes, keeps_arguments: bool) -> Json:
+def call_record(
+    call: CallFacts, ending: CallResult, *, key: bytes, keeps_arguments: bool, labels: Mapping[str, TextTemplate]
+) -> Json:
     """The record of a call that has ended; there is none of its beginning."""
     record: dict[str, Json] = {
         "event": "call",
@@ -57,7 +65,29 @@ def call_record(call: CallFacts, ending: CallResult, *, key: bytes, keeps_argume
         "generation": call.generation,
         **_caller(call),
     }
+    if labels:
+        record["labels"] = {name: _label(template, call) for name, template in labels.items()}
     return call.redactor.json(record)
+
+
+def compile_labels(document: Document, problems: Problems) -> Mapping[str, TextTemplate]:
+    """Compile `audit.labels`; errors go to `problems`, the problems of the whole file."""
+    labels = {} if document.audit is None else document.audit.labels
+    scope = Scope(inputs=Inputs(), problems=problems.at("audit", "labels"), has_callers=document.auth is not None)
+    return {name: compile_text(text, scope.at(name)) for name, text in labels.items()}
+
+
+def check_labels(loaded: LoadedConfig, problems: Problems) -> None:
+    """Report errors in `audit.labels`."""
+    compile_labels(loaded.document, problems)
+
+
+def _label(template: TextTemplate, call: CallFacts) -> str | None:
+    """The value of a label; None if the caller lacks a claim that it needs."""
+    try:
+        return template.render({CALLER: call.caller_facts})[:_MAX_LENGTH]
+    except ExecutionError:
+        return None
 
 
 def input_request_records(call: CallFacts, methods: Mapping[str, str]) -> Iterator[Json]:

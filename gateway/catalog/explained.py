@@ -16,6 +16,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.executors.invocation import Blocks, Explainable, Invocation, Outcome, ToolResult
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import with_files_replaced
+from gateway.language.templates.caller import named_facts
 
 EVERY_CAPABILITY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 """The capabilities of a client that no definition refuses."""
@@ -35,12 +36,15 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[str, Json]
     """What the backend would do: its command, request or function."""
     timeout_seconds: float
+    from_caller: JsonObject
+    """The facts of the caller that templates of the definition read, by name such as `caller.subject`."""
 
     def as_json(self) -> dict[str, Json]:
         described = {
             "name": self.name,
             "does": self.does,
             "arguments": self.arguments,
+            "from_caller": self.from_caller or None,
             "confirm": self.question,
             **self.facts,
         }
@@ -96,6 +100,7 @@ class _Explainer(msgspec.Struct, frozen=True):
                 question=None if question is None else redactor.text(question),
                 facts=redactor.json(explanation.facts),
                 timeout_seconds=self.primitive.timeout.total_seconds(),
+                from_caller=redactor.json(named_facts(self.primitive.caller_facts, invocation.variables)),
             )
         )
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext
 import msgspec
 from msgspec.structs import replace
 
+from gateway.access.identity import ANONYMOUS, Identity
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.compiler import Check, compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
@@ -43,11 +44,11 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
     services: Services
 
-    def client(self, offered: Catalog, *, capabilities: JsonObject) -> MemoryClient:
+    def client(self, offered: Catalog, *, capabilities: JsonObject, identity: Identity = ANONYMOUS) -> MemoryClient:
         """A client of the newest revision, with a dispatcher of its own that serves this catalog."""
         # Keys of its own: what they sign is good for this client and no longer.
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
-        return MemoryClient(dispatcher, capabilities=capabilities)
+        return MemoryClient(dispatcher, capabilities=capabilities, identity=identity)
 
 
 class AskedSources(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Final
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
+from gateway.cli.caller_file import given_caller
 from gateway.cli.client.file_arguments import with_files
 from gateway.cli.console import Console, protect_stdout
 from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
@@ -30,7 +31,7 @@ async def show_explanation(  # noqa: PLR0913, PLR0917 - a request, and what ever
         )
     try:
         with protect_stdout():
-            explained = await explain(one_shot_settings(options, config), method, params)
+            explained = await explain(one_shot_settings(options, config), method, params, caller=options.caller)
     except ExecutionError as error:
         hints.foreign(str(error))
         return 1
@@ -71,6 +72,7 @@ _LAST: Final = frozenset({"confined_by"})
 """Facts that are long and seldom looked for: shown last."""
 _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
     "arguments": ("arguments", _members),
+    "from_caller": ("from the caller", _members),
     "confirm": ("asks first", _plain),
     "argv": ("command", shlex.join),
     "headers": ("headers", _members),
@@ -81,7 +83,7 @@ _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
 """Label and text of facts that read better so than as their key and JSON."""
 
 
-async def explain(settings: Settings, method: str, params: JsonObject) -> Explained:
+async def explain(settings: Settings, method: str, params: JsonObject, *, caller: str | None = None) -> Explained:
     """Explain `tools/call`, `resources/read` or `prompts/get`.
 
     Raises:
@@ -90,13 +92,17 @@ async def explain(settings: Settings, method: str, params: JsonObject) -> Explai
         RpcError: so would it, as a protocol error.
     """
     async with asked_sources(settings) as sources:
-        return await _explained(settings, method, params, sources)
+        return await _explained(settings, method, params, sources, caller=caller)
 
 
-async def _explained(settings: Settings, method: str, params: JsonObject, sources: AskedSources | None) -> Explained:
+async def _explained(
+    settings: Settings, method: str, params: JsonObject, sources: AskedSources | None, *, caller: str | None = None
+) -> Explained:
     with dry_run(settings, sources=sources) as dry:
         explained: list[Explained] = []
-        client = dry.client(explaining(dry.catalog, explained.append), capabilities=EVERY_CAPABILITY)
+        identity = given_caller(caller, dry.loaded.document.auth)
+        offered = explaining(dry.catalog, explained.append)
+        client = dry.client(offered, capabilities=EVERY_CAPABILITY, identity=identity)
         try:
             given = await with_files(client, params) if method == "tools/call" else params
             result = await client.request(method, given)

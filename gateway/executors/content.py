@@ -22,6 +22,7 @@ from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import JsonObject
 from gateway.language.files.media_types import media_type_of
 from gateway.language.scope import Scope
+from gateway.language.templates.caller import use_all_facts
 from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.language.uris.templates import UriTemplate, compile_uri_template
 
@@ -249,6 +250,7 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
             scope.at("mime_type").problems.error(
                 "goes with `text`, `file` or `base64`; a resource that is read brings its own"
             )
+        use_all_facts(scope)  # the resource may read any of them
         return _ReferencePart(uri, extra)
     mime_type = embedded.mime_type or (media_type_of(embedded.file) if embedded.file else None)
     return _EmbeddedPart(uri, _compile_contents(embedded, scope=scope, reader=reader), mime_type, extra)

@@ -38,7 +38,7 @@ class Invocation(Protocol):
     @property
     def permit(self) -> Permit: ...
     @property
-    def caller(self) -> str:
+    def owner(self) -> str:
         """The owner of outputs and cached outcomes: the principal, or a substitute without authentication."""
 
     @property

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from gateway.access.authenticator import Authenticator, check_auth
 from gateway.audit.audit_log import check_audit_is_apart
 from gateway.audit.recorder import AuditRecorder
+from gateway.audit.records import check_labels
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
@@ -54,7 +55,7 @@ T = TypeVar("T")
 FIXED_SECTIONS: Final = ("listen", "limits")
 """Sections of the file that only a start of the process takes up."""
 
-CHECKS: Final = (check_auth, partial(check_audit_is_apart, reserved=(LOCK_NAME,)))
+CHECKS: Final = (check_auth, check_labels, partial(check_audit_is_apart, reserved=(LOCK_NAME,)))
 """Checks of the sections that no part of the catalog is made of; for every command that compiles."""
 
 LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")

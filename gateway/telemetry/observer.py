@@ -97,6 +97,10 @@ class CallFacts(Protocol):
         """The JSON-RPC id that the client chose."""
 
     @property
+    def caller_facts(self) -> JsonObject:
+        """The verified identity of the caller, as templates read it: with claims, which are not for logs."""
+
+    @property
     def params(self) -> JsonObject:
         """The parameters as the client sent them: unmasked."""
 

@@ -17,7 +17,7 @@ from gateway.errors import Location
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.scope import Inputs, Scope
 from gateway.permit import Permit
-from gateway.plugin import Answer, Context, ListKind, LogLevel, Sample, Task
+from gateway.plugin import Answer, Caller, Context, ListKind, LogLevel, Sample, Task
 from gateway.telemetry.trace import UNTRACED, Trace
 
 T = TypeVar("T")
@@ -33,6 +33,7 @@ class RecordingContext:
     """A `Context` that keeps what it is told, and cannot ask anybody anything."""
 
     request_meta: JsonObject = field(default_factory=dict)
+    caller: Caller | None = None
     principal: str | None = None
     client: JsonObject = field(default_factory=dict)
     client_capabilities: JsonObject = field(default_factory=dict)
@@ -134,7 +135,7 @@ class RecordedInvocation:
     context: Context
     deadline: Deadline
     permit: Permit
-    caller: str
+    owner: str
     rights: Hashable
     headers: Mapping[str, str]
     subject: Subject = LOCAL
@@ -173,7 +174,7 @@ def make_invocation(
         context=context or RecordingContext(),
         deadline=Deadline(asyncio.get_running_loop().time() + timeout, waited + timeout),
         permit=permit or RecordingPermit(),
-        caller=caller,
+        owner=caller,
         rights=rights,
         headers=headers,
         subject=subject,

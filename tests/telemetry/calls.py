@@ -37,6 +37,7 @@ class ObservedCall(NamedTuple):
     redactor: Redactor
     waits: Sequence[Wait] = ()
     reported: Sequence[ProgressReport] = ()
+    caller_facts: JsonObject = MappingProxyType({})
 
     @property
     def described_params(self) -> JsonObject:

@@ -5,16 +5,20 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from gateway.app.gateway import Gateway
+from gateway.cli.caller_file import given_caller
 from gateway.cli.client.client import GatewayClient
 from gateway.cli.client.remote import remote_client
 from gateway.cli.console import Console, protect_stdout, waiting
 from gateway.cli.options import one_shot_settings
+from gateway.errors import ConfigError
 
 
 def open_client(
     options: Namespace, config: str | None, hints: Console, *, about: str | None = None
 ) -> AbstractAsyncContextManager[GatewayClient]:
     """A client of the server at `--url`, and of its `--view`; without a URL, of the file, which is served here."""
+    if options.url and getattr(options, "caller", None) is not None:
+        raise ConfigError.at("--as", "works only with a file: a server at a URL identifies callers itself")
     if options.url:
         return remote_client(options.url, view=getattr(options, "view", None))
     return _local_client(options, config, hints, about=about)
@@ -45,4 +49,4 @@ async def _local_client(
                 if document["fetched_seconds_ago"] is None:
                     reason = document["problem"] or "there was no response in time"
                     hints.foreign(f"openapi.{name}: {document['document']} is not fetched yet, because {reason}")
-            yield gateway.memory_client()
+            yield gateway.memory_client(given_caller(getattr(options, "caller", None), gateway.auth))

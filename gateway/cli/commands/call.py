@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
+from gateway.cli.caller_file import add_as
 from gateway.cli.client.answers import Answers, add_answers, with_capabilities
 from gateway.cli.client.client import GatewayClient, RemoteError
 from gateway.cli.client.file_arguments import with_files
@@ -62,6 +63,7 @@ with 1.
     arguments.add_argument("--json", metavar="OBJECT", default=None, help="the arguments as a JSON object")
     add_answers(arguments)
     add_explain(arguments, "the command, request or function without running it")
+    add_as(arguments)
     add_output(arguments)
     add_url(arguments)
     return arguments

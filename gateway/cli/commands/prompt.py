@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 
+from gateway.cli.caller_file import add_as
 from gateway.cli.client.open_client import open_client
 from gateway.cli.console import Console, waiting
 from gateway.cli.explain import show_explanation
@@ -25,6 +26,7 @@ examples:
     )
     arguments.add_argument("words", nargs="+", metavar="NAME", help="which, and with what")
     add_explain(arguments, "the files and resources that it would read, or the function; runs nothing")
+    add_as(arguments)
     add_output(arguments)
     add_url(arguments)
     return arguments

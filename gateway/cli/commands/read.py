@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 
+from gateway.cli.caller_file import add_as
 from gateway.cli.client.open_client import open_client
 from gateway.cli.console import Console, waiting
 from gateway.cli.explain import show_explanation
@@ -26,6 +27,7 @@ examples:
     )
     arguments.add_argument("words", nargs="+", metavar="URI", help="what to read")
     add_explain(arguments, "the file, command or request behind it; reads nothing")
+    add_as(arguments)
     add_output(arguments)
     add_url(arguments)
     return arguments

@@ -356,6 +356,10 @@ class SqlCompletion(Model):
     (:statuses)`. The result is that of the last statement that returns rows."""
     query_file: str | None = None
     """A file with statements separated by `;`, instead of `query`. Relative to this file."""
+    bind: dict[str, Json] = {}
+    """Further values to bind as `:name`, such as `who: "{{ caller.subject }}"`."""
+    settings: dict[str, str] = {}
+    """Settings of the transaction, such as `app.user_id: "{{ caller.subject }}"`. Only for PostgreSQL."""
     max_rows: PositiveCount = 1000
     """Maximum number of rows in the result."""
 

@@ -162,6 +162,8 @@ class Audit(Model):
     """Path of the log file, relative to this file. It is reopened on SIGHUP and when it has been moved away."""
     arguments: Literal["digest", "full"] = "digest"
     """Recorded arguments: `digest`, a keyed digest that identifies equal arguments, or `full`, with secrets masked."""
+    labels: dict[NotEmpty, str] = {}
+    """Further fields of each call's record, such as `team: "{{ caller.claims.team }}"`."""
 
 
 def _is_no_flag(value: Json) -> Json:

@@ -111,6 +111,8 @@ class ToolTest(Model):
     """Name of the test."""
     with_: VerbatimObject = Field(_NO_ARGUMENTS, alias="with")
     """Arguments. A file is `photo: {file: photo.png}`, relative to this file, or base64 as clients send it."""
+    caller: VerbatimObject | None = None
+    """Claims of the caller, such as `{sub: ann, groups: [ops]}`, as in a file for `call --as`."""
     http: StandInAnswer | None = None
     """Response to use instead of the server's. Without it, an HTTP backend sends a real request."""
     expect: Expectation | None = None

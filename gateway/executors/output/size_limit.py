@@ -127,7 +127,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         if self.overflow != "resource":
             return None
         uri = self.output_store.save(
-            contents, media_type=media_type, caller=invocation.caller, seconds=invocation.output_seconds
+            contents, media_type=media_type, caller=invocation.owner, seconds=invocation.output_seconds
         )
         if uri is None:
             return None

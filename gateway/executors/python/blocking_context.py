@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gateway.json_types import JsonObject
-from gateway.plugin import Context, Task, ToolError
+from gateway.plugin import Caller, Context, Task, ToolError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,6 +68,10 @@ class BlockingContext:
     @property
     def principal(self) -> str | None:
         return self._context.principal
+
+    @property
+    def caller(self) -> Caller | None:
+        return self._context.caller
 
     @property
     def client(self) -> JsonObject:

@@ -31,6 +31,7 @@ from gateway.executors.python.signature import Signature
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_argument import with_files_replaced
 from gateway.language.scope import Scope
+from gateway.language.templates.caller import use_all_facts
 from gateway.plugin import ProtocolError, ToolError
 from gateway.telemetry.trace import CURRENT
 from gateway.threads import DaemonThreadPool
@@ -52,6 +53,8 @@ def compile_python(
     """
     signature.check(scope.inputs, scope.problems, every_input=every_input)
     scope.use_all()
+    if signature.context_parameter is not None:
+        use_all_facts(scope)  # of `context.caller`
     return PythonExecutor(
         signature=signature,
         place=scope.problems.path,

@@ -68,7 +68,9 @@ def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> t
             text.report(0, "holds no statement")
         for tokens in found:
             _check_start(tokens, text)
-            statement = Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=scope.inputs.schemas)
+            # Any JSON value can be bound for a name of `bind`.
+            schemas = {**{name: {} for name in config.bind}, **scope.inputs.schemas}
+            statement = Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=schemas)
             _check_names(statement, text, scope)
             statements.append((statement, text))
     return tuple(statements)
@@ -137,7 +139,7 @@ def _check_start(tokens: Sequence[Token], text: QueryText) -> None:
 
 
 def _check_names(statement: Statement, text: QueryText, scope: Scope) -> None:
-    known = scope.inputs.schemas
+    known = statement.schemas
     for piece in statement.pieces:
         if isinstance(piece, StatementParameter | ListParameter):
             scope.used.add(piece.name)

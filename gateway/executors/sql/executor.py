@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -13,7 +14,8 @@ from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement, Statement
 from gateway.executors.sql.rows import Decimals, RowCollector, RowLimits, record_of, table_of
 from gateway.executors.sql.sessions import DatabaseAwayError, DatabaseConnectionLostError, Session, failure_of
-from gateway.json_types import Json
+from gateway.json_types import ABSENT, Json, empty
+from gateway.language.templates.templating import JsonTemplate, TextTemplate
 
 _FIRST_PAUSE: Final = 0.1
 _MAX_PAUSE: Final = 3.0
@@ -32,6 +34,10 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
     is_single: bool = False
     decimals: Decimals = "string"
     pools: DatabasePools
+    bind: Mapping[str, JsonTemplate] = msgspec.field(default_factory=empty)
+    """Values that are bound beside the arguments."""
+    settings: Mapping[str, TextTemplate] = msgspec.field(default_factory=empty)
+    """Settings of the transaction, by name."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         rows = await self.rows(invocation)
@@ -74,7 +80,11 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
                     attempt += 1
 
     def _bound(self, invocation: Invocation) -> list[BoundStatement]:
-        return [statement.bind(invocation.variables) for statement in self.statements]
+        variables = invocation.variables
+        bound = {name: template.render(variables) for name, template in self.bind.items()}
+        arguments = {**variables, **{name: None if value is ABSENT else value for name, value in bound.items()}}
+        set_values = [_setting(name, template.render(variables)) for name, template in self.settings.items()]
+        return [*set_values, *(statement.bind(arguments) for statement in self.statements)]
 
     async def _attempt(self, bound: list[BoundStatement], invocation: Invocation) -> RowCollector:
         """Run one transaction in a task of its own, which goes on until the database has stopped it."""
@@ -102,6 +112,13 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if len(rows.rows) > 1 or rows.is_truncated or rows.omitted:
             return Failure(text="The query promises one row, and there are more")
         return Value(value=rows.rows[0], size=rows.size, text=record_of(rows.rows[0]))
+
+
+def _setting(name: str, value: str) -> BoundStatement:
+    """Return the statement that sets a parameter of PostgreSQL until the end of the transaction."""
+    # With its schema, for the database's search_path may have another `set_config`; `true` is SET LOCAL.
+    text = "SELECT pg_catalog.set_config(CAST($1 AS text), CAST($2 AS text), true)"
+    return BoundStatement(text=text, values=(name, value), names=("name", name))
 
 
 def shown_value(value: Json) -> str:

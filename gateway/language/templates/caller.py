@@ -1,6 +1,6 @@
 """The name `caller` in templates: its facts, and load errors for uses that cannot work."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from jinja2 import nodes
@@ -29,6 +29,23 @@ def use_fact(fact: str | None, scope: Scope, *, claim: str | None = None) -> boo
         return False
     scope.caller_facts.add(fact if claim is None else f"{CLAIMS}.{claim}")
     return True
+
+
+def use_all_facts(scope: Scope) -> None:
+    """Record that code can read every fact, so that cached results of different callers are kept apart."""
+    if scope.has_callers:
+        scope.caller_facts.update(FACTS)
+
+
+def named_facts(names: Iterable[str], variables: JsonObject) -> dict[str, Json]:
+    """Return facts by the names that templates use for them; claims that the credential lacks are left out."""
+    found: dict[str, Json] = {}
+    for name in sorted(names):
+        fact, _, claim = name.partition(".")
+        value = variables[CALLER][fact]
+        if not claim or claim in value:
+            found[f"{_PREFIX}{name}"] = value[claim] if claim else value
+    return found
 
 
 def claim_named_by(node: nodes.Node) -> str | None:

@@ -74,6 +74,10 @@ class CallContext(msgspec.Struct, eq=False):
         return self.call.caller.principal
 
     @property
+    def caller(self) -> plugin.Caller | None:
+        return None if self.principal is None else plugin.Caller(**self.call.caller_facts)
+
+    @property
     def client(self) -> JsonObject:
         return self.call.client_info
 

@@ -198,7 +198,7 @@ class Run(CallContext, eq=False):
         return digest_of_facts(self.call.caller_facts, self.primitive.caller_facts)
 
     @property
-    def caller(self) -> str:
+    def owner(self) -> str:
         return self.call.caller.owner_key
 
     @property

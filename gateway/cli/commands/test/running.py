@@ -16,6 +16,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from gateway.access.claims import identity_of_claims
+from gateway.access.identity import ANONYMOUS
 from gateway.catalog.primitives import Tool
 from gateway.cli.client.file_arguments import data_uri
 from gateway.cli.commands.test.comparison import Mismatch, mismatch
@@ -119,7 +121,7 @@ class _Attempt(msgspec.Struct, frozen=True):
         try:
             async with self._with_stub(tool) as prepared:
                 result = await _confirmed(self._client(prepared), self.tool, self._arguments(tool))
-        except ExecutionError as error:
+        except (ExecutionError, ValueError) as error:
             return Mismatch(str(error))
         except RpcError as error:
             # `expect.error` means both: an error of the protocol, and a result that is one.
@@ -150,7 +152,9 @@ class _Attempt(msgspec.Struct, frozen=True):
         # A catalog for this test alone: the next one has the executor without a stub. What is tested is the result,
         # which a call with `task: required` has as well.
         offered = replace(catalog, tools={**catalog.tools, self.tool: replace(tool, task=None)})
-        return self.dry.client(offered, capabilities=_CAPABILITIES)
+        claims, auth = self.test.caller, self.dry.loaded.document.auth
+        identity = ANONYMOUS if claims is None else identity_of_claims(claims, auth)
+        return self.dry.client(offered, capabilities=_CAPABILITIES, identity=identity)
 
 
 async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> JsonObject:

@@ -126,6 +126,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         for name, view in compile_views(loaded, tuple(compiled.primitives()), problems=problems.at("views")).items()
     }
     searches = compile_searches(loaded, context=context, problems=problems.at("views"))
+    limits = _call_limits(document.limits, problems=problems.at("limits"))
     if problems.has_errors:
         raise ConfigError(_in_file_order(problems, loaded))
     compiled = compiled.without(compiling.unsound())
@@ -156,7 +157,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         redactor=loaded.redactor,
         lock_differences=tuple(lock_differences),
         pins={name: pin for name, pin in pins.items() if name not in excluded},
-        limits=_call_limits(document.limits, problems=problems.at("limits")),
+        limits=limits,
         views=views,
         searches=searches,
         databases=frozenset(profiles.values()),

@@ -216,9 +216,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 80_700,
-    "files": 622,
-    "classes": 958,
+    "lines": 82_000,
+    "files": 627,
+    "classes": 966,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 77,

@@ -18,10 +18,9 @@ tools:
   orders:
     description: Lists the caller's orders.
     {cache}
-    input: {{shouted: boolean?}}
     sql:
       database: shop
-      query: "SET LOCAL ROLE caller_reader; SELECT item FROM caller_orders WHERE :shouted IS NULL OR :shouted ORDER BY item"
+      query: "SET LOCAL ROLE caller_reader; SELECT item FROM caller_orders ORDER BY item"
       settings: {{app.user_id: "{{{{ caller.subject }}}}", app.team: "{{{{ caller.claims.team }}}}"}}
   left_over:
     description: Shows the setting of the connection.

@@ -6,12 +6,13 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Final, TextIO
 
 from gateway.control_characters import strip_control_characters, visible
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 
 _ERASE: Final = "\r\x1b[2K"
 """ECMA-48 8.3.41: the line under the cursor."""
@@ -179,6 +180,23 @@ def say(value: Json) -> str:
 def counted(count: int, noun: str, several: str | None = None) -> str:
     """A number with its noun: `1 tool`, `2 tools`."""
     return f"{count} {noun if count == 1 else several or f'{noun}s'}"
+
+
+def left_out_lines(
+    left_out: Iterable[JsonObject], *, lists_all: bool, hint: str, where: str = " here"
+) -> Iterator[str]:
+    """Describe definitions that are not served: operations of OpenAPI documents by their number, unless `lists_all`.
+
+    `hint` says how to list them.
+    """
+    operations: Counter[str] = Counter()
+    for each in left_out:
+        if each["kind"] == "openapi" and not lists_all:
+            operations[each["name"].partition(":")[0]] += 1
+        else:
+            yield f"{each['kind']}.{each['name']} is not available{where}: {each['reason']}"
+    for name, count in operations.items():
+        yield f"openapi.{name}: {counted(count, 'operation')} not available. {hint}"
 
 
 def _one_line(text: str) -> str:

@@ -99,6 +99,11 @@ def add_output(parser: Parser) -> None:
     parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help=what)
 
 
+def add_lists_all(parser: Parser) -> None:
+    what = "list each operation of OpenAPI documents that is not a tool, with the reason"
+    parser.add_argument("-v", "--verbose", "--list", dest="lists_all", action="store_true", default=False, help=what)
+
+
 def add_json(parser: Parser, shows: str) -> None:
     parser.add_argument("--json", action="store_true", default=False, help=f"print {shows}")
 

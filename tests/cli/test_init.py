@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -88,6 +89,19 @@ async def test_document_at_a_private_address_becomes_callable_tools(run: Run, tm
     assert (checked.code, checked.out) == (0, "")
     called = await asyncio.to_thread(run, "call", "new/config.yaml", "tide_tables_tides")
     assert json.loads(called.out) == {"key": "none"}
+
+
+def test_list_counts_omitted_operations_and_names_them_with_v(run: Run, tmp_path: Path) -> None:
+    paths: dict[str, Any] = {f"/p{n}": {method: {"responses": {}} for method in ("get", "post")} for n in range(20)}
+    document = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": paths}
+    (tmp_path / "api.json").write_text(json.dumps(document))
+    connection = "connections: {api: {base_url: 'https://api.example.com'}}\n"
+    (tmp_path / "config.yaml").write_text(f"{connection}openapi: {{api: {{document: api.json, connection: api}}}}\n")
+    finished = run("list")
+    assert len(finished.out.splitlines()) == 21
+    assert finished.hints == "openapi.api: 20 operations not available. `-v` lists each with the reason\n"
+    assert len(run("list", "-v").hints.splitlines()) == 20
+    assert len(run("validate", "--list").hints.splitlines()) == 21
 
 
 async def test_document_that_cannot_be_fetched_is_an_error(run: Run, tmp_path: Path, api: str) -> None:

@@ -8,7 +8,7 @@ from gateway.app.gateway import Gateway
 from gateway.cli.caller_file import given_caller
 from gateway.cli.client.client import GatewayClient
 from gateway.cli.client.remote import remote_client
-from gateway.cli.console import Console, protect_stdout, waiting
+from gateway.cli.console import Console, left_out_lines, protect_stdout, waiting
 from gateway.cli.options import one_shot_settings
 from gateway.errors import ConfigError
 
@@ -39,9 +39,10 @@ async def _local_client(
         async with AsyncExitStack() as stack:
             with waiting(hints, f"Making {settings.config} ready"):
                 gateway = await stack.enter_async_context(Gateway(settings, serves_one_request=True))
-            for each in gateway.status()["left_out"]:
-                if about in {None, each["name"]}:
-                    hints.foreign(f"{each['kind']}.{each['name']} is not available here: {each['reason']}")
+            left_out = [each for each in gateway.status()["left_out"] if about in {None, each["name"]}]
+            lists_all = getattr(options, "lists_all", False)
+            for line in left_out_lines(left_out, lists_all=lists_all, hint="`-v` lists each with the reason"):
+                hints.foreign(line)
             for name, upstream in gateway.status()["upstreams"].items():
                 if reason := upstream.get("reason"):
                     hints.foreign(f"{name} cannot be reached: {reason}")

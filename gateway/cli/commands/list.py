@@ -7,7 +7,7 @@ from typing import Final
 from gateway.cli.client.client import GatewayClient, every_page
 from gateway.cli.client.open_client import open_client
 from gateway.cli.console import Console, counted, waiting
-from gateway.cli.options import add_json, add_url
+from gateway.cli.options import add_json, add_lists_all, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.positional import split_config
 from gateway.cli.results import show_raw
@@ -38,6 +38,7 @@ examples:
 {CONFIG_AS_FIRST_WORD}""",
     )
     arguments.add_argument("words", nargs="*", default=[], metavar="KIND", help=f"{', '.join(_LISTS)} (default: all)")
+    add_lists_all(arguments)
     add_json(arguments, "the definitions as JSON")
     add_url(arguments)
     return arguments

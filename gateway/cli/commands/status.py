@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
-from gateway.cli.console import Console, counted
+from gateway.cli.console import Console, counted, left_out_lines
 from gateway.cli.options import DAEMON_HINT, add_config, add_daemon_url, add_json
 from gateway.cli.parser import Parser
 from gateway.cli.results import show_raw
@@ -96,8 +96,9 @@ def _warnings(status: JsonObject) -> Iterator[str]:
 def _warnings_of_file(status: JsonObject) -> Iterator[str]:
     if sections := status.get("restart_required"):
         yield f"{' and '.join(sections)} changed in the file: takes effect with a restart"
-    for each in status.get("left_out", ()):
-        yield f"{each['kind']}.{each['name']} is not available: {each['reason']}"
+    yield from left_out_lines(
+        status.get("left_out", ()), lists_all=False, where="", hint="`--json` lists each with the reason"
+    )
     for place in status.get("disabled", ()):
         yield f"{place} was switched off by a plugin"
     lock = status.get("lock") or {}

@@ -2,7 +2,6 @@
 
 import json
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Final
@@ -11,10 +10,10 @@ import orjson
 from msgspec.structs import replace
 
 from gateway.audit.audit_log import check_audit_file
-from gateway.catalog.catalog import Catalog, Unavailable
-from gateway.cli.console import Console, counted, protect_stdout, waiting
+from gateway.catalog.catalog import Catalog
+from gateway.cli.console import Console, counted, left_out_lines, protect_stdout, waiting
 from gateway.cli.dry_run import AskedSources, DryRun, asked_sources, dry_run
-from gateway.cli.options import add_config, add_json, one_shot_settings
+from gateway.cli.options import add_config, add_json, add_lists_all, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.diagnostics.render import as_json, render
@@ -54,9 +53,7 @@ exit codes:
         default=False,
         help="connect to upstreams and databases, and check their definitions and queries too",
     )
-    arguments.add_argument(
-        "--list", action="store_true", default=False, help="list each operation of OpenAPI documents that is not a tool"
-    )
+    add_lists_all(arguments)
     add_json(arguments, "the problems as a JSON list")
     return arguments
 
@@ -71,7 +68,10 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
                 dry, problems = await _asked(settings) if options.connect else check(settings)
             if not options.connect:
                 _show_unfetched(dry.loaded, hints)
-            _show_left_out(dry.catalog.left_out, lists_all=options.list, hints=hints)
+            left_out = [{"kind": each.kind, "name": each.name, "reason": each.reason} for each in dry.catalog.left_out]
+            hint = "`--list` lists each with the reason"
+            for line in left_out_lines(left_out, lists_all=options.lists_all, hint=hint):
+                hints.line(line)
     # Its problems, warnings among them, are what this command was asked for.
     except ConfigError as error:
         problems = error.problems
@@ -100,16 +100,6 @@ def _show_unfetched(loaded: LoadedConfig, hints: Console) -> None:
         if entry.is_remote:
             document = loaded.redactor.text(entry.document)
             hints.line(f"openapi.{name}: {document} is not fetched yet, because only --connect opens connections")
-
-
-def _show_left_out(left_out: Sequence[Unavailable], *, lists_all: bool, hints: Console) -> None:
-    """Name what is not on offer; of documents' operations, which may be a thousand, how many, unless all are wanted."""
-    for each in left_out:
-        if lists_all or each.kind != "openapi":
-            hints.line(str(each))
-    counts = Counter(each.name.partition(":")[0] for each in left_out if each.kind == "openapi")
-    for name, count in counts.items() if not lists_all else ():
-        hints.line(f"openapi.{name}: {counted(count, 'operation')} not available; --list shows which, and why")
 
 
 def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:

@@ -1,4 +1,1 @@
-"""Child processes of calls: started, watched, and ended with everything that they started.
-
-A `Command` comes in; its output goes to sinks as it comes, and its exit code out. Nothing of it outlives its call.
-"""
+"""Child processes of calls: starts them, passes on their output, and ends them with all their descendants."""

@@ -1,14 +1,10 @@
-"""Ends what a daemon that was killed has left running: when the next one starts, or by a process that outlives it.
+"""Ends processes of a killed daemon: when the next daemon starts, or in a guard process that outlives the daemon.
 
-A killed daemon can end nothing. PR_SET_PDEATHSIG (prctl(2)) would, but it can only be set between fork and exec, by a
-program in front: `setpriv --pdeathsig KILL` takes the spawn of `true` from 620 to 1,360 µs, and reaches the child alone
-and none of what that starts. A sandbox ends with the daemon as it is (bubblewrap's --die-with-parent).
+PR_SET_PDEATHSIG (prctl(2)) would need a program between fork and exec, which doubles the time to start a command, and
+does not reach grandchildren.
 
-Ended is only what carries the marker of a call, is the daemon's user's, and whose daemon has ended for certain: the
-marker names its process by PID namespace, process id and start time. Each is held by a pidfd while it is judged.
-
-What calls start ends soon by itself. Children that last as long as the daemon, other MCP servers, do not wait for the
-next one: see `DeathGuard`.
+Only processes with the marker of a call are ended, if they belong to the same user and their daemon has certainly
+ended. Calls are short, so they wait for the next start. Long-lived children use the `DeathGuard`.
 """
 
 import os
@@ -20,16 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gateway.processes.process_table import MARKER, all_pids, is_gone, marker_of
+from gateway.processes.process_table import MARKER, Descendants, all_pids, is_gone, marker_of
 
 _OF_A_CALL: Final = re.compile(r"(?P<daemon>\d+\.\d+\.\d+)\.[0-9a-f]{16}-\d+", re.ASCII)
 
 
 def end_leftovers() -> int:
-    """Kill them, and return how many there were."""
+    """Kill the processes of killed daemons and return their number."""
     if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
         return 0
-    own = os.environ.get(MARKER)  # of a daemon that was itself started by a call
+    own = os.environ.get(MARKER)  # set if a call has started this daemon
     return sum(_end(pid) for pid in all_pids() if _is_left_over(pid, own=own))
 
 
@@ -37,7 +33,7 @@ def _end(pid: int) -> bool:
     with suppress(OSError):
         descriptor = os.pidfd_open(pid)
         try:
-            # Judged again now that the descriptor holds it: the id may have passed to another process since.
+            # Check again: the descriptor now prevents the reuse of the process id.
             if _is_left_over(pid, own=os.environ.get(MARKER)):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                 return True
@@ -57,8 +53,7 @@ def _is_left_over(pid: int, *, own: str | None) -> bool:
     return found is not None and is_gone(found["daemon"])
 
 
-# It looks again until it finds none, for what it kills may have forked after the listing; 100 times at the most, for
-# one that it may not kill stays.
+# Repeats because a killed process could have forked. The limit is for processes that cannot be killed.
 _PROGRAM: Final = """\
 import os, sys, time
 wanted = b"\\0" + os.fsencode(sys.argv[1])
@@ -77,44 +72,38 @@ for _ in range(100):
         break
     time.sleep(0.02)
 """
-"""Run by the death guard, given the beginning of the environment variable of what it ends."""
+"""The program of the death guard. Its argument is the prefix of the environment variable."""
 
 
 class DeathGuard:
-    """A process, once it is needed, that outlives a killed daemon for a moment, and ends what that has left running.
+    """A process that kills the daemon's long-lived children if the daemon is killed.
 
-    Nothing in a process can run after SIGKILL; so this one waits for the end of its standard input, which the kernel
-    closes with the daemon, and kills what carries the daemon's marker, at any depth. `stop` it before the daemon ends
-    by itself.
+    The process waits for the end of its standard input, which the kernel closes with the daemon.
     """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, prefix: str) -> None:
-        """Start it, unless it runs, or there is no /proc to find anything in.
-
-        `prefix` is the common beginning of the markers of this daemon's children.
-        """
+    def start(self, descendants: Descendants) -> None:
+        """Start the guard unless it runs already. It needs /proc."""
         if sys.platform != "linux" or self._process is not None:
             return
-        # -I and -S: nothing of the working directory, of PYTHON* or of site-packages runs in it.
-        command = [sys.executable, "-I", "-S", "-c", _PROGRAM, f"{MARKER}={prefix}"]
+        # -I and -S ignore the working directory, PYTHON* and site-packages.
+        command = [sys.executable, "-I", "-S", "-c", _PROGRAM, f"{MARKER}={descendants.prefix}"]
         try:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={},
-                # A signal to the daemon's group (Ctrl-C, or `kill -9` of it) must not end the guard with it.
+                env={MARKER: descendants.identity},
+                # Signals to the daemon's group must not end the guard.
                 start_new_session=True,
             )
-        except OSError:  # no process left: the next daemon will look after what is left
+        except OSError:  # no process left: the next daemon ends the children
             self._process = None
 
     def stop(self) -> None:
-        """End it: nothing is left to be ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""The daemon's ends of a child's pipes: read and written by the event loop, never waited for."""
+"""The daemon's ends of a child's pipes, and a buffer for its output. The event loop reads and writes them."""
 
 import asyncio
 import os
@@ -6,27 +6,27 @@ from collections.abc import Callable
 from typing import IO, Final
 
 _CHUNK: Final = 64 * 1024
-"""Bytes that are read at once; a Linux pipe holds no more."""
+"""Bytes for one read. A Linux pipe holds no more."""
 
 
 class OutputPipe:
-    """Passes on what a child writes, one chunk in each turn of the loop, so that a flood delays no other call."""
+    """Passes on the output of a child, one chunk per turn of the loop, so that a flood does not delay other calls."""
 
     def __init__(self, descriptor: int, *, sink: Callable[[bytes], None], at_end: Callable[[], None]) -> None:
-        """Own the descriptor, which `close` closes."""
+        """`close` closes the descriptor."""
         self._descriptor = descriptor
         self._sink = sink
         self._at_end = at_end
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Of this end alone: the child's is an open file of its own, and blocks as programs expect.
+        # Only this end becomes non-blocking. The child's end blocks as programs expect.
         os.set_blocking(self._descriptor, False)
         loop.add_reader(self._descriptor, self._read)
         self._loop = loop
 
     def stop(self) -> None:
-        """Read no more, but keep the pipe open: a child that writes while it is being ended gets no SIGPIPE."""
+        """Stop reading, but keep the pipe open, so that a child that is being ended gets no SIGPIPE."""
         if self._loop is not None:
             self._loop.remove_reader(self._descriptor)
             self._loop = None
@@ -35,7 +35,7 @@ class OutputPipe:
         if self._descriptor >= 0:
             self.stop()
             os.close(self._descriptor)
-            self._descriptor = -1  # the number may be another file's from now on
+            self._descriptor = -1
 
     def _read(self) -> None:
         try:
@@ -52,7 +52,7 @@ class OutputPipe:
 
 
 class InputPipe:
-    """Feeds a child what it is to read. A child that closes early, or never reads, is let be."""
+    """Writes the input of a child. Ignores a child that closes its input early."""
 
     def __init__(self, pipe: IO[bytes], data: bytes) -> None:
         self._pipe = pipe
@@ -61,7 +61,7 @@ class InputPipe:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         os.set_blocking(self._pipe.fileno(), False)
-        # Most inputs fit into the empty pipe: those are never watched by the loop.
+        # Most inputs fit into the empty pipe and need no watching.
         self._write()
         if not self._pipe.closed:
             loop.add_writer(self._pipe.fileno(), self._write)
@@ -85,13 +85,10 @@ class InputPipe:
 
 
 class LastingInput:
-    """The input of a child for as long as it lives: written piece by piece, never waited for, and bounded.
-
-    All that comes in one turn of the event loop goes out in one write.
-    """
+    """The bounded input of a long-lived child. Joins all writes of one turn of the event loop."""
 
     def __init__(self, *, limit: int) -> None:
-        """`limit`: the most bytes that may wait for the child."""
+        """`limit`: the maximum number of buffered bytes."""
         self._limit: Final = limit
         self._waiting = bytearray()
         self._pipe: IO[bytes] | None = None
@@ -100,23 +97,23 @@ class LastingInput:
         self._is_ended = False
 
     def attach(self, pipe: IO[bytes]) -> None:
-        """Write to this pipe from now on, what waits already included."""
+        """Write to this pipe, starting with the buffered bytes."""
         os.set_blocking(pipe.fileno(), False)
         self._pipe, self._loop = pipe, asyncio.get_running_loop()
         self._flush()
 
     def write(self, data: bytes) -> bool:
-        """Write; False if the child does not read, and too much waits for it. What it closed takes no more."""
+        """Buffer data. Return False if the buffer is full because the child does not read."""
         if len(self._waiting) + len(data) > self._limit:
             return False
-        # What waits already has a flush ahead: in this turn, when the child reads, or when there is a pipe.
+        # Buffered data already has a pending flush.
         if not self._waiting and self._loop is not None:
             self._loop.call_soon(self._flush)
         self._waiting += data
         return True
 
     def close(self) -> None:
-        """End the child's input, once it has read what waits."""
+        """Close the input after the buffered data is written."""
         self._is_ended = True
         if not self._waiting:
             self._flush()
@@ -124,7 +121,7 @@ class LastingInput:
     def abandon(self) -> None:
         """Close at once."""
         self._waiting.clear()
-        # Before the pipe is closed: the number may be another file's at once, which the loop would then watch.
+        # Before closing: the descriptor's number can be reused at once.
         self._unwatch()
         if self._pipe is not None:
             self._pipe.close()
@@ -135,7 +132,7 @@ class LastingInput:
             return
         try:
             while self._waiting:
-                # The view is not kept in a variable: a bytearray with a view on it cannot shrink (BufferError).
+                # Keep no reference to the view: a bytearray with a view cannot shrink (BufferError).
                 written = os.write(self._pipe.fileno(), memoryview(self._waiting)[:_CHUNK])
                 del self._waiting[:written]
         except BlockingIOError:
@@ -157,3 +154,62 @@ class LastingInput:
         if self._is_watching and self._loop is not None and self._pipe is not None:
             self._loop.remove_writer(self._pipe.fileno())
         self._is_watching = False
+
+
+class BoundedBuffer:
+    """Keeps the head and the tail of a stream, and drops the middle if the stream is longer than `limit` bytes.
+
+    Uses at most one and a half times `limit` bytes of memory.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._head_limit = limit // 2
+        self._tail_limit = limit - self._head_limit
+        self._received = 0
+
+    def feed(self, chunk: bytes) -> None:
+        self._received += len(chunk)
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        self._tail += chunk
+        # Trimming at twice the limit keeps many short writes cheap.
+        if len(self._tail) > 2 * self._tail_limit:
+            self._trim()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._received
+
+    @property
+    def data(self) -> bytes:
+        return b"".join(self.parts)
+
+    @property
+    def parts(self) -> tuple[bytes, bytes]:
+        """The head and the tail."""
+        self._trim()
+        return bytes(self._head), bytes(self._tail)
+
+    @property
+    def omitted(self) -> int:
+        """The number of bytes missing between the head and the tail."""
+        return max(0, self._received - self._head_limit - self._tail_limit)
+
+    def is_whole_within(self, size: int) -> bool:
+        """Return whether at most `size` bytes were received and all of them are kept."""
+        return self._received <= size and not self.omitted
+
+    def end(self, size: int) -> bytes:
+        """Return at most the last `size` bytes received."""
+        self._trim()
+        # If the middle is missing, head and tail joined would look like contiguous text.
+        if len(self._tail) >= size or self.omitted:
+            return bytes(self._tail[-size:])
+        return bytes((self._head + self._tail)[-size:])
+
+    def _trim(self) -> None:
+        del self._tail[: max(0, len(self._tail) - self._tail_limit)]

@@ -1,79 +1,177 @@
-"""The process table: the daemon's children, as Linux's /proc and waitid(2) describe them; empty on other systems.
+"""Finds the processes of calls in Linux's /proc. Other systems have no such table.
 
-Why: a process that leaves its group (`setsid`) or its parent (a double fork) is missed by `killpg`. As child subreaper
-the daemon inherits it, and knows it again by the marker in its environment, or by the session that it was born in.
+`killpg` misses a process that leaves its group (`setsid`) or its parent (a double fork). As child subreaper, the daemon
+inherits such a process. Its session or an environment variable shows which call it belongs to.
 """
 
 import ctypes
 import os
 import re
+import secrets
 import sys
-from collections.abc import Iterator
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 MARKER: Final = "MCP_GATEWAY_CALL"
-"""Environment variable by which the processes of one call are known."""
+"""Environment variable that identifies the processes of a call."""
+ORPHAN: Final = 0
+"""The leader of processes whose call has ended."""
+_UNKNOWN: Final = -1
+"""The leader of processes that can belong to several calls."""
+Families = Mapping[int, set[int]]
+"""Living children by the process id of their call's leader."""
 
+_ROUNDS: Final = 8
+"""The limit for repeated looks. A process that forks and exits in a loop would keep the daemon busy."""
+_UNCLAIMED_SECONDS: Final = 1.0
+"""How long a zombie stays that other code of this process could be waiting for."""
+_UNCLAIMED_IN_SESSION_SECONDS: Final = 10.0
+"""The same in the daemon's session, which no call uses."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 """prctl(2)"""
 
 
 class Child(msgspec.Struct, frozen=True, kw_only=True):
-    """A process whose parent is the daemon."""
+    """A child process of the daemon."""
 
     pid: int
     is_zombie: bool
     session: int
 
 
+class Descendants:
+    """Knows the leaders of all calls and finds their descendants among the daemon's children.
+
+    Only children of the main thread are considered: it inherits orphans, and other threads start their own children.
+    """
+
+    def __init__(self) -> None:
+        self.reaped = 0
+        """The number of reaped orphans."""
+        self.living = 0
+        """The number of orphans in the last look."""
+        self._leaders: dict[int, str] = {}
+        """Process id, equal to the session id → marker."""
+        self._earlier: set[int] = set()
+        """Children that were started before `open`."""
+        self._known: set[int] = set()
+        """Children that were found to belong to a call."""
+        self._hidden: dict[int, set[int]] = {}
+        """Children without a marker → the leaders when they were first seen."""
+        self._zombies: dict[int, float] = {}
+        """Zombies of unknown origin → when they were first seen."""
+        self._identity = ""
+        self._numbers = count(1)
+
+    def open(self) -> None:
+        self._identity = f"{own_identity()}.{secrets.token_hex(8)}"
+        # Children of other code, such as plugins, inherit it.
+        os.environ[MARKER] = self._identity
+        self._earlier = set(child_pids())
+
+    @property
+    def identity(self) -> str:
+        """The marker of this process."""
+        return self._identity
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the markers of all calls."""
+        return f"{self._identity}-"
+
+    def new_marker(self) -> Mapping[str, str]:
+        """Return the environment variable for the next call."""
+        return {MARKER: f"{self.prefix}{next(self._numbers)}"}
+
+    def add(self, leader: int, marker: Mapping[str, str]) -> None:
+        self._leaders[leader] = marker[MARKER]
+
+    def remove(self, leader: int) -> None:
+        del self._leaders[leader]
+
+    def marked(self) -> Iterator[int]:
+        """Yield every process with a marker of our calls. Slow: reads the environment of each process."""
+        return (pid for pid in all_pids() if (marker_of(pid) or "").startswith(self.prefix))
+
+    def look(self, *, is_urgent: bool = False) -> Families:
+        """Reap zombies and return the living children of calls. `is_urgent` reaps zombies of unknown origin at once."""
+        for _ in range(_ROUNDS):
+            families, has_reaped = self._look_once(is_urgent=is_urgent)
+            if not has_reaped:
+                break  # otherwise, children of a reaped process can be new
+        self.living = sum(map(len, families.values()))
+        return families
+
+    def _look_once(self, *, is_urgent: bool) -> tuple[Families, bool]:
+        families: defaultdict[int, set[int]] = defaultdict(set)
+        children = [found for pid in child_pids() if pid not in self._leaders and (found := child(pid))]
+        reaped = 0
+        for each in children:
+            if each.is_zombie:
+                reaped += (is_urgent or self._can_reap(each)) and _reap(each.pid)
+            elif (leader := self._leader_of(each)) is not None:
+                families[leader].add(each.pid)
+                if leader != _UNKNOWN:
+                    self._known.add(each.pid)
+        self.reaped += reaped
+        pids = {each.pid for each in children}
+        self._known &= pids
+        self._earlier &= pids
+        self._zombies = {pid: since for pid, since in self._zombies.items() if pid in pids}
+        self._hidden = {pid: leaders for pid, leaders in self._hidden.items() if pid in pids}
+        return families, bool(reaped)
+
+    def _can_reap(self, zombie: Child) -> bool:
+        """Return whether no other code waits for the exit status: a zombie has no environment to tell."""
+        if zombie.pid in self._known or zombie.session in self._leaders:
+            return True
+        is_foreign = zombie.session == os.getsid(0) or zombie.pid in self._earlier
+        since = self._zombies.setdefault(zombie.pid, time.monotonic())
+        return time.monotonic() - since >= (_UNCLAIMED_IN_SESSION_SECONDS if is_foreign else _UNCLAIMED_SECONDS)
+
+    def _leader_of(self, living: Child) -> int | None:
+        """Return the leader of a child's call, or None for children of other code."""
+        if living.session == os.getsid(0) or living.pid in self._earlier:
+            return None
+        # Leaders are reaped last, so no other session has this id.
+        if living.session in self._leaders:
+            return living.session
+        marker = marker_of(living.pid) or ""
+        if marker.startswith(self.prefix):
+            return next((leader for leader, own in self._leaders.items() if own == marker), ORPHAN)
+        # The first process of a container inherits processes of strangers (`docker exec`).
+        if marker.startswith(self._identity) or os.getpid() == 1:
+            return None
+        # It hides its origin (`env -i setsid`). It can belong to any call that ran when it appeared.
+        leaders = self._hidden.setdefault(living.pid, set(self._leaders))
+        return _UNKNOWN if leaders & self._leaders.keys() else ORPHAN
+
+
 def become_subreaper() -> bool:
-    """Have orphaned descendants become children of this process and not init's, where there is a /proc to find them."""
+    """Make orphaned descendants children of this process, if /proc can be used to find them."""
     if sys.platform != "linux" or not Path("/proc/self/stat").exists():
         return False
     libc = ctypes.CDLL(None, use_errno=True)
     return bool(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
-class ChildList:
-    """The children of the daemon's main thread, which is the one that inherits orphans.
-
-    The kernel's file stays open: opening it anew takes twenty times as long as reading it.
-    """
-
-    def __init__(self) -> None:
-        self._descriptor: int | None = None
-
-    def pids(self) -> list[int]:
-        try:
-            if self._descriptor is None:
-                self._descriptor = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
-            data = chunk = os.pread(self._descriptor, _PAGE, 0)
-            while chunk:  # a page at a time, whatever is asked for
-                chunk = os.pread(self._descriptor, _PAGE, len(data))
-                data += chunk
-        except OSError:  # a kernel without CONFIG_PROC_CHILDREN
-            return [pid for pid in all_pids() if (fields := _stat(pid)) and int(fields[1]) == os.getpid()]
-        return [int(pid) for pid in data.split()]
-
-    def close(self) -> None:
-        """Close the file; it opens again where it is needed."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
-_PAGE: Final = 4096
+def child_pids() -> list[int]:
+    """Return the children of the main thread."""
+    try:
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_bytes().split()]
+    except OSError:  # a kernel without CONFIG_PROC_CHILDREN
+        return [pid for pid in all_pids() if (fields := _stat(pid)) and int(fields[1]) == os.getpid()]
 
 
 def child(pid: int) -> Child | None:
-    """Return what is known of a child, or None if there is no such child any more.
-
-    Asks the kernel and not /proc: that is five times as fast, and works where /proc hides other users' processes.
-    """
+    """Return a child, or None if it does not exist. Uses waitid(2), because /proc can hide other users' processes."""
     if sys.platform != "linux":
         return None
     try:
@@ -83,14 +181,20 @@ def child(pid: int) -> Child | None:
         return None
 
 
+def _reap(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return False
+
+
 def own_identity() -> str:
-    """Return what tells this process from every other: namespace of its id, id, and when it was started."""
+    """Return a unique identity of this process: PID namespace, process id and start time."""
     fields = _stat(os.getpid())
     return f"{_pid_namespace()}.{os.getpid()}.{fields[_START_TIME] if fields else 0}"
 
 
 def is_gone(identity: str) -> bool:
-    """Whether the process with this identity has ended for certain: one of another PID namespace may be alive."""
+    """Return whether the process with this identity has certainly ended."""
     found = _IDENTITY.fullmatch(identity)
     if found is None or int(found["namespace"]) != _pid_namespace():
         return False
@@ -99,19 +203,17 @@ def is_gone(identity: str) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    # kill(2), EPERM: it is there, and belongs to another user.
-    except OSError:
+    except OSError:  # kill(2), EPERM: it belongs to another user
         return False
     fields = _stat(pid)
-    # A zombie has ended, too; with another start time it is another process that was given the same id.
+    # A zombie has ended. A different start time means that the process id was reused.
     return fields is not None and (fields[0] in {"Z", "X"} or fields[_START_TIME] != found["started"])
 
 
-# No part may be 0, which stands for what could not be found out: such a process is never taken for gone.
+# 0 means unknown, so it never matches.
 _IDENTITY: Final = re.compile(r"(?P<namespace>[1-9]\d*)\.(?P<pid>[1-9]\d*)\.(?P<started>[1-9]\d*)", re.ASCII)
-# proc_pid_stat(5): field 22, and `_stat` begins with field 3.
 _START_TIME: Final = 19
-"""Index of `starttime`, in clock ticks since the machine was booted, in what `_stat` returns."""
+"""Index of `starttime` (proc_pid_stat(5), field 22) in the result of `_stat`, in clock ticks since boot."""
 
 
 def _pid_namespace() -> int:
@@ -121,49 +223,44 @@ def _pid_namespace() -> int:
 
 
 def marker_of(pid: int) -> str | None:
-    """Return the marker in a process's environment; a zombie has no environment any more."""
-    environment = read(f"/proc/{pid}/environ")
-    # With a NUL before it: the name must be whole, and not the end of a longer one.
+    """Return the marker in the environment of a process. A zombie has no environment."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    # The leading NUL excludes longer names with this suffix.
     _, found, rest = (b"\0%b" % environment).partition(f"\0{MARKER}=".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None
 
 
 def descendants_of(ancestor: int) -> list[int]:
-    """Return the children of a process, then theirs, and so on; none where the kernel does not tell them."""
+    """Return all descendants of a process, parents first. Empty without CONFIG_PROC_CHILDREN."""
     found = [ancestor]
-    # The list grows as it is walked, so each process stands behind its parent (`ProcessTree.kept` relies on that).
-    for pid in found:
+    for pid in found:  # grows during the loop
         found += _children_of(pid)
     return found[1:]
 
 
 def _children_of(pid: int) -> list[int]:
-    """Each thread has children of its own (proc_pid_task(5))."""
+    """Each thread has its own list of children (proc_pid_task(5))."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - names are enough
         children = [Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split() for thread in threads]
-    except OSError:  # gone, or a kernel without CONFIG_PROC_CHILDREN
+    except OSError:
         return []
     return [int(child) for each in children for child in each]
 
 
 def _stat(pid: int) -> list[str] | None:
     """Return state, parent, group, session … of a process (proc_pid_stat(5))."""
-    line = read(f"/proc/{pid}/stat").decode(errors="replace")
-    return line.rpartition(")")[2].split() or None  # the name before it may hold anything
-
-
-def read(path: str) -> bytes:
-    """Return what a file of the kernel's says, and nothing where there is none, or it is another user's."""
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib takes as long again
-            return file.readall()
+        line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return b""
+        return None
+    return line.rpartition(")")[2].split() or None  # the command name can contain anything
 
 
 def all_pids() -> Iterator[int]:
-    """Every process of the machine."""
     try:
         yield from (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208 - names are enough
     except OSError:

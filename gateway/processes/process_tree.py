@@ -1,4 +1,4 @@
-"""The process tree of one call: its child, the pipes to it, and signals for it. `Descendants` finds what it started."""
+"""The process tree of one call: its child with pipes and signals. `Descendants` finds its other processes."""
 
 import asyncio
 import os
@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.processes.cgroups import Cgroup
 from gateway.processes.pipes import InputPipe, LastingInput, OutputPipe
 from gateway.processes.process_table import descendants_of
 
@@ -20,11 +19,11 @@ Sink = Callable[[bytes], None]
 
 
 def discard(_chunk: bytes) -> None:
-    """Drop output that is not wanted."""
+    """Ignore output."""
 
 
 class Sinks(msgspec.Struct, frozen=True, kw_only=True):
-    """The consumers of a child's output, called as it comes."""
+    """The consumers of a child's output, called for each chunk."""
 
     stdout: Sink = discard
     stderr: Sink = discard
@@ -33,35 +32,32 @@ class Sinks(msgspec.Struct, frozen=True, kw_only=True):
 NOWHERE: Final = Sinks()
 
 LINGER_SECONDS: Final = 0.1
-"""The time for which the pipes are read after the main process has ended."""
+"""How long the pipes are read after the main process has ended."""
 
 STATUS_LOST: Final = 255
-"""Exit code of a child whose status other code has taken."""
+"""Exit code of a child that other code has reaped."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A command line with its surroundings. Its standard input is `stdin`, and never the daemon's."""
+    """A command line with its environment, directory and input."""
 
     argv: Sequence[str]
     environment: Mapping[str, str]
     directory: str
     stdin: bytes = b""
     lasting_input: LastingInput | None = None
-    """Written to as long as it runs, in place of `stdin`."""
+    """Replaces `stdin` for a long-lived child."""
     before: Sequence[str] = ()
-    """A program, with its arguments, that confines the command and starts it."""
+    """A command line that confines and starts the command."""
     is_sandboxed: bool = False
-    """Whether that program stays, as the parent of the command, which it takes along when it is ended.
-
-    It enters the directory, too, so that the command learns nothing about directories outside.
-    """
+    """Whether that program stays as the parent of the command, ends it, and enters the directory."""
 
     def __repr__(self) -> str:
-        return f"Command({self.argv[0]!r})"  # its environment and its input may hold secrets
+        return f"Command({self.argv[0]!r})"  # environment and input can contain secrets
 
 
 class ProcessTree:
-    """A running child, leader of its own session. It is not reaped before `release`, which keeps its id from others."""
+    """A running child that leads a session. `release` reaps it, so its process id is not reused before."""
 
     def __init__(
         self,
@@ -72,20 +68,18 @@ class ProcessTree:
         sinks: Sinks,
         afterwards: Callable[[], None],
     ) -> None:
-        """Watch nothing yet. `outputs` are the pipes of its standard output and error, to be read and closed."""
+        """`outputs` are the pipes of its standard output and error."""
         self.pid = process.pid
-        self.cgroup: Cgroup | None = None
-        """The control group of its processes, if they could be put into one."""
-        self._is_kept = command.is_sandboxed
+        self._is_sandboxed = command.is_sandboxed
         self._process = process
         self._afterwards = afterwards
         self._open = 2
         self._pidfd = -1
         self._loop = asyncio.get_running_loop()
         self.exit_code: int | None = None
-        """The exit code, or the negative number of the signal that ended it; None as long as it runs."""
+        """The exit code, or the negative number of the signal that ended it. None while it runs."""
         self.answerable: asyncio.Future[None] = self._loop.create_future()
-        """Done when the call need not wait any longer: see `wait`."""
+        """Done when the call can be answered. See `wait`."""
         self._outputs: tuple[OutputPipe, ...] = (
             OutputPipe(outputs[0], sink=sinks.stdout, at_end=self._one_at_end),
             OutputPipe(outputs[1], sink=sinks.stderr, at_end=self._one_at_end),
@@ -97,7 +91,6 @@ class ProcessTree:
             self._input = InputPipe(process.stdin, command.stdin)
 
     def start(self) -> None:
-        """Watch the pipes, and for the end."""
         self._watch()
         for output in self._outputs:
             output.start(self._loop)
@@ -107,9 +100,9 @@ class ProcessTree:
             self._lasting.attach(self._stdin)
 
     async def wait(self, *, deadline: float) -> None:
-        """Wait until the child has exited and its pipes are at their end, LINGER_SECONDS later at most.
+        """Wait until the child has exited and its pipes have ended, or the deadline has passed.
 
-        At the deadline it ends as well. Why one future with timers and not `asyncio.wait`, twice: that takes longer.
+        The pipes are read for at most `LINGER_SECONDS` after the exit.
         """
         timer = self._loop.call_at(deadline, self._answer)
         try:
@@ -118,7 +111,7 @@ class ProcessTree:
             timer.cancel()
 
     def stop_pipes(self) -> None:
-        """Read and write no more."""
+        """Stop reading and writing."""
         for output in self._outputs:
             output.stop()
         if self._input is not None:
@@ -127,37 +120,30 @@ class ProcessTree:
             self._lasting.abandon()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send to the whole process group. The id cannot be another's, for its leader is not reaped yet.
+        """Send a signal to the process group, whose id is not reused before `release`.
 
-        A command that is kept is asked in `kept` instead: with its keeper it would be killed and not asked.
+        SIGTERM would end a sandbox and so kill its command. `sandboxed` returns the processes to signal instead.
         """
-        if self._is_kept and number is signal.SIGTERM:
+        if self._is_sandboxed and number is signal.SIGTERM:
             return
-        # kill(2), EPERM: every one of them has become another user's, by a set-user-ID program.
+        # kill(2), EPERM: all of them belong to another user (set-user-ID).
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def confined(self) -> set[int]:
-        """The living processes of its cgroup, its leader apart."""
-        return set() if self.cgroup is None else self.cgroup.pids() - {self.pid}
-
-    def kept(self) -> Sequence[int]:
-        """The processes below the leader, where it only keeps them: they are known to nothing else.
-
-        Parents first: a shell that loses a child to a signal should have had the signal, too.
-        """
-        return descendants_of(self.pid) if self._is_kept and self.exit_code is None else ()
+    def sandboxed(self) -> Sequence[int]:
+        """Return the processes in the sandbox. Parents first, so that a shell gets a signal before its children die."""
+        return descendants_of(self.pid) if self._is_sandboxed and self.exit_code is None else ()
 
     def release(self) -> None:
-        """Reap the leader, close everything, and do what was to be done afterwards."""
+        """Reap the leader, close everything and call `afterwards`."""
         if sys.platform != "linux":
-            self.signal(signal.SIGKILL)  # nothing tells there which descendants are left
+            self.signal(signal.SIGKILL)  # descendants cannot be found there
         self._unwatch()
         self.stop_pipes()
         for output in self._outputs:
             output.close()
-        self._outputs = ()  # a cycle, which would keep what the child has written until a garbage collection
-        # This reaps the leader: from here on its id may be another's, and nothing is sent to it any more.
+        self._outputs = ()  # breaks a reference cycle, which would keep the output until a garbage collection
+        # Reaps the leader. Its process id must not be used after this.
         self._process.poll()
         self._afterwards()
 
@@ -172,9 +158,9 @@ class ProcessTree:
 
     def _watch(self) -> None:
         try:
-            # pidfd_open(2): it becomes readable when the process ends, and does not reap it.
+            # pidfd_open(2): readable when the process ends, without reaping it.
             self._pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # not Linux, an old kernel, or no descriptors left
+        except (AttributeError, OSError):  # other systems, old kernels, or no descriptors left
             threading.Thread(target=self._wait_in_thread, name=f"wait-{self.pid}", daemon=True).start()
         else:
             self._loop.add_reader(self._pidfd, self._has_exited)
@@ -187,21 +173,21 @@ class ProcessTree:
 
     def _wait_in_thread(self) -> None:
         if sys.platform == "darwin":
-            self._process.wait()  # it has no waitid there before Python 3.13
+            self._process.wait()  # has no waitid before Python 3.13
         else:
             with suppress(ChildProcessError):
-                # WNOWAIT leaves a zombie, which keeps the id this tree's until `release`.
+                # WNOWAIT keeps the zombie and its process id until `release`.
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._has_exited)
 
     def _has_exited(self) -> None:
-        # A pidfd stays readable: the loop would call this again in each turn.
+        # A pidfd stays readable, so stop watching it.
         self._unwatch()
         if self.exit_code is None:
             self.exit_code = _exit_code(self._process)
         if self._open:
-            # Something that it left in the background (`sleep 60 &`) may hold the pipes open as long as it lives.
+            # A background process (`sleep 60 &`) can keep the pipes open.
             self._loop.call_later(LINGER_SECONDS, self._answer)
         else:
             self._answer()
@@ -213,7 +199,7 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
     try:
         status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:
-        # Other code has reaped it: a plugin that calls os.wait() gets any child of the process.
+        # A plugin that calls os.wait() can reap any child.
         return STATUS_LOST
     if status is None:
         return STATUS_LOST

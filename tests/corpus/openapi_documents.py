@@ -54,7 +54,6 @@ _REASONS: Final = {
     "read-only": "openapi-core asks for a read-only member of responses, or refuses a read-only parameter.",
     "content": "A text parameter is declared as JSON. It is sent without quotes, as services expect it.",
     "trace": "TRACE is never called: its answer repeats credentials.",
-    "undefined": "The document requires a member of the body that it does not define.",
     "contradiction": "Nothing fits the document's schema: it forbids members that its `allOf` requires.",
     "empty": "The sample is an empty object, list or form, for which nothing is sent.",
     "oneOf": "The sample fits several of the document's `oneOf`, which overlap.",
@@ -320,7 +319,7 @@ def _fault_in_schemas(error: ValidationError) -> str:
 def _fault_in_required(schema: Any, name: str) -> str:
     member = schema.get("properties", {}).get(name)
     if member is None:
-        return "undefined"
+        return ""
     return "read-only" if member.get("readOnly") or "$ref" in member else ""
 
 

@@ -51,11 +51,6 @@ def test_the_service_gives_the_daemon_the_time_that_it_takes_to_drain(monkeypatc
     assert service["Type"].startswith("notify")
 
 
-def test_the_service_may_make_a_control_group_for_each_call() -> None:
-    service = section(SERVICE, "Service")
-    assert (service["Delegate"], service["ProtectControlGroups"]) == ("yes", "no")
-
-
 def test_the_socket_outlives_the_service() -> None:
     assert section(SERVICE, "Unit")["Requires"] == SOCKET.name
     assert SOCKET.name in section(SERVICE, "Unit")["After"]

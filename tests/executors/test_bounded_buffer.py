@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.processes.bounded_buffer import BoundedBuffer
+from gateway.processes.pipes import BoundedBuffer
 
 
 @given(limit=st.integers(2, 40), chunks=st.lists(st.binary(max_size=30), max_size=20), size=st.integers(1, 50))

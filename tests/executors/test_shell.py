@@ -19,8 +19,8 @@ from gateway.executors.invocation import Failure, RawOutput
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.json_types import JsonObject
+from gateway.processes.process_table import child_pids
 from gateway.telemetry.trace import TraceContext, Untraced
-from tests.executors.children import child_pids
 from tests.executors.recording import RecordingContext, RecordingPermit, make_invocation, make_scope, messages_of
 from tests.executors.shell_tool import SCHEMAS, Tool, text_of
 
@@ -84,9 +84,7 @@ async def test_a_working_directory_is_relative_to_the_file(tool: Tool, tmp_path:
     assert text_of(await tool({"command": ["pwd"], "cwd": "{{ a }}"}, a="sub")) == f"{tmp_path}/sub\n"
     assert text_of(await tool({"command": ["pwd"], "cwd": "/"})) == "/\n"
     assert text_of(await tool({"command": ["pwd"], "cwd": "{{ a }}"})) == f"{tmp_path}\n"
-    with pytest.raises(
-        ExecutionError, match=f"the working directory '{tmp_path}/gone' cannot be entered: No such file"
-    ):
+    with pytest.raises(ExecutionError, match=f"cannot change to the working directory '{tmp_path}/gone': No such file"):
         await tool({"command": ["pwd"], "cwd": "gone"})
 
 

@@ -26,7 +26,7 @@ from gateway.executors.shell.script import ShellScript, compile_script
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.templating import TextTemplate, compile_text
-from gateway.processes.bounded_buffer import BoundedBuffer
+from gateway.processes.pipes import BoundedBuffer
 from gateway.processes.process_tree import Command, Sink, Sinks
 from gateway.processes.processes import Processes
 from gateway.telemetry.trace import TraceContext

@@ -18,8 +18,7 @@ from gateway.access.subject import Subject
 from gateway.errors import ExecutionError
 from gateway.json_types import JsonObject
 from gateway.limits.concurrency import ConcurrencyPermit
-from gateway.processes.bounded_buffer import BoundedBuffer
-from gateway.processes.pipes import LastingInput
+from gateway.processes.pipes import BoundedBuffer, LastingInput
 from gateway.processes.process_tree import Command, Sinks
 from gateway.processes.processes import Processes
 from gateway.upstreams.client.link import (

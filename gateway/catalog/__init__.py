@@ -1,5 +1,1 @@
-"""The catalog: the immutable set of primitives that is served, and everything that makes one.
-
-In come a loaded configuration, a lock file and the code of plugins. Out goes a `Catalog` of primitives ready to run, or
-every problem at once; the `CatalogStore` holds the one that is served now.
-"""
+"""The catalog: the immutable set of served primitives, its compiler, and the store that holds the current one."""

@@ -1,4 +1,4 @@
-"""The arguments of a tool, compiled: what clients see of them, and what each call's are prepared by."""
+"""The compiled arguments of a tool."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of a tool: the schema for clients, the inputs for templates, and the validator for calls."""
 
     schema: JsonObject
-    """The `inputSchema` that clients see."""
+    """The `inputSchema` sent to clients."""
     inputs: Inputs
     header_parameters: tuple[HeaderParameter, ...]
     validator: Validator
@@ -31,18 +31,18 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     coerce: bool
     validates: bool = True
     files: FilePlaces | None = None
-    """The places of files among the arguments, if there are any."""
+    """Which arguments are files, if any."""
 
     def prepare(self, arguments: JsonObject) -> JsonObject:
-        """Fill in defaults, coerce, validate, read integers, confine paths, decode files.
+        """Fill in defaults, coerce, validate, parse integers, confine paths, decode files.
 
         Raises:
-            ArgumentsError: the arguments do not fit; the text names each by JSON Pointer.
+            ArgumentsError: the arguments are invalid. It names each by JSON Pointer.
         """
         if not self.validates:
             return arguments
         prepared: JsonObject = self.defaults.fill(arguments)
-        # What fits is not coerced: the text "1" stays a text where one is wanted.
+        # Valid arguments are not coerced: the text "1" stays text where text is expected.
         if not self.validator.is_valid(prepared):
             prepared = self._coerced(prepared)
         if self.integers is not None:
@@ -52,20 +52,20 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         return prepared if self.files is None else self._decoded(self.files, prepared)
 
     def size_of_files(self, arguments: JsonObject) -> int:
-        """Characters of the files among arguments as they were sent, valid or not."""
+        """Return the total size of the files as sent, in characters."""
         return 0 if self.files is None else self.files.size(arguments)
 
     def described(self, arguments: JsonObject) -> JsonObject:
-        """Arguments as they were sent, with a description in place of each file: for logs."""
+        """Replace files by descriptions, for logs."""
         return arguments if self.files is None else self.files.described(arguments)
 
     def _coerced(self, arguments: JsonObject) -> JsonObject:
         prepared = arguments
         if self.coerce:
-            # Text may have been decoded to an object that has defaults of its own.
+            # Coercion may have parsed an object that has its own defaults.
             prepared = self.defaults.fill(coerced(arguments, self.validator))
             if not self.validator.is_valid(prepared):
-                # A required member is not left out: the caller is to read that it was null.
+                # A required member stays, so that the error reports its null.
                 given = self.defaults.fill(without_nulls(prepared, self.validator))
                 prepared = given if self.validator.is_valid(given) else prepared
         if errors := self.validator.errors(prepared, noun="argument"):

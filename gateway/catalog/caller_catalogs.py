@@ -1,7 +1,7 @@
-"""The catalogs of callers: the part of a catalog that one is served, by the view that it came to and its scopes.
+"""The part of a catalog that a caller is served, given the view and the caller's scopes.
 
-A part needs no further check: what the caller may not see is as unknown in it as what was never written. A `visible`
-primitive is in every part, and its scopes are checked when it is used.
+A part needs no further checks: hidden primitives are not in it. `visible` primitives are in every part, and their
+scopes are checked when they are used.
 """
 
 from typing import Final
@@ -13,48 +13,47 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.views import View, names_of
 
 MAX_PARTS: Final = 256
-"""Parts that are kept; the least recently used is dropped, and made again when it is needed."""
+"""Number of cached parts. The least recently used one is dropped."""
 
 
 class CallerCatalogs:
-    """The parts of the catalogs that are in use, each made once."""
+    """Caches the parts of the current catalogs."""
 
     def __init__(self) -> None:
         self._kept: Final[BoundedMap[tuple[int, str | None, frozenset[str] | None], Catalog]] = BoundedMap(MAX_PARTS)
 
     def of(self, catalog: Catalog, scopes: frozenset[str] | None, *, view: str | None = None) -> Catalog:
-        """The part for a caller with these scopes, None being every scope, who came to a view that the catalog has."""
-        # Without scopes that decide nothing here, so that many callers share one part.
+        """Return the part for a caller with these scopes (None: all) in an existing view."""
+        # Scopes that make no difference are ignored, so that many callers share a part.
         scopes = None if scopes is None or catalog.scopes <= scopes else scopes & catalog.scopes
         if scopes is None and view is None:
             return catalog
-        # MCP 2026-07-28 server/tools "Capabilities": a list may vary by what a request is authorized for, but not by
-        # its connection. So nothing else of the caller is in the key.
+        # MCP 2026-07-28 server/tools "Capabilities": lists may depend on authorization, but not on the connection.
         key = catalog.generation, view, scopes
         if (kept := self._kept.get(key)) is None:
-            # Those of the generation before stay: right after a reload many requests still run with it.
+            # Right after a reload, many requests still use the previous generation.
             self._forget_before(catalog.generation - 1)
             if view is None:
                 kept = scoped(catalog, scopes or frozenset())
             else:
-                # By scopes first: that part is shared by all views that the caller comes to.
+                # Narrowed by scopes first, because all views share that part.
                 kept = viewed(self.of(catalog, scopes), catalog.views[view])
             self._kept.put(key, kept)
         return kept
 
     def _forget_before(self, generation: int) -> None:
-        """Drop the parts of catalogs that only calls in flight may still use."""
+        """Drop the parts of catalogs that only running calls can still use."""
         for key in [key for key, _ in self._kept.items() if key[0] < generation]:
             self._kept.discard(key)
 
 
 def scoped(catalog: Catalog, held: frozenset[str]) -> Catalog:
-    """The part of a catalog that is for holders of these scopes."""
+    """Return the part of a catalog for holders of these scopes."""
     return replace(catalog.where(lambda each: each.access.is_listed_for(held)), scoped_to=held)
 
 
 def viewed(catalog: Catalog, view: View) -> Catalog:
-    """The part of a catalog that belongs to a view."""
+    """Return the part of a catalog that belongs to a view."""
     part = replace(
         catalog.where(lambda each: view.holds(each.kind, tags=each.tags, names=names_of(each))),
         view=view.name,

@@ -1,4 +1,4 @@
-"""The immutable set of primitives that is served. A value; the compiler makes it, and a request only looks up."""
+"""The immutable set of served primitives. The compiler creates it, and requests only look things up."""
 
 import hashlib
 from collections import Counter
@@ -30,11 +30,11 @@ from gateway.wire.meta import META_SERVER_INFO
 
 
 class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of `limits` that each call looks up, so that a reload changes it."""
+    """The part of `limits` that applies to calls."""
 
     rate_limit: RateLimit | None = None
     of_caller: tuple[int, int] | None = None
-    """The number of calls of one caller that may run at once, and that may wait."""
+    """Maximum number of concurrent and of waiting calls of one caller."""
     of_all: tuple[int, int] | None = None
     sampling: SamplingLimits = defaults_of(SamplingLimits)
     tasks: TaskLimits = defaults_of(TaskLimits)
@@ -44,10 +44,7 @@ NO_LIMITS: Final = CallLimits()
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition that is not served, since its `requires` is unmet or it differs from the lock.
-
-    Or an operation of a document that is no definition.
-    """
+    """A definition or operation that is not served, and why."""
 
     kind: str
     name: str
@@ -58,17 +55,17 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind}.{self.name} is not available here: {self.reason}"
 
 
-# `dict` is for `cached_property`.
+# `dict` is required by `cached_property`.
 class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
-    """The immutable set of primitives that is served. Mappings keep file order, which is the order in lists."""
+    """The immutable set of served primitives. Mappings are in list order, which is file order."""
 
     generation: int
     server_info: JsonObject
-    """`Implementation` (2026-07-28 schema): name, version, and what else the file says."""
+    """`Implementation` (2026-07-28 schema): name, version, and optional members."""
     instructions: str | None
-    """Those of the files; see `all_instructions`."""
+    """Instructions from the files. See `all_instructions`."""
     upstream_instructions: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """By the name of the upstream."""
+    """Instructions of upstreams, by upstream name."""
     page_size: int
     cache_ttl: timedelta
     tools: Mapping[str, Tool] = msgspec.field(default_factory=empty)
@@ -77,54 +74,54 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     resource_templates: tuple[ResourceTemplate, ...] = ()
     prompts: Mapping[str, Prompt] = msgspec.field(default_factory=empty)
     skills: Mapping[str, Skill] = msgspec.field(default_factory=empty)
-    """By the URI of the SKILL.md, which is a resource."""
+    """By URI of the SKILL.md, which is a resource."""
     aliases: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=empty)
-    """For "tools", "resources" (URIs) and "prompts": old name → name."""
+    """Old name → name, for "tools", "resources" (URIs) and "prompts"."""
     scopes: frozenset[str] = frozenset()
-    """The scopes that decide what a caller sees."""
+    """Scopes that affect which primitives a caller sees."""
     access_digest: str = ""
-    """A digest of the scopes that each primitive needs: while it is the same, the same scopes allow the same."""
+    """Digest of the scopes that each primitive requires."""
     views: Mapping[str, View] = msgspec.field(default_factory=empty)
-    """Its views, by name."""
+    """The views, by name."""
     databases: frozenset[DatabaseProfile] = frozenset()
-    """The databases whose connections are kept open."""
+    """Databases whose connections are kept open."""
     searches: Mapping[str, "PutSearch"] = msgspec.field(default_factory=empty)
-    """By the names of the views that have one."""
+    """By name of the views with `search`."""
     scoped_to: frozenset[str] | None = None
-    """The scopes that this part of the catalog is for; None: all of it."""
+    """The scopes that this part is for. None: the whole catalog."""
     view: str | None = None
-    """The view that this part of the catalog belongs to."""
+    """The view that this part belongs to."""
     listed_tools: tuple[Tool, ...] | None = None
-    """The tools on the list, where that is not all of them: of a view with `search`."""
+    """The listed tools, if these are not all tools: in views with `search`."""
     beyond: "Catalog | None" = None
-    """What the same caller may use outside of the view: what a tool or prompt of the view reads by itself."""
+    """The same caller's catalog without the view, for resources that tools and prompts of the view read."""
     left_out: tuple[Unavailable, ...] = ()
     warnings: tuple[Problem, ...] = ()
-    """Problems that are no reason not to serve the files."""
+    """Problems that do not prevent serving."""
     redactor: Redactor
     pins: DefinitionDigests = msgspec.field(default_factory=dict)
-    """The digests of each definition; for one that is kept as it was locked, those of the lock."""
+    """Digests of each definition, or those in the lock if the locked version is served."""
     lock_differences: tuple[Difference, ...] = ()
-    """The differences between the files and the lock."""
+    """Differences between the files and the lock."""
     limits: CallLimits = NO_LIMITS
     fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """For "tools", "resources", "prompts": a digest of what a client would see in the list."""
+    """Digest of each list as clients see it, for "tools", "resources" and "prompts"."""
 
     @cached_property
     def result_meta(self) -> bytes:
-        """`_meta` of a result: the server's info as JSON, once for all results."""
+        """`_meta` of all results: the server's info, encoded as JSON once."""
         return jsonrpc.encode({META_SERVER_INFO: self.server_info})
 
     @cached_property
     def all_instructions(self) -> str | None:
-        """The instructions for models: of the files, then of each upstream that has a primitive in this part."""
+        """The instructions of the files, then of each upstream with a primitive in this part."""
         names = {each.upstream for each in self.primitives()} if self.upstream_instructions else ()
         said = [f"## {name}\n\n{text}" for name, text in self.upstream_instructions.items() if name in names]
         return "\n\n".join([*filter(None, [self.instructions]), *said]) if said else self.instructions
 
     @cached_property
     def file_fingerprints(self) -> Mapping[str, str]:
-        """The fingerprints of the lists without the entries of upstreams."""
+        """The fingerprints of the lists without entries of upstreams."""
         digests: dict[str, list[bytes]] = {"tools": [], "resources": [], "prompts": []}
         tools = self.tools.values() if self.listed_tools is None else self.listed_tools
         others = (each for each in self.primitives() if each.kind != "tools")
@@ -135,21 +132,21 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @property
     def is_part(self) -> bool:
-        """Whether there may be more than this in the whole."""
+        """Whether this is only a part of the catalog."""
         return self.scoped_to is not None or self.view is not None
 
     def where(self, predicate: Callable[[Primitive], bool]) -> "Catalog":
-        """The part with the primitives that fulfil the predicate; scopes and old names stay those of the whole."""
+        """Return the part with the matching primitives. Scopes and aliases stay those of the whole."""
         return self._listing(filter(predicate, self.primitives()))
 
     def with_listed_tools(self, tools: Iterable[Tool]) -> "Catalog":
-        """The same catalog with no other tools on its list; all that it has can be called."""
+        """Return the catalog with only these tools listed. All others can still be called."""
         listed = tuple(tools)
         digests = (each.digest or definition_digest(each.definition) for each in listed)
         return replace(self, listed_tools=listed, fingerprints={**self.fingerprints, "tools": fingerprint(digests)})
 
     def with_primitives(self, primitives: Iterable[Primitive]) -> "Catalog":
-        """The same catalog with other primitives, in their order, and with all that follows from them."""
+        """Return the catalog with other primitives, and everything derived from them."""
         found = self._listing(primitives)
         lists: dict[str, Mapping[str, Primitive]] = {
             "tools": found.tools,
@@ -182,19 +179,19 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         )
 
     def primitives(self) -> Iterator[Primitive]:
-        """All primitives in the order of the lists; resources go before templates."""
+        """All primitives in list order, resources before templates."""
         return chain[Primitive](
             self.tools.values(), self.resources.values(), self.resource_templates, self.prompts.values()
         )
 
     @property
     def sanitizer(self) -> Sanitizer:
-        """Sanitizes everything that goes out to clients."""
+        """Sanitizes everything that is sent to clients."""
         return Sanitizer(redactor=self.redactor)
 
     @property
     def masker(self) -> Sanitizer:
-        """Masks secrets, and leaves control characters to a display that makes them visible."""
+        """Masks secrets but keeps control characters, for displays that make them visible."""
         return Sanitizer(redactor=self.redactor, keeps_controls=True)
 
     def tool(self, name: str) -> Tool | None:
@@ -204,16 +201,16 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return self.prompts.get(name) or self.prompts.get(self.aliases.get("prompts", {}).get(name, ""))
 
     def uris_of(self, uri: str) -> frozenset[str]:
-        """All URIs of the resource that `uri` names: its own, and its old ones."""
+        """Return the current and old URIs of the resource that `uri` refers to."""
         aliases = self.aliases.get("resources", {})
         current = aliases.get(uri, uri)
-        # A client may have subscribed under any of them.
+        # Clients can have subscribed to any of them.
         return frozenset({current, *(old for old, new in aliases.items() if new == current)})
 
     def resource(self, uri: str) -> tuple[Resource | ResourceTemplate, Mapping[str, str]] | None:
-        """Find the resource for `uri`, and the variables in it: an exact URI first, then templates in file order.
+        """Find the resource for `uri` and its variables: an exact URI first, then templates in file order.
 
-        Of those of other servers, the one that fits most closely.
+        Among templates of upstreams, the closest match wins.
         """
         uri = self.aliases.get("resources", {}).get(uri, uri)
         if (resource := self.resources.get(uri)) is not None:
@@ -231,16 +228,16 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 
 PutSearch = Callable[[Catalog], Catalog]
-"""Puts tools that search into a part of the catalog, in place of most of its list."""
+"""Adds the search tools to a part of the catalog and removes most tools from its list."""
 
 
 def _aliases(primitives: Mapping[str, Primitive]) -> dict[str, str]:
-    """Old name → name; an old name that is the name of another primitive now stands for that one."""
+    """Return old name → name. Names of other primitives are never aliases."""
     return {alias: key for key, each in primitives.items() for alias in each.aliases if alias not in primitives}
 
 
 def _names_in_apps(tools: Mapping[str, Tool]) -> dict[str, str]:
-    """Name that a page uses → name; one that could mean two tools, or is a tool's own, means neither of them."""
+    """Return name used by pages → name. Ambiguous names, and names of tools, are left out."""
     counts = Counter(each.name_in_app for each in tools.values() if each.name_in_app)
     return {
         each.name_in_app: name
@@ -250,11 +247,11 @@ def _names_in_apps(tools: Mapping[str, Tool]) -> dict[str, str]:
 
 
 def _access_digest(primitives: Iterable[Primitive]) -> str:
-    # With the class: a tool, a resource and a prompt may have one name.
+    # The class is included, because a tool, a resource and a prompt can have the same name.
     needs = {(type(each).__name__, each.name, *sorted(each.access.scopes)) for each in primitives if each.access.scopes}
     return hashlib.sha256(repr(sorted(needs)).encode()).hexdigest()
 
 
 def _deciding_scopes(primitives: Iterable[Primitive]) -> frozenset[str]:
-    # What is visible is in every part, whatever scopes a caller holds.
+    # Visible primitives are in every part.
     return frozenset(scope for each in primitives if not each.access.is_visible for scope in each.access.scopes)

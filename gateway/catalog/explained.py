@@ -1,7 +1,6 @@
 """A catalog whose executors explain what they would do instead of doing it.
 
-Why a catalog: an explained request takes the whole way of a real one, so that aliases, defaults, coercion and every
-refusal are the same. Only the executor at its end is another.
+The request is handled like a real one, so aliases, defaults, coercion and errors are the same.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,22 +18,22 @@ from gateway.language.files.file_argument import with_files_replaced
 from gateway.language.templates.caller import named_facts
 
 EVERY_CAPABILITY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
-"""The capabilities of a client that no definition refuses."""
+"""Client capabilities that satisfy every definition."""
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect that a call, a read or a prompt would have, with secrets masked."""
+    """What a call, read or prompt would do, with secrets masked."""
 
     name: str
-    """The primitive's key in the file."""
+    """Key of the primitive in the file."""
     does: str
-    """The rest of a sentence that begins with the name."""
+    """The rest of a sentence that starts with the name."""
     arguments: JsonObject
-    """As the backend receives them: with defaults, coerced, and valid."""
+    """Validated arguments with defaults, as the backend receives them."""
     question: str | None
-    """The text of `confirm`, which the user would have to accept first."""
+    """Text of `confirm` that the user would have to accept."""
     facts: Mapping[str, Json]
-    """What the backend would do: its command, request or function."""
+    """The command, request or function of the backend."""
     timeout_seconds: float
     from_caller: JsonObject
     """The facts of the caller that templates of the definition read, by name such as `caller.subject`."""
@@ -53,7 +52,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explaining(catalog: Catalog, report: Callable[[Explained], None]) -> Catalog:
-    """The catalog with executors that explain instead of running, and without confirmations and tasks."""
+    """Return the catalog with explaining executors, and without confirmations and tasks."""
 
     def explaining(given: Primitive) -> Primitive:
         match given:
@@ -106,7 +105,7 @@ class _Explainer(msgspec.Struct, frozen=True):
 
 
 class _Nothing:
-    """Shapes results and contents for which nothing ran: always empty."""
+    """Returns empty results and contents, because nothing was run."""
 
     def shape(self, _outcome: Outcome, _invocation: Invocation) -> ToolResult:
         return ToolResult(content=())

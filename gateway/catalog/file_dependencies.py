@@ -1,4 +1,4 @@
-"""The files and directories that a catalog depends on, beside those that the loader read."""
+"""Files and directories that a catalog depends on, in addition to the configuration files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,31 +12,31 @@ from gateway.json_types import empty
 
 
 class RootPlace(msgspec.Struct, frozen=True):
-    """The place of a directory that bounds what callers reach, when the configuration was read."""
+    """The location of a root directory when the configuration was read."""
 
     place: str
-    """The real path, without symbolic links."""
+    """Path without symbolic links."""
     links: frozenset[str]
-    """The parts of the path that are symbolic links."""
+    """Components of the path that are symbolic links."""
 
 
 class FileDependencies(msgspec.Struct, frozen=True):
-    """Filled in while a catalog is compiled, so that they are known also where there are errors."""
+    """Collected during compilation, so that the dependencies are also known after errors."""
 
     files: set[Path] = msgspec.field(default_factory=set)
     trees: set[Path] = msgspec.field(default_factory=set)
-    """Directories with everything below them: those of plugins."""
+    """Directories to watch recursively: those of plugins."""
     globs: set[Globs] = msgspec.field(default_factory=set)
-    """The globs of `files:`; changes of files that they do not match are no reason to reload."""
+    """Globs of `files:`. Changes of files that do not match do not trigger a reload."""
     roots: dict[str, RootPlace] = msgspec.field(default_factory=dict)
     """Directories of `files:` and `within:`."""
     served_roots: Mapping[str, RootPlace] = msgspec.field(default_factory=empty)
-    """The roots of the live configuration."""
+    """Roots of the served configuration."""
 
     def add_root(self, root: str, *, place: str, problems: Problems) -> None:
-        """Add a root. A directory that has become a link is an error: the file did not ask for what it leads to.
+        """Add a root directory. It is an error if a directory of its path was replaced by a symbolic link.
 
-        A link that only leads elsewhere than before is taken: an operator put the link there, to change it.
+        An existing link may point somewhere else, because an operator created it.
         """
         links = frozenset(path for path in (root, *map(str, Path(root).parents)) if is_link(path))
         self.files.add(Path(root))

@@ -1,4 +1,4 @@
-"""Digests of what clients would list, by which a reload knows which lists have changed. Pure."""
+"""Digests of lists as clients see them. A reload compares them to find the changed lists."""
 
 import base64
 import hashlib
@@ -11,25 +11,25 @@ from gateway import exact_json
 from gateway.json_types import Json, JsonObject
 
 _FINGERPRINT_BYTES: Final = 12
-"""Three of these are kept for each session, and one is in each cursor."""
+"""Kept short, because each session stores three and each cursor contains one."""
 
 
 def fingerprint(digests: Iterable[bytes]) -> str:
-    """Digest a list, given the digests of its definitions in order."""
+    """Digest a list from the digests of its definitions."""
     digest = hashlib.sha256(b"".join(digests)).digest()[:_FINGERPRINT_BYTES]
     return base64.urlsafe_b64encode(digest).decode()
 
 
 def definition_digest(definition: JsonObject) -> bytes:
-    """Digest what a client sees of a primitive.
+    """Digest a definition as clients see it.
 
-    Size and time of a file are left out: a written file is an update for its subscribers, not another list.
+    The size and time of a file are left out: a changed file is an update for subscribers, not a changed list.
     """
     return hashlib.sha256(exact_json.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def content_digest(definition: JsonObject, content: str) -> bytes:
-    """Digest what a client sees of a primitive whose every change is announced, given the digest of its content."""
+    """Digest a definition together with the digest of its content, so that every change changes the list."""
     return hashlib.sha256(definition_digest(definition) + content.encode()).digest()
 
 

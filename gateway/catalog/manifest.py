@@ -1,7 +1,6 @@
-"""Manifests: what a file offers, and to whom; enough to say what another file would change.
+"""Manifests: what a configuration offers and to whom. Two manifests can be compared to show the effect of a change.
 
-Why a value of its own: a running daemon answers with one (`/-/config`), so it holds nothing that must not be shown.
-Secrets are masked in it.
+A daemon publishes its manifest (`/-/config`), so secrets are masked.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,25 +22,25 @@ _EVERYBODY: Final = "everybody"
 
 
 class Audience(msgspec.Struct, frozen=True, kw_only=True):
-    """The lists of callers who hold the same scopes."""
+    """The lists that callers with the same scopes see."""
 
     names: Mapping[str, list[str]]
-    """The keys of the listed definitions, by kind."""
+    """Keys of the listed definitions, by kind."""
     fingerprints: Mapping[str, str]
-    """The fingerprint of each list."""
+    """Fingerprint of each list."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions and sections of a file, and its audiences."""
+    """The definitions and sections of a configuration, and its audiences."""
 
     written: Mapping[str, Json]
-    """The values at `tools.deploy`, `connections.github`, `listen` …; only those that were written."""
+    """Configured values by path: `tools.deploy`, `connections.github`, `listen`."""
     left_out: Mapping[str, str]
-    """The reason why a definition is not served here, by such a place."""
+    """Why a definition is not served, by path."""
     code: Mapping[str, str]
-    """A digest of the code of a definition's functions, by such a place."""
+    """Digest of the code of a definition's functions, by path."""
     audiences: Mapping[str, Audience]
-    """The audiences by their names."""
+    """Audiences by name."""
 
     def as_json(self) -> JsonObject:
         found: JsonObject = msgspec.to_builtins(self)
@@ -49,10 +48,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, value: JsonObject) -> Self:
-        """Read the manifest of another process.
+        """Parse the manifest of another process.
 
         Raises:
-            ValueError: it is no manifest.
+            ValueError: the value is not a manifest.
         """
         try:
             return msgspec.convert(value, cls)
@@ -61,8 +60,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def manifest(document: Document, catalog: Catalog) -> Manifest:
-    """Make the manifest of a document and its catalog."""
-    redactor = catalog.redactor  # a secret of one place is masked at all places
+    """Create the manifest of a document and its catalog."""
+    redactor = catalog.redactor  # a secret in one field is masked in all fields
     return Manifest(
         written=redactor.json(dict(_written(document, catalog))),
         left_out={f"{each.kind}.{each.name}": redactor.text(each.reason) for each in catalog.left_out},
@@ -84,12 +83,12 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
 
 
 def _skill(skill: Skill) -> JsonObject:
-    """The front matter of a skill, and the digest of each of its files."""
+    """Return the front matter of a skill and the digest of each file."""
     return {**skill.entry["frontmatter"], "files": {each["uri"]: each["digest"] for each in skill.entry["resources"]}}
 
 
 def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audience]]:
-    """Yield an audience for each API key, for tokens with none and with one of the scopes that matter; or everybody."""
+    """Yield an audience for each API key, for tokens without scopes, and for tokens with one of the relevant scopes."""
     auth = document.auth
     if auth is None:
         yield _EVERYBODY, _audience(catalog)
@@ -98,13 +97,13 @@ def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audi
         yield f"key {name}", _audience(scoped(catalog, frozenset(key.scopes)))
     if auth.oauth is not None:
         yield "token without scopes", _audience(scoped(catalog, frozenset()))
-        # One scope at a time: of n scopes there are 2^n sets.
+        # Sets of scopes would be too many: 2^n.
         for scope in sorted(catalog.scopes):
             yield f"token with {scope}", _audience(scoped(catalog, frozenset({scope})))
 
 
 def _audiences_of_views(catalog: Catalog) -> dict[str, Audience]:
-    """An audience for each view: those who come to it with every scope."""
+    """Return an audience for each view, for callers with all scopes."""
     return {f"view {name}": _audience(viewed(catalog, view)) for name, view in catalog.views.items()}
 
 

@@ -1,6 +1,6 @@
-"""Primitives as they are served: frozen, compiled, ready to run. Values only; the compiler makes them.
+"""Compiled primitives, ready to run. Only values; the compiler creates them.
 
-Every `definition` is the wire form of 2026-07-28; `gateway.wire.downgrade` takes away what older revisions lack.
+Every `definition` is in the wire form of 2026-07-28. `gateway.wire.downgrade` adapts it to older revisions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +21,12 @@ from gateway.wire.headers import HeaderParameter
 
 
 class RequiredScopes(msgspec.Struct, frozen=True, kw_only=True):
-    """The scopes that a caller needs for a primitive, or for a view."""
+    """Scopes that a caller needs for a primitive or a view."""
 
     scopes: frozenset[str] = frozenset()
-    """All of these are required."""
+    """All of them are required."""
     is_visible: bool = False
-    """True if it is listed to callers who lack some, so that they can ask for more."""
+    """List it to callers without the scopes, so that they can request more scopes."""
 
     def is_listed_for(self, held: frozenset[str]) -> bool:
         return self.is_visible or self.scopes <= held
@@ -36,47 +36,47 @@ EVERYBODY: Final = RequiredScopes()
 
 
 class ResultShape(Protocol):
-    """A tool's compiled `output:`."""
+    """The compiled `output:` of a tool."""
 
     def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult: ...
 
 
 class ContentsShape(Protocol):
-    """Turns a resource's outcome into contents: text if it is UTF-8, otherwise a blob; within `max_size`."""
+    """Converts a resource's outcome to contents: UTF-8 as text, otherwise a blob, limited to `max_size`."""
 
     def contents(self, outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:
-        """`ReadResourceResult.contents`.
+        """Return `ReadResourceResult.contents`.
 
         Raises:
-            ExecutionError: the outcome is a failure, or too large.
+            ExecutionError: the outcome is a failure or too large.
         """
 
 
 class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
-    """Values for one argument or variable."""
+    """Suggested values for one argument or variable."""
 
     values: Sequence[str]
     total: int | None
-    """The number of all that there are; None if it is unknown."""
+    """Number of all values, or None if it is unknown."""
     has_more: bool = False
     meta: JsonObject = msgspec.field(default_factory=empty)
     """Members of the result's `_meta`."""
 
 
 class Completer(Protocol):
-    """A source of values for one argument or variable."""
+    """A source of suggestions for one argument or variable."""
 
     async def complete(self, value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
-        """The candidates that fit `value`: prefix first, case-insensitive, in source order, then substring."""
+        """Return the values that match `value`, ignoring case: those that start with it first, in source order."""
 
 
 class Primitive(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that tools, resources, resource templates and prompts share."""
+    """Fields shared by tools, resources, resource templates and prompts."""
 
     kind: ClassVar[ListKind]
-    """The section of the file, and the list that is announced; templates belong to resources."""
+    """Section of the file and announced list. Templates belong to resources."""
     name: str
-    """The key in the file."""
+    """Key in the file."""
     definition: JsonObject
     timeout: timedelta
     concurrency: int
@@ -87,41 +87,41 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     caller_facts: frozenset[str] = frozenset()
     """Facts of the caller that its templates read: `subject`, `claims.team`, or `claims` for all claims."""
     ask_timeout: timedelta = ASK_TIMEOUT
-    """The deadline of an input request to the client."""
+    """Time limit for the client to answer an input request."""
     access: RequiredScopes = EVERYBODY
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     upstream: str = ""
-    """The upstream that carries it out; empty where none does."""
+    """Name of the upstream that runs it, or ""."""
     required_capabilities: JsonObject = msgspec.field(default_factory=empty)
-    """The capabilities that the client must have declared, in the shape of ClientCapabilities."""
+    """Capabilities that the client must have declared, in the form of ClientCapabilities."""
     version: str = ""
-    """Changes with the definition in the files, also where clients do not see that, and with its plugin's code."""
+    """Changes with the definition in the files and the code of its plugin, even where clients do not see it."""
     digest: bytes = b""
-    """The digest of what clients see of it; empty where it is not known yet."""
+    """Digest of the definition as clients see it, or b"" if it is not known yet."""
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool's `confirm:`."""
+    """The compiled `confirm:` of a tool."""
 
     message: TextTemplate
     is_optional: bool
-    """True if the tool runs unasked where the client cannot be asked."""
+    """Run the tool without confirmation if the client cannot ask the user."""
 
 
 class TaskRules(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool's `task:`, where its calls may become tasks."""
+    """The compiled `task:` of a tool whose calls can become tasks."""
 
     is_required: bool
-    """Whether a client that knows no tasks is refused."""
+    """Whether clients without support for tasks are rejected."""
     asks_before: bool
-    """Whether questions to the client are put before there is a task, as long as there is none."""
+    """Whether questions are asked before the task is created."""
     after: float
-    """Seconds after which a call that is not done becomes a task."""
+    """Seconds after which a running call becomes a task."""
     ttl_ms: int
     poll_ms: int
     restarts: int
-    """How often the tool may be begun again after its process died."""
+    """How often the tool can be started again after its process died."""
 
 
 class Tool(Primitive, frozen=True, kw_only=True):
@@ -132,22 +132,22 @@ class Tool(Primitive, frozen=True, kw_only=True):
     result: ResultShape
     header_parameters: tuple[HeaderParameter, ...] = ()
     name_in_app: str = ""
-    """The name by which a page that is served here calls it, where that is another: it works, and is not listed."""
+    """Unlisted name that pages served by this gateway use for the tool, if it differs."""
     task: TaskRules | None = None
-    """None where its calls are ordinary in any case."""
+    """None if calls never become tasks."""
     is_immediate: bool = False
-    """Whether a call waits for nothing, unless too many run: its answer stands in the file and in its arguments."""
+    """Whether a call never waits, because the result only depends on the file and the arguments."""
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill as it was when its directory was read (SEP-2640)."""
+    """A snapshot of a skill (SEP-2640)."""
 
     entry: JsonObject
-    """What `skills/list` and `skills/get` answer: the URI of its SKILL.md, its front matter, its files' digests."""
+    """Entry for `skills/list` and `skills/get`: URI of the SKILL.md, front matter, digests of the files."""
     directories: Mapping[str, tuple[JsonObject, ...]]
-    """The URI of each of its directories → the definitions of what lies in it."""
+    """URI of each directory → definitions of its entries."""
     index: int = 0
-    """The number of its entry of `skills:`, counted from 0."""
+    """Index of its entry in `skills:`, from 0."""
 
     @property
     def name(self) -> str:
@@ -155,7 +155,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resource(Primitive, frozen=True, kw_only=True):
-    """A resource with an exact URI: declared by itself, or one file of a `files:` glob or of a skill."""
+    """A resource with an exact URI: a definition, or one file of a `files:` glob or a skill."""
 
     kind = "resources"
     uri: str
@@ -163,16 +163,16 @@ class Resource(Primitive, frozen=True, kw_only=True):
     contents: ContentsShape
     cache_ttl: timedelta | None = None
     is_shared: bool = True
-    """Whether every caller reads the same."""
+    """Whether all callers read the same content."""
     skill: Skill | None = None
-    """The skill whose SKILL.md this is."""
+    """The skill, if this is its SKILL.md."""
 
 
 class TemplateMatcher(Protocol):
-    """A compiled URI template (RFC 6570, the forms that can be matched)."""
+    """A compiled URI template (RFC 6570, limited to forms that can be matched)."""
 
     def match(self, uri: str) -> Mapping[str, str] | None:
-        """The variables that make the template expand to `uri`, percent-decoded once; None if none do."""
+        """Return the variables for which the template expands to `uri`, percent-decoded once, or None."""
 
 
 class ResourceTemplate(Primitive, frozen=True, kw_only=True):
@@ -180,18 +180,18 @@ class ResourceTemplate(Primitive, frozen=True, kw_only=True):
     uri_template: str
     matcher: TemplateMatcher
     rank: Callable[[str], tuple[bool, int]] | None = None
-    """Tells how closely a template of another server fits a URI that it matches: of several, the greatest is read.
-    None for a template of the files: the first that matches is read."""
+    """How closely an upstream's template matches a URI. The greatest value wins. None for templates of the files,
+    where the first match wins."""
     executor: Executor
     contents: ContentsShape
     cache_ttl: timedelta | None = None
     is_shared: bool = True
-    """Whether every caller reads the same."""
+    """Whether all callers read the same content."""
     completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)
 
 
 class PromptMessages(Explainable, Protocol):
-    """A prompt's compiled `messages:`, or the function that returns them."""
+    """The compiled `messages:` of a prompt, or the function that returns them."""
 
     async def render(self, invocation: Invocation) -> Blocks | Relayed: ...
 

@@ -1,7 +1,7 @@
-"""The two tools of a view with `search: true`: one that finds tools, and one through which they are called.
+"""The two tools of a view with `search: true`: one finds tools, the other calls them.
 
-`call_tool` never runs by itself: before anything looks at a call of it, that becomes one of the tool that it names.
-Access, limits, metrics, audit and the state of input requests see the real name and the real arguments.
+A call of `call_tool` is rewritten to a call of the named tool before it is processed. Access, limits, metrics, audit
+and input requests therefore use the real name and arguments.
 """
 
 import re
@@ -27,15 +27,15 @@ SEARCH_TOOLS: Final = "search_tools"
 CALL_TOOL: Final = "call_tool"
 OWN_NAMES: Final = (SEARCH_TOOLS, CALL_TOOL)
 MAX_FOUND: Final = 50
-"""The most tools that one search brings."""
+"""Maximum number of tools in a search result."""
 
 
 def with_search(
     part: Catalog, *, tools: Mapping[str, Tool], always: re.Pattern[str] | None, threads: DaemonThreadPool
 ) -> Catalog:
-    """Put the two tools into a part of the catalog, and everything but them and `always` off its list.
+    """Add the two tools to a part of the catalog, and list only them and `always`.
 
-    `search_tools` among them is given what to look through here.
+    `search_tools` searches the tools of this part.
     """
     listed = [tool for name, tool in part.tools.items() if always is not None and always.match(name)]
     found = SearchExecutor(tuple(filter(_is_for_models, part.tools.values())), threads=threads)
@@ -45,7 +45,7 @@ def with_search(
 
 
 def _is_for_models(tool: Tool) -> bool:
-    """Whether models may call it, and not only a page (SEP-1865, "Visibility"); upstreams may say anything."""
+    """Whether models can call it, not only pages (SEP-1865, "Visibility"). Upstreams can send anything here."""
     match tool.definition.get("_meta"):
         case {"ui": {"visibility": [*whom]}}:
             return "model" in whom
@@ -53,7 +53,7 @@ def _is_for_models(tool: Tool) -> bool:
 
 
 class SearchExecutor:
-    """Finds tools of one part of the catalog, and so those alone that its callers may see."""
+    """Searches the tools of one part of the catalog, so only tools that its callers may see."""
 
     def __init__(self, tools: Sequence[Tool], *, threads: DaemonThreadPool) -> None:
         self._tools: Final = tools
@@ -71,13 +71,13 @@ class SearchExecutor:
         return Value(value={"tools": [downgrade.tool(self._tools[each].definition, revision) for each in positions]})
 
     def _ranked(self, query: str, limit: int) -> Sequence[int]:
-        if self._index is None:  # at the first search, of which there may never be one
+        if self._index is None:
             self._index = ToolIndex(tool.definition for tool in self._tools)
         return self._index.ranked(query, limit=limit)
 
 
 class CallExecutor:
-    """Explains why a call of `call_tool` was not answered as a call of another tool."""
+    """Explains why a call of `call_tool` was not rewritten."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return Explanation(does="calls another tool")
@@ -90,7 +90,7 @@ class CallExecutor:
 
 
 def unwrapped(request: Request, catalog: Catalog) -> Request:
-    """Return the request that is meant; the same one if it is no call through `call_tool`, or a malformed one."""
+    """Return the request to process. Requests other than valid calls of `call_tool` are returned unchanged."""
     if catalog.listed_tools is None or request.method != "tools/call" or request.params.get("name") != CALL_TOOL:
         return request
     given = request.params.get("arguments")
@@ -103,7 +103,7 @@ def unwrapped(request: Request, catalog: Catalog) -> Request:
 
 
 def _object(value: Json) -> Json:
-    """Read a string that is JSON, which models send where an object belongs; null is no arguments.
+    """Parse a JSON string, which models send instead of an object. Null means no arguments.
 
     Arguments of other tools are coerced in the same way.
     """

@@ -1,4 +1,4 @@
-"""Holds the catalog that is served now, and tells who wants to know when another takes its place."""
+"""Holds the catalog that is currently served, and notifies subscribers when it is replaced."""
 
 import time
 from collections.abc import Callable
@@ -14,37 +14,37 @@ from gateway.errors import ExecutionError
 from gateway.plugin import ListKind
 
 Callback = Callable[[Catalog, Catalog], None]
-"""Called with the old catalog and the new one, on the event loop's thread; must not block."""
+"""Called with the old and the new catalog on the event loop. It must not block."""
 
 Disabled = frozenset[tuple[ListKind, str]]
-"""Primitives that plugins switched off: kinds, and names as they are in the file."""
+"""Primitives disabled by plugins: kind and name in the file."""
 
 log: Final = structlog.get_logger()
 
 
 class Succession(msgspec.Struct, frozen=True, kw_only=True):
-    """A swap that has been prepared."""
+    """A prepared swap."""
 
     old: Catalog
-    """The catalog to be replaced."""
+    """The catalog to replace."""
     whole: Catalog
     offered: Catalog
-    """The catalog without what is disabled."""
+    """The new catalog without disabled primitives."""
     disabled: Disabled
     gone: TombstonesByName
 
 
 class CatalogStore:
-    """Holds one catalog at a time. A request takes `current` once, and uses that one to its end."""
+    """Holds the current catalog. A request reads `current` once and uses that catalog until it ends."""
 
     def __init__(self, catalog: Catalog, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.tombstones: Final = Tombstones(clock=clock)
         self._whole = catalog
-        """The catalog of the files, with the primitives that plugins have switched off."""
+        """The catalog of the files, including disabled primitives."""
         self._disabled: Disabled = frozenset()
         self._current = catalog
         self._announced = catalog
-        """The catalog that the subscribers know."""
+        """The catalog that was last announced."""
         self._subscribers: Final[list[Callback]] = []
 
     @property
@@ -53,11 +53,11 @@ class CatalogStore:
 
     @property
     def disabled(self) -> Disabled:
-        """The primitives that plugins have switched off, by kind and name."""
+        """Primitives that plugins have disabled, by kind and name."""
         return self._disabled
 
     def prepare(self, catalog: Catalog) -> Succession:
-        """Do the part of a swap to `catalog` that need not be done on the loop's thread."""
+        """Do the expensive part of a swap to `catalog`. Can run in another thread."""
         old, disabled = self._current, _pruned(catalog, self._disabled)
         offered = _without(catalog, disabled)
         return Succession(
@@ -65,21 +65,20 @@ class CatalogStore:
         )
 
     def swap(self, catalog: Catalog, *, prepared: Succession | None = None) -> None:
-        """Serve `catalog` from now on, but for what was disabled. Subscribers hear of it with `announce`.
+        """Serve `catalog` without the disabled primitives. Call `announce` to notify the subscribers.
 
-        Its generation becomes the current one's successor, whatever else was swapped while it was compiled; then what
-        was prepared is prepared anew.
+        If the current catalog changed since `prepare`, the swap is prepared again. The generation is incremented.
         """
-        # It was prepared in a thread: meanwhile another swap, or a plugin that switched something off, may have come.
+        # Another swap or a plugin may have changed the current catalog in the meantime.
         if prepared is None or prepared.whole is not catalog or prepared.old is not self._current:
             prepared = self.prepare(catalog)
         self._whole, self._disabled = catalog, prepared.disabled
-        # The one assignment by which requests see another catalog; all that can fail is done.
+        # The single assignment that makes the new catalog visible. Everything that can fail was done before.
         self._serve(prepared.offered)
         self.tombstones.note(prepared.old, self._current, gone=prepared.gone)
 
     def announce(self) -> None:
-        """Tell the subscribers what has taken the place of the catalog that they know."""
+        """Notify the subscribers of the change since the last announcement."""
         old, new = self._announced, self._current
         self._announced = new
         if old is new:
@@ -91,25 +90,25 @@ class CatalogStore:
                 log.exception("catalog subscriber raised", generation=new.generation)
 
     def disable(self, kind: ListKind, name: str) -> None:
-        """Take a primitive off the lists, across reloads, until it is enabled.
+        """Remove a primitive from the lists until it is enabled, across reloads.
 
         Raises:
-            ExecutionError: the file has no such definition.
+            ExecutionError: the file does not define it.
         """
         _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled | {(kind, name)})
 
     def enable(self, kind: ListKind, name: str) -> None:
-        """Put a disabled primitive back.
+        """Restore a disabled primitive.
 
         Raises:
-            ExecutionError: the file has no such definition.
+            ExecutionError: the file does not define it.
         """
         _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled - {(kind, name)})
 
     def subscribe(self, callback: Callback) -> None:
-        """Have `callback` called with each announcement."""
+        """Call `callback` with each announcement."""
         self._subscribers.append(callback)
 
     def _set_disabled(self, disabled: Disabled) -> None:
@@ -119,23 +118,23 @@ class CatalogStore:
             self.announce()
 
     def _serve(self, catalog: Catalog) -> None:
-        # Each swap has its own, and a greater one: `CallerCatalogs` keeps parts by it.
+        # Each swap increments the generation, which `CallerCatalogs` uses as a key.
         generation = self._current.generation + 1
         self._current = catalog if catalog.generation == generation else replace(catalog, generation=generation)
 
 
 def _check_name(catalog: Catalog, kind: ListKind, name: str) -> None:
-    """Refuse a name that the file does not define.
+    """Reject a name that the file does not define.
 
     Raises:
-        ExecutionError: the file has no such definition.
+        ExecutionError: the file does not define it.
     """
     if (kind, name) not in _names(catalog):
         raise ExecutionError(f"There is no {name!r} among the {kind}")
 
 
 def _pruned(catalog: Catalog, disabled: Disabled) -> Disabled:
-    """The part of `disabled` that this catalog has; what is gone from the file need not be remembered."""
+    """Return the disabled primitives that this catalog still contains."""
     return disabled and disabled & _names(catalog)
 
 

@@ -1,7 +1,6 @@
-"""Tombstones: primitives that a reload removed or renamed lately, so that a call to one is told why it is gone.
+"""Remembers primitives that a reload removed or renamed, so that errors for later calls can explain it.
 
-Why: a model that was told of a tool a minute ago corrects its call when it hears that the tool has another name now,
-and would call again and again otherwise. Only names are remembered.
+A model that still uses an old name can then correct its call instead of repeating it. Only names are remembered.
 """
 
 import time
@@ -20,7 +19,7 @@ from gateway.plugin import ListKind
 
 LIFETIME: Final = timedelta(minutes=10)
 MAX_TOMBSTONES: Final = 1000
-"""The most names that are remembered; further ones are not found, as though they had never existed."""
+"""Maximum number of remembered names."""
 
 _NAMES: Final = frozenset({"name", "title", "uri", "uriTemplate"})
 
@@ -28,37 +27,37 @@ _NAMES: Final = frozenset({"name", "title", "uri", "uriTemplate"})
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     now_called: str | None
-    """The name or URI that it has now, if it has only been given another one."""
+    """The new name or URI, if it was only renamed."""
     matcher: TemplateMatcher | None = None
-    """The matcher of a resource template."""
+    """Matcher of a resource template."""
     scopes: frozenset[str] = frozenset()
-    """The scopes that were needed to see it."""
+    """Scopes that were required to see it."""
     tags: tuple[str, ...] = ()
-    """Its tags, by which views held it."""
+    """Its tags, which determine its views."""
 
 
 TombstonesByName = Mapping[tuple[ListKind, str], Tombstone]
 
 
 class Tombstones:
-    """Remembers names that are gone for ten minutes."""
+    """Remembers removed names for ten minutes."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
         self._tombstones: dict[tuple[ListKind, str], Tombstone] = {}
-        """The oldest first."""
+        """Oldest first."""
 
     def note(self, old: Catalog, new: Catalog, *, gone: TombstonesByName | None = None) -> None:
-        """Remember the names that `new` no longer has (`gone`, if known already), and forget those that it has."""
+        """Remember the names missing in `new` (`gone`, if computed before), and forget those that it contains."""
         tombstones = {key: each for key, each in self._tombstones.items() if self._is_recent(each)}
         tombstones |= self.gone(old, new) if gone is None else gone
         working = {kind: _callable(new, kind) for kind in {kind for kind, _ in tombstones}}
-        # A name may have come back, as another primitive or as an alias.
+        # A name can reappear as another primitive or an alias.
         tombstones = {key: each for key, each in tombstones.items() if key[1] not in working[key[0]]}
         self._tombstones = dict(list(tombstones.items())[-MAX_TOMBSTONES:])
 
     def gone(self, old: Catalog, new: Catalog) -> TombstonesByName:
-        """The names that `new` no longer has, at most as many as are remembered. Takes a while where many are gone."""
+        """Return the names missing in `new`, up to the limit. Slow if many are missing."""
         found = {(kind, name): each for kind in LISTS for name, each in self._gone(kind, old, new)}
         return dict(list(found.items())[-MAX_TOMBSTONES:])
 
@@ -84,10 +83,10 @@ class Tombstones:
                 name,
                 Tombstone(
                     at=self._clock(),
-                    # Where only an alias is gone, its primitive is there as before.
+                    # If only an alias was removed, its primitive still exists.
                     now_called=key if key in after else successors.get(key),
                     matcher=primitive.matcher if isinstance(primitive, ResourceTemplate) else None,
-                    # A visible one was on everybody's list, so that it is no secret that it is gone.
+                    # A visible primitive was on every list, so its removal is not confidential.
                     scopes=frozenset() if primitive.access.is_visible else primitive.access.scopes,
                     tags=primitive.tags,
                 ),
@@ -109,14 +108,14 @@ def _listed(catalog: Catalog, kind: ListKind) -> Mapping[str, Primitive]:
 
 
 def _callable(catalog: Catalog, kind: ListKind) -> dict[str, str]:
-    """Name or alias → name in the list."""
+    """Return name or alias → listed name."""
     listed = _listed(catalog, kind)
     aliases = catalog.aliases.get(kind, {})
     return {**{name: name for name in listed}, **{alias: key for alias, key in aliases.items() if key in listed}}
 
 
 def _successors(before: Mapping[str, Primitive], after: Mapping[str, Primitive]) -> Mapping[str, str]:
-    """Old name → new name, where exactly one that went and one that came are described in the same words."""
+    """Return old name → new name, if exactly one removed and one added primitive have the same description."""
     gone = _by_description({name: before[name] for name in before.keys() - after.keys()})
     come = _by_description({name: after[name] for name in after.keys() - before.keys()})
     return {
@@ -132,9 +131,9 @@ def _by_description(primitives: Mapping[str, Primitive]) -> dict[bytes, list[str
 
 
 def _descriptions(primitives: Mapping[str, Primitive]) -> Iterator[tuple[str, bytes]]:
-    """Yield the description of each without its names; nothing for one that has hardly a description."""
+    """Yield each definition without its names. Primitives with too little description are skipped."""
     for name, primitive in primitives.items():
         definition = primitive.definition
-        if "description" in definition or "size" in definition:  # a file has its size and time
+        if "description" in definition or "size" in definition:  # files have a size and a time
             words = {key: value for key, value in definition.items() if key not in _NAMES}
             yield name, exact_json.dumps(words, option=orjson.OPT_SORT_KEYS)

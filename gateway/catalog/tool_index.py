@@ -1,6 +1,6 @@
-"""Ranks tools by how well they fit a few words: BM25 (Robertson and Zaragoza, 2009) over names and descriptions. Pure.
+"""Ranks tools by how well they match a query: BM25 (Robertson and Zaragoza, 2009) over names and descriptions.
 
-Thirty lines rather than a library: the one that fits, rank-bm25, wants numpy.
+The matching library, rank-bm25, requires numpy.
 """
 
 import re
@@ -13,29 +13,29 @@ from typing import Final
 from gateway.json_types import Json, JsonObject
 
 _K1: Final = 1.2
-"""How soon another occurrence of a word in one tool counts for little."""
+"""Saturation of repeated words."""
 _B: Final = 0.75
-"""How much a tool is held back for a long description."""
+"""Penalty for long descriptions."""
 _NAME_WEIGHT: Final = 3
-"""How many times a word of a name or a title counts."""
+"""Weight of words in names and titles."""
 _MIN_STEM: Final = 3
 _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Characters of scripts that put no spaces between words (Thai, Lao, Burmese, Khmer, Japanese, Chinese), and of Korean,
-which appends particles to words."""
+"""Scripts without spaces between words (Thai, Lao, Burmese, Khmer, Japanese, Chinese), and Korean, which appends
+particles."""
 _WORD: Final = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 _ENDINGS: Final = (("ies", "y"), *((f"{end}es", end) for end in ("x", "ch", "sh", "ss", "us")), ("s", ""))
 _VOWEL: Final = re.compile("[aeiouy]")
 _DOUBLED: Final = re.compile(r"(?<=([bgmnprt]))\1$")
-"""The letter that an ending has doubled: `run`, `running`."""
+"""A letter doubled by an ending: `run`, `running`."""
 _FINAL_Y: Final = re.compile("(?<=[^aeiou])y$")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class ToolIndex:
-    """The words of some tools' definitions."""
+    """The words of the definitions of some tools."""
 
     def __init__(self, definitions: Iterable[JsonObject]) -> None:
         self._counts: Final = [Counter(_words_of(each)) for each in definitions]
@@ -44,13 +44,13 @@ class ToolIndex:
         self._holders: Final = Counter(word for count in self._counts for word in count)
 
     def ranked(self, query: str, *, limit: int) -> Sequence[int]:
-        """The positions of the tools that have a word of the query, the best first; equals stay in their order."""
+        """Return the positions of the matching tools, best first. Equal tools stay in order."""
         terms = {term for word in words(query) for term in self._terms(word)}
         scores = ((self._score(position, terms), -position) for position in range(len(self._counts)))
         return [-position for score, position in sorted(scores, reverse=True)[:limit] if score > 0]
 
     def _terms(self, word: str) -> Iterable[str]:
-        """The word itself, or else the words that begin with it: `calc` finds `calculator`."""
+        """Return the word if it is known, otherwise known words that start with it: `calc` finds `calculator`."""
         if len(word) == 1 and re.fullmatch(f"[{_UNSPACED}]", word):
             return [known for known in self._holders if word in known]
         if word in self._holders or len(word) < _MIN_STEM:
@@ -63,7 +63,7 @@ class ToolIndex:
 
     def _rarity(self, term: str) -> float:
         holders = self._holders[term]
-        # The 1 keeps it above zero: a word that more than half of the tools have would otherwise count against them.
+        # The 1 keeps the result positive for words that occur in more than half of the tools.
         return log(1 + (len(self._counts) - holders + 0.5) / (holders + 0.5))
 
 
@@ -72,11 +72,11 @@ def _gain(occurrences: int, relative_length: float) -> float:
 
 
 def words(text: str) -> list[str]:
-    """The stems of the words of a text, those of `snake_case` and `camelCase` apart.
+    """Return the stems of the words of a text. `snake_case` and `camelCase` are split.
 
-    Where words are not spaced, each pair of characters takes the place of a word.
+    Scripts without spaces are split into pairs of characters.
     """
-    # NFKC makes one of characters that look alike, such as those of half width.
+    # NFKC unifies characters that look alike, such as half-width forms.
     parts = _WORD.findall(unicodedata.normalize("NFKC", text))
     return [stem for part in parts for word in _HUMP.split(part) for stem in _stems(word.lower())]
 

@@ -1,4 +1,4 @@
-"""Views: named parts of the catalog, compiled. A view narrows what scopes leave a caller, and opens nothing."""
+"""Compiled views: named parts of the catalog. A view restricts what scopes allow, and never extends it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ class ViewSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     tags: frozenset[str] = frozenset()
     names: Mapping[ListKind, re.Pattern[str]] = msgspec.field(default_factory=dict)
-    """By kind; a kind that is missing has no names."""
+    """By kind. A kind without an entry selects no names."""
 
     def fits(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
         pattern = self.names.get(kind)
@@ -22,18 +22,18 @@ class ViewSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the catalog with an endpoint of its own."""
+    """A part of the catalog with a separate endpoint."""
 
     name: str
     include: ViewSelection | None = None
     """None: everything."""
     exclude: ViewSelection | None = None
     instructions: str | None = None
-    """None: those of the whole."""
+    """None: those of the whole catalog."""
     access: RequiredScopes = EVERYBODY
 
     def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
-        """Whether a primitive belongs to it; a resource has several names: its key in the file, and its URI."""
+        """Whether a primitive belongs to the view. Resources have two names: key and URI."""
         tags, names = tuple(tags), tuple(names)
         if self.include is not None and not self.include.fits(kind, tags=tags, names=names):
             return False
@@ -41,7 +41,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def names_of(primitive: Primitive) -> tuple[str, ...]:
-    """The names that views know a primitive by."""
+    """Return the names of a primitive that views can select."""
     match primitive:
         case Resource(name=name, uri=uri):
             return name, uri

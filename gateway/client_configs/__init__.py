@@ -1,1 +1,1 @@
-"""The MCP clients: the entry that each expects in its configuration file, the file's notation, and its change."""
+"""Configuration files of MCP clients: the entry for each client, and editing the file."""

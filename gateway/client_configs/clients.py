@@ -1,4 +1,4 @@
-"""The clients: what each expects in its configuration, for a server that it starts and for one behind a URL."""
+"""The supported MCP clients, and the entry that each expects for a stdio or HTTP server."""
 
 import base64
 import json
@@ -17,77 +17,77 @@ from gateway.json_types import Json
 
 
 class StdioServer(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that the client starts and talks to over stdio."""
+    """A server that the client starts and uses over stdio."""
 
     name: str
     command: str
     arguments: list[str]
     variables: Mapping[str, Variable]
-    """The variables that it reads."""
+    """Environment variables that it reads."""
 
 
 class HttpServerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A running server that the client reaches by its URL."""
+    """A running server that the client reaches by URL."""
 
     name: str
     url: str
     key_variable: str | None
-    """The variable of the client's environment with the API key; None if the server asks for none."""
+    """Variable with the API key in the client's environment, or None if no key is required."""
 
 
 Definition = dict[str, Json]
-"""The members that a client writes of one server."""
+"""The members of a server's entry."""
 
 
 NAME: Final = "NAME"
-"""Stands for the name of a variable in the patterns of a client."""
+"""Placeholder for the name of a variable in a client's patterns."""
 _INPUT: Final = "${input:NAME}"
-"""VS Code asks its user for a value that is written so, by an entry under `inputs`."""
+"""VS Code prompts for such values, which are declared under `inputs`."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """The notation of one client, and the files in which it is written.
+    """The format of one client's configuration.
 
-    A variable is written by a pattern, or its name is listed, so that the client passes its own variable on.
+    Variables are written as a pattern, or listed by name if the client passes them on.
     """
 
     title: str
     source_of_variables: str
-    """The source of the values of variables, as told to a person."""
+    """Where the values of variables come from, as text for users."""
     section: str
-    """The key of the file under which its servers stand."""
+    """The key of the file that contains the servers."""
     place: str
-    """Where the file is, as told to a person."""
+    """Location of the file, as text for users."""
     file: str
-    """The file that `--write` changes: of this directory, or of the user."""
+    """The file that `--write` changes: a project or user file."""
     notation: Notation = JsonNotation()
     has_name: bool = False
-    """Whether the entry of a server repeats its name."""
+    """Whether an entry repeats the server's name."""
     fields: Mapping[str, Json] = {}
-    """Members of each entry."""
+    """Additional members of each entry."""
     stdio_type: str = ""
     http_type: str = ""
-    """The values of `type` for the two; empty: there is no such member."""
+    """Values of `type` for the two transports, or "" for no such member."""
     command: str = "command"
     url: str = "url"
-    """The names of these members, where clients differ."""
+    """Names of these members."""
     variable: str = ""
-    """The pattern of a variable in `env`; empty: none is written there."""
+    """Pattern of a variable in `env`, or "" if variables are not written there."""
     optional_variable: str = ""
-    """The pattern of one that need not be set, if that is another."""
+    """Pattern of an optional variable, if it differs."""
     variable_names: str = ""
-    """The member that lists the names of variables of a server that the client starts."""
+    """Member that lists the names of a stdio server's variables."""
     key: str = ""
-    """The pattern of the variable with the API key in a header field; empty: none is written there."""
+    """Pattern of the variable with the API key in a header field, or ""."""
     key_name: str = ""
-    """The member that has the name of that variable."""
+    """Member with the name of that variable."""
     key_names: str = ""
-    """The member that lists it."""
+    """Member that lists that variable."""
     link: Callable[[str, Definition, list[Definition]], str] | None = None
-    """The link that installs a server, made of its name, entry and questions."""
+    """Returns a link that installs a server, from its name, entry and questions."""
 
     def stdio(self, server: StdioServer) -> Definition:
-        """The entry of a server that the client starts."""
+        """Return the entry of a stdio server."""
         environment = {
             name: pattern.replace(NAME, name)
             for name, variable in server.variables.items()
@@ -103,7 +103,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def http(self, server: HttpServerEntry) -> Definition:
-        """The entry of a server behind a URL."""
+        """Return the entry of an HTTP server."""
         entry = {**self._common(server.name, self.http_type), self.url: server.url}
         name = server.key_variable
         if name is not None:
@@ -116,7 +116,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
         return entry
 
     def questions(self, server: StdioServer | HttpServerEntry) -> list[Definition]:
-        """The entries of `inputs`: what the client is to ask its user for."""
+        """Return the entries of `inputs` that the client prompts for."""
         if self.key != _INPUT:
             return []
         if isinstance(server, StdioServer):
@@ -157,7 +157,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         place=".mcp.json of the project (Claude Code), or claude_desktop_config.json (Settings, Developer; "
         "only servers that it starts)",
         file=".mcp.json",
-        # One that is not set becomes empty, which the server treats as not set.
+        # An unset variable becomes empty, which the server treats as unset.
         variable="${NAME}",
         optional_variable="${NAME:-}",
         key="${NAME}",
@@ -171,7 +171,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         file="~/.codex/config.toml",
         notation=TomlNotation(),
         variable_names="env_vars",
-        # Codex refuses a token in its file, and takes the name of a variable.
+        # Codex does not accept a token in its file, only the name of a variable.
         key_name="bearer_token_env_var",
     ),
     "cursor": Client(
@@ -190,7 +190,7 @@ CLIENTS: Final[Mapping[str, Client]] = {
         section="mcpServers",
         place="~/.gemini/settings.json, or .gemini/settings.json of the project",
         file="~/.gemini/settings.json",
-        # In older versions `url` is that of HTTP+SSE.
+        # In older versions, `url` means HTTP+SSE.
         url="httpUrl",
         variable="${NAME}",
         key="${NAME}",

@@ -1,4 +1,4 @@
-"""A client's configuration file: the change of it as a difference, and the write, which keeps a copy."""
+"""Changes a client's configuration file: shows the difference, and writes the file after making a backup."""
 
 import difflib
 from pathlib import Path
@@ -11,7 +11,7 @@ from gateway.whole_file import whole_file
 
 _COPY_SUFFIX: Final = ".bak"
 _NEW_MODE: Final = 0o600
-"""The mode of a file that is made: these files may hold keys."""
+"""Mode of new files, which may contain keys."""
 
 
 class FileChange(NamedTuple):
@@ -19,10 +19,10 @@ class FileChange(NamedTuple):
 
     path: Path
     before: str | None
-    """None: there is no such file."""
+    """None if the file does not exist."""
     after: str
     newline: str = "\n"
-    """The end of each line in the file; in the texts it is `\\n`."""
+    """Line ending of the file. The texts use `\\n`."""
 
     @property
     def difference(self) -> list[str]:
@@ -30,17 +30,17 @@ class FileChange(NamedTuple):
         return list(difflib.unified_diff(before, self.after.splitlines(), str(self.path), str(self.path), lineterm=""))
 
     def write(self) -> Path | None:
-        """Write the file whole or not at all, and return the path of the copy of the former one.
+        """Write the file atomically, and return the path of the backup, if any.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         copy = None
         mode = _NEW_MODE
         if self.before is not None:
             mode = self.path.stat().st_mode & 0o777
-            # The copy comes first: whatever happens after that, the former text is somewhere.
+            # The backup is written first, so that the old text is never lost.
             copy = self.path.with_name(self.path.name + _COPY_SUFFIX)
             with whole_file(copy, mode=mode) as file:
                 file.write(self._encoded(self.before))
@@ -53,17 +53,17 @@ class FileChange(NamedTuple):
 
 
 def change_of(client: Client, name: str, entry: Definition, questions: list[Definition]) -> FileChange:
-    """The change that gives a client's file one more server, or another definition of the same.
+    """Return the change that adds a server to a client's file, or replaces it.
 
     Raises:
-        NotEditableError: the file is not what the client would read, or not edited safely.
-        OSError: it cannot be read.
+        NotEditableError: the file is invalid, or cannot be edited safely.
+        OSError: the file cannot be read.
     """
-    # A link is followed, for it may lead to where somebody keeps all such files.
+    # Links are followed, because dotfiles are often links.
     path = Path(client.file).expanduser().resolve()
     newline = "\n"
     try:
-        # Not by `read_text`, which makes every `\r\n` a `\n`: a file that came from Windows keeps its line ends.
+        # `read_text` would convert `\r\n`, but the file should keep its line endings.
         before: str | None = path.read_bytes().decode()
     except FileNotFoundError:
         before = None
@@ -75,13 +75,13 @@ def change_of(client: Client, name: str, entry: Definition, questions: list[Defi
     after = client.notation.put(before or "", (client.section, name), entry)
     if questions:
         after = client.notation.put(after, ("inputs",), _inputs(client, after, questions))
-    # The text was edited as text, to keep comments: whether it now says what it should is for its parser to tell.
+    # The text was edited without parsing, to keep comments. Parse it to verify the result.
     _check(client, before or "", after, nested((client.section, name), entry), has_questions=bool(questions))
     return FileChange(path, before, after, newline)
 
 
 def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json]:
-    """The questions of a file with those of a server, which replace others with their ids."""
+    """Return the questions in a file, with those of a server added or replaced by id."""
     document = client.notation.parse(text)
     found = document.get("inputs", []) if isinstance(document, dict) else []
     if not isinstance(found, list):
@@ -91,7 +91,7 @@ def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json
 
 
 def _check(client: Client, before: str, after: str, addition: dict[str, Json], *, has_questions: bool) -> None:
-    """Raises: NotEditableError: the edited text does not say what it should."""
+    """Raises: NotEditableError: the edited text does not have the expected content."""
     expected, found = client.notation.parse(before), client.notation.parse(after)
     if not isinstance(expected, dict) or not isinstance(found, dict):
         raise NotEditableError("it is no object")

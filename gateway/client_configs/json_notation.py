@@ -1,4 +1,4 @@
-"""JSON as editors' configuration files have it: with comments and trailing commas (JSONC)."""
+"""JSON with comments and trailing commas (JSONC), as in editors' configuration files."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from gateway.client_configs.notation import NotEditableError, nested
 from gateway.json_types import Json
 
 _TOKEN: Final = re.compile(
-    # U+FEFF is white space here: editors on Windows may begin a file with it.
+    # U+FEFF counts as white space, because editors on Windows can write it at the start.
     r"""(?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<mark>[{}\[\],:])|(?P<word>[^\s{}\[\],:"/]+)""",
     re.DOTALL,
 )
@@ -24,7 +24,7 @@ class _Token(NamedTuple):
 
 
 class _Member(NamedTuple):
-    """A member of an object: its key, and where its value stands."""
+    """A member of an object: its key and the position of its value."""
 
     key: str
     key_start: int
@@ -42,7 +42,7 @@ class JsonNotation:
 
     def parse(self, text: str) -> Json:
         tokens = [*_tokens(text)]
-        # A comma before a closing bracket is what JSON does not know.
+        # JSON does not allow a comma before a closing bracket.
         kept = [
             token.text
             for token, after in zip(tokens, [*tokens[1:], None], strict=False)
@@ -77,12 +77,12 @@ def _is_trailing_comma(token: _Token, after: _Token | None) -> bool:
 
 
 def _inserted(text: str, start: int, key: str, value: Json) -> str:
-    """The text with a new last member in the object that begins there."""
+    """Insert a member at the end of the object at a position."""
     members = _members(text, start)
     if members:
         indent = _indentation(text, members[-1].key_start)
         end = members[-1].end
-        # Right behind the last value: a comma that trails it will trail the new one.
+        # Directly after the last value, so that a trailing comma stays last.
         return f"{text[:end]},\n{indent}{_entry(key, value, indent)}{text[end:]}"
     outer = _indentation(text, start)
     end = _end_of(text, start) - 1
@@ -98,16 +98,16 @@ def _dumped(value: Json, indent: str) -> str:
 
 
 def _indentation(text: str, position: int) -> str:
-    """The white space with which the line of a position begins."""
+    """Return the indentation of the line of a position."""
     line = text[text.rfind("\n", 0, position) + 1 : position]
     return line[: len(line) - len(line.lstrip())]
 
 
 def _members(text: str, start: int) -> list[_Member]:
-    """The members of the object that begins at a position.
+    """Return the members of the object at a position.
 
     Raises:
-        NotEditableError: it is no object, or has a key twice, of which nobody knows which one counts.
+        NotEditableError: it is not an object, or contains a duplicate key.
     """
     if text[start] != "{":
         raise NotEditableError("there is something else where an object should be")
@@ -132,7 +132,7 @@ def _members(text: str, start: int) -> list[_Member]:
 
 
 def _end_of(text: str, start: int) -> int:
-    """The position after the value that begins there."""
+    """Return the position after the value at `start`."""
     depth = 0
     for token in _tokens(text[start:], offset=start):
         depth += (token.text in {"{", "["}) - (token.text in {"}", "]"})
@@ -142,7 +142,7 @@ def _end_of(text: str, start: int) -> int:
 
 
 def _tokens(text: str, *, offset: int = 0) -> Iterator[_Token]:
-    # One by one: the end of a value is looked for at each member, and the file may be long behind it.
+    # A generator, because callers usually stop early.
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)

@@ -1,4 +1,4 @@
-"""The interface of a notation."""
+"""The interface of a file format."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from gateway.json_types import Json
 
 
 class NotEditableError(Exception):
-    """The text cannot be edited safely; the message says why."""
+    """The text cannot be edited safely."""
 
 
 class Notation(Protocol):
@@ -15,28 +15,28 @@ class Notation(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the format in lower case."""
+        """Name of the format, in lower case."""
 
     def render(self, document: Mapping[str, Json]) -> str:
-        """Write a document as a person would paste it."""
+        """Format a document for pasting."""
 
     def parse(self, text: str) -> Json:
-        """Read a document. An empty text is an empty object.
+        """Parse a document. An empty text is an empty object.
 
         Raises:
-            NotEditableError: the text is not in this notation.
+            NotEditableError: the text is invalid.
         """
 
     def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        """Put a value at a path of keys, in place of what is there; the rest of the text stays as it is.
+        """Set the value at a path of keys. The rest of the text does not change.
 
         Raises:
-            NotEditableError: the text has something else on the way there.
+            NotEditableError: a value on the path is not a mapping.
         """
 
 
 def nested(path: Sequence[str], value: Json) -> dict[str, Json]:
-    """The object that has a value at a path of keys."""
+    """Return an object with the value at a path of keys."""
     for key in reversed(path):
         value = {key: value}
     assert isinstance(value, dict)  # noqa: S101 - a path has a key

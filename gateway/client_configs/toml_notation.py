@@ -1,4 +1,4 @@
-"""TOML, of which a client's entry is one table of its own (https://toml.io/en/v1.0.0)."""
+"""TOML, with one table per server (https://toml.io/en/v1.0.0)."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from gateway.json_types import Json
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER: Final = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 _COMMENTS_AT_END: Final = re.compile(r"^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\n)*\Z", re.MULTILINE)
-"""In the text of a table: they are about what follows it."""
+"""Comments at the end of a table's text. They belong to the next table."""
 
 
 class TomlNotation:
@@ -36,7 +36,7 @@ class TomlNotation:
         table = "\n".join(_tables(tuple(path), value))
         starts = [match.start() for match in _HEADER.finditer(text)]
         own = [(start, end) for start, end in pairwise([*starts, len(text)]) if _is_below(text, start, path)]
-        # From the end, so that the positions of those before it stay right.
+        # From the end, so that earlier positions stay valid.
         for start, end in reversed(own):
             comments = _COMMENTS_AT_END.search(text[start:end])
             text = text[:start] + (comments[0] if comments else "") + text[end:]
@@ -47,7 +47,7 @@ class TomlNotation:
 
 
 def _is_below(text: str, start: int, path: Sequence[str]) -> bool:
-    """Whether the header at a position is that of a table, or of one within it."""
+    """Whether the header at a position is that of the table at `path`, or of a nested table."""
     header = text[start : text.find("\n", start) if "\n" in text[start:] else len(text)]
     try:
         found: Json = tomllib.loads(header)
@@ -61,7 +61,7 @@ def _is_below(text: str, start: int, path: Sequence[str]) -> bool:
 
 
 def _tables(path: tuple[str, ...], table: Mapping[str, Json]) -> list[str]:
-    """The text of a table and of those within it."""
+    """Return the text of a table and its nested tables."""
     inner = {key: value for key, value in table.items() if isinstance(value, dict)}
     lines = [f"{_key(key)} = {_value(value)}\n" for key, value in table.items() if key not in inner]
     texts = [f"[{'.'.join(map(_key, path))}]\n{''.join(lines)}"] if lines or (path and not inner) else []
@@ -81,5 +81,5 @@ def _value(value: Json) -> str:
 
 
 def _string(text: str) -> str:
-    """A basic string: JSON's escapes, and one more character that must be escaped."""
+    """Return a basic string: JSON's escapes, and DEL."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

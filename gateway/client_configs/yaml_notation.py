@@ -1,4 +1,4 @@
-"""YAML in block style, as people and programs write configuration files."""
+"""YAML in block style."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class YamlNotation:
             raise NotEditableError("it is not YAML") from error
 
     def put(self, text: str, path: Sequence[str], value: Json) -> str:
-        # Says what is wrong with a text that is no YAML; `compose` would raise an error of its own.
+        # Raises an error that explains why the text is not YAML.
         self.parse(text)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         for depth, key in enumerate(path):
@@ -40,7 +40,7 @@ class YamlNotation:
             if depth == len(path) - 1:
                 start, column = pair[0].start_mark.index, pair[0].start_mark.column
                 end = _end_of(text, pair[1])
-                # The text has the indentation of the first line already.
+                # The first line is already indented.
                 return text[:start] + self._block({key: value}, column).lstrip(" ") + text[end:]
             if isinstance(pair[1], yaml.ScalarNode) and not pair[1].value:  # `extensions:` with nothing below it
                 start, column = pair[0].start_mark.index, pair[0].start_mark.column
@@ -51,7 +51,7 @@ class YamlNotation:
         raise NotEditableError("there is nothing to be put into it")
 
     def _appended(self, text: str, node: yaml.MappingNode, entry: Mapping[str, Json]) -> str:
-        """The text with a new last entry in a mapping."""
+        """Append an entry to a mapping."""
         if not node.value:
             raise NotEditableError("a mapping in it is not written in block style")
         column = node.value[0][0].start_mark.column
@@ -63,7 +63,7 @@ class YamlNotation:
 
 
 def _end_of(text: str, node: yaml.Node) -> int:
-    """The position after the last line of a node, before comments and empty lines that follow it."""
+    """Return the position after the last line of a node, before following comments and empty lines."""
     if isinstance(node, yaml.MappingNode | yaml.SequenceNode) and node.value and not node.flow_style:
         last = node.value[-1]
         return _end_of(text, last[1] if isinstance(node, yaml.MappingNode) else last)

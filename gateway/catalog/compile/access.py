@@ -1,4 +1,4 @@
-"""Compiles the scopes that definitions need: from their own `access`, and from every rule in `auth.rules` that fits."""
+"""Compiles the scopes that definitions require, from their `access` and all matching `auth.rules`."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,28 +23,28 @@ from gateway.json_types import DocumentPath
 from gateway.plugin import ListKind
 
 Accesses = Mapping[tuple[ListKind, str], RequiredScopes]
-"""The access to each definition by kind and name; one that is not in it is for everybody."""
+"""Required scopes by kind and name. Definitions without an entry are open to everyone."""
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 
 
 class _Protected(msgspec.Struct, frozen=True):
-    """A definition as `access` and `auth.rules` see it; a skill is one definition of resources."""
+    """A definition for `access` and `auth.rules`. A skill counts as one definition of resources."""
 
     kind: ListKind
     key: str
-    """Its name in its list."""
+    """Name in its list."""
     config: Definition | SkillDirectories
     place: DocumentPath
-    """Its entry in the file."""
+    """Path of its entry in the file."""
     name: str
-    """The name that rules match."""
+    """Name that rules match."""
 
 
 def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[FoundSkill] = ()) -> Accesses:
-    """Collect the scopes that each definition of the file, and each skill, needs.
+    """Collect the scopes that each definition and each skill requires.
 
-    `access` without `auth` is an error, and a rule that fits nothing a warning, unless an error elsewhere explains it.
+    `access` without `auth` is an error. A rule without matches is a warning unless there are errors.
     """
     document = loaded.document
     has_auth = document.auth is not None or loaded.is_hidden("auth")
@@ -59,16 +59,16 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
         if fits or config.access is not None:
             accesses[kind, each.key] = _access(config, [rules[index] for index in fits])
     for place in () if has_auth else _written_accesses(document):
-        if place[:2] not in loaded.origins:  # else it is that of the entry which the definition comes from
+        if place[:2] not in loaded.origins:  # otherwise it is the `access` of a source's entry
             problems.at(*place, "access").error("requires `auth`: without it, callers have no scopes")
-    if not problems.has_errors:  # the definitions that a rule is for may be missing from the document
+    if not problems.has_errors:  # otherwise matching definitions may be missing from the document
         for index in sorted(set(range(len(rules))) - fitting):
             problems.at("auth", "rules", index, "match").warning("does not match any definition")
     return accesses
 
 
 class _RulesByName:
-    """Finds rules by the name that they match: a file may have as many rules as definitions."""
+    """Finds rules by the name that they match. A file can have as many rules as definitions."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._named: dict[str, list[int]] = {}
@@ -81,7 +81,7 @@ class _RulesByName:
                 self._named.setdefault(name, []).append(index)
 
     def of(self, name: str) -> list[int]:
-        """Indexes of the rules whose `match.name` fits, in the order of the file."""
+        """Return the indexes of the rules whose `match.name` matches, in file order."""
         others = (index for index, pattern in self._others if pattern.match(name))
         return sorted([*self._named.get(name, ()), *others])
 
@@ -95,7 +95,7 @@ def _protected(document: Document, skills: Iterable[FoundSkill]) -> Iterator[_Pr
 
 
 def _written_accesses(document: Document) -> Iterator[DocumentPath]:
-    """The entries that have `access`, overrides included; views check theirs themselves."""
+    """Return the paths of entries with `access`, including overrides. Views check their own."""
     entries: list[tuple[DocumentPath, Definition | SkillDirectories | Upstream | OpenApi]] = [
         (("skills", index), each) for index, each in enumerate(document.skills)
     ]
@@ -111,7 +111,7 @@ def _written_accesses(document: Document) -> Iterator[DocumentPath]:
 
 
 def _fits(match: Match, kind: ListKind, config: Definition | SkillDirectories) -> bool:
-    """Whether a rule whose `name` fits also fits otherwise."""
+    """Whether a rule whose `name` matches also matches otherwise."""
     if match.kind is not None and match.kind != kind:
         return False
     if match.tag is not None and match.tag not in config.tags:
@@ -125,7 +125,7 @@ def _is_annotated(config: Definition | SkillDirectories, annotation: str) -> boo
 
 
 def _access(config: Definition | SkillDirectories, rules: Sequence[Rule]) -> RequiredScopes:
-    """Combine all scopes; the definition is listed to callers without them only if every source allows it."""
+    """Combine all scopes. The definition is only listed to callers without them if every source allows it."""
     own = [] if config.access is None else [config.access]
     sources = list(chain[Rule | models.Access](rules, own))
     return RequiredScopes(

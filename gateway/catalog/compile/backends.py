@@ -1,4 +1,4 @@
-"""Compiles the backend of a tool or resource: the one key that says how its work is done."""
+"""Compiles the backend of a tool or resource."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -31,17 +31,17 @@ from gateway.language.templates.templating import TextTemplate, compile_text
 
 
 def signature_of(config: PythonCall | None, *, problems: Problems, context: CompileContext) -> Signature | None:
-    """Find the function that `python:` names; None without one, or where it cannot be had, which is then reported."""
+    """Find the function of `python:`. Return None without one, or after reporting that it cannot be loaded."""
     if config is None:
         return None
-    # The module may be in the directory that is missing, which has been reported.
+    # The module may be in the missing directory, which has been reported.
     if not context.has_all_plugins and not context.plugins.contains(config.call):
         return None
     return context.plugins.signature(config.call, problems.at("call"))
 
 
 def described(config: Definition, signature: Signature | None) -> str | None:
-    """The description: from the file, or else the function's docstring."""
+    """Return the description in the file, or otherwise the function's docstring."""
     return config.description or (signature.description if signature else None) or None
 
 
@@ -67,7 +67,7 @@ def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
 def cached(
     executor: Executor, config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext
 ) -> Executor:
-    """Wrap the executor in a cache, where the definition asks for one."""
+    """Wrap the executor in a cache if the definition has one."""
     ttl = cache_of(config)
     if ttl is None:
         return executor
@@ -77,19 +77,19 @@ def cached(
 
 
 def cache_of(config: Definition) -> timedelta | None:
-    """The lifetime of cached results: `cache`, or its old name in `http`."""
+    """Return the lifetime of cached results: `cache`, or its old name in `http`."""
     http = _http_of(config)
     return config.cache if http is None or config.cache is not None else http.cache
 
 
 def connection_of(config: Definition, *, context: CompileContext) -> Connection | None:
-    """The connection that the definition names, if any."""
+    """Return the connection that the definition refers to."""
     http = _http_of(config)
     return None if http is None else context.connections.get(http.connection or "")
 
 
 def has_answer_per_caller(config: Definition, *, context: CompileContext) -> bool:
-    """Whether the service that it asks is signed in to with the token of each caller."""
+    """Whether requests to the service are authenticated as the individual caller."""
     connection = connection_of(config, context=context)
     return connection is not None and connection.auth is not None and connection.auth.is_per_caller
 
@@ -99,7 +99,7 @@ def _http_of(config: Definition) -> Http | None:
 
 
 def watch_missing(blocks: Sequence[Block], *, problems: Problems, context: CompileContext) -> None:
-    """Watch for missing files of blocks. Those that exist are read at each call, and need no watch."""
+    """Watch the missing files of blocks. Existing files are read at each call."""
     for block in blocks:
         source = block.image or block.audio or block.resource
         if source is not None and source.file is not None and not is_file(problems.directory / source.file):
@@ -211,7 +211,7 @@ class _WrittenBytes(msgspec.Struct, frozen=True):
 def _upstream(given: _Definition) -> Executor:
     relayed = relayed_of(given.config)
     assert relayed is not None  # noqa: S101
-    # What the other server does with each of them is not known.
+    # It is not known how the upstream uses its inputs.
     given.scope.use_all()
     return relayed.executor
 
@@ -232,20 +232,20 @@ _TEXT_OUTPUT: Final = OutputTraits()
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table of backends: the facts about one, beside its model and its executor."""
+    """The facts about one backend, in addition to its model and executor."""
 
     compile: Callable[[_Definition], Executor]
-    """Makes the executor."""
+    """Creates the executor."""
     output: OutputTraits = _TEXT_OUTPUT
-    """The traits of its results that a tool's `output` reads."""
+    """Traits of its results for a tool's `output`."""
     timeout_bounds: Literal["call", "attempt"] = "call"
-    """The extent of a `timeout` in its own mapping; the definition's own limits the whole call."""
+    """Whether a `timeout` in its mapping limits the whole call or one attempt."""
     sees_caller: Callable[[object], bool] = _always
-    """True if its result may depend on who calls, given its mapping in the file: such a result is not shared."""
+    """Whether its result may depend on the caller, given its mapping. Such a result is not shared."""
     cut: Literal["bytes", "rows"] | None = None
-    """What it leaves out by itself of a result that would be cut anyway."""
+    """The unit in which it truncates results that would be cut anyway."""
     is_of_operator: bool = False
-    """True if its result is the operator's own text or file, which keeps its control characters."""
+    """Whether its result is the operator's own text or file, which keeps control characters."""
 
 
 BACKENDS: Final[Mapping[str, Backend]] = {
@@ -269,5 +269,5 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     "file": Backend(compile=_file, sees_caller=_never, is_of_operator=True),
     "upstream": Backend(compile=_upstream, output=OutputTraits(keeps_documents=True)),
 }
-"""The backends by the key that names each in the file. It is a field of `Tool`, of `Resource`, or of both, marked
-`BACKEND`. `files` is no backend of one resource, but many resources: see `compile.resources`."""
+"""The backends by key. Each key is a field of `Tool`, `Resource`, or both, marked `BACKEND`. `files` is not listed,
+because it defines many resources (`compile.resources`)."""

@@ -1,7 +1,7 @@
-"""Compiles the configuration into a catalog, or reports everything that is wrong with it.
+"""Compiles the configuration into a catalog, or reports all problems.
 
-A definition that the loader found an error in is not compiled. All others are, and all problems are reported together,
-the loader's among them; nothing is reported that only follows from an error in another definition.
+Definitions with errors from the loader are not compiled. All others are, and problems that only follow from other
+errors are not reported.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ from gateway.net.authorization import Authorization, compile_connection, key_fil
 from gateway.net.tls import files_of
 
 Check = Callable[[LoadedConfig, Problems], None]
-"""Checks a section that no part of the catalog is made of."""
+"""Checks a section that is not part of the catalog."""
 
 _QUEUE: Final = 64
 _QUEUE_IN_ALL: Final = 1024
@@ -62,15 +62,15 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     lock: Lock | None = None,
     checks: Iterable[Check] = (),
 ) -> Catalog:
-    """Compile every definition; blocking. Warnings are in the catalog.
+    """Compile every definition. Blocking. The catalog contains the warnings.
 
-    `dependencies` are filled in, even if there are errors. With a lock that is enforced, a definition that differs from
-    it is left out without compiling it: not even its plugin is imported. Problems of `checks` join the same report.
+    `dependencies` are also filled in if there are errors. If the lock is enforced, definitions that differ from it are
+    not compiled, and their plugins are not imported. `checks` add to the same report.
 
     Raises:
-        ConfigError: there are errors; it has every problem, the loader's too, in the order of the files.
+        ConfigError: there are errors. It contains all problems, including the loader's, in file order.
     """
-    # Tokens that the daemon has obtained from other services stand in no file, and are secrets all the same.
+    # Access tokens obtained at run time are secrets too.
     loaded = replace(loaded, redactor=loaded.redactor.with_obtained(services.outbound_tokens.secrets))
     problems = loaded.start_problems()
     dependencies = dependencies or FileDependencies()
@@ -113,7 +113,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         check(loaded, problems)
     for name, connection in document.connections.items():
         place = problems.at("connections", name)
-        # A certificate or key that is renewed is a reason to reload.
+        # Renewed certificates and keys trigger a reload.
         context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
         context.dependencies.files.update(key_file_of(connection.auth, place.at("auth")))
     compiled = compiling.compile(excluded=excluded, skills=skills)
@@ -130,7 +130,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     if problems.has_errors:
         raise ConfigError(_in_file_order(problems, loaded))
     compiled = compiled.without(compiling.unsound())
-    # What a reference means may be among those left out.
+    # Otherwise a reference may be to a resource that was left out.
     if compiled.has_all_resources:
         warn_of_dangling_references(document, served=compiled.uris, problems=problems)
     lint(
@@ -166,7 +166,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
 
 
 def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], document: Document) -> dict[Name, str]:
-    """The definitions that must not be compiled, and why: where the lock is enforced, those added or changed."""
+    """Return the definitions that must not be compiled, and why: with an enforced lock, new and changed ones."""
     if lock is None or not lock.excludes or document.server.lock != "enforce":
         return {}
     left_out = {LockChange.ADDED, LockChange.CHANGED}
@@ -191,7 +191,7 @@ def _call_limits(limits: Limits, *, problems: Problems) -> CallLimits:
 def _compile_connections(
     loaded: LoadedConfig, *, services: Services, problems: Problems
 ) -> Mapping[str, Authorization]:
-    """Check every connection, also one that no definition uses yet; return how those sign in that do."""
+    """Check all connections, including unused ones, and return their authorizations."""
     auth = loaded.document.auth
     issuers = None if loaded.is_hidden("auth") else [] if auth is None else auth.issuers
     found = {
@@ -204,7 +204,7 @@ def _compile_connections(
 
 
 def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, problems: Problems) -> None:
-    """Report what is wrong between definitions that are right by themselves."""
+    """Report conflicts between valid definitions."""
     in_tools, in_resources, in_prompts = (problems.at(kind) for kind in LISTS)
     by_uri: dict[str, Resource] = {}
     places: dict[str, DocumentPath] = {}
@@ -213,13 +213,13 @@ def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, proble
     _add(by_uri, places, own_resources, problems=problems)
     _add(by_uri, places, ((("skills", index), each) for index, each in compiled.skills), problems=problems)
     _add(by_uri, places, ((("tools", tool, "app"), each) for tool, each in compiled.apps), problems=problems)
-    # Last: what another server offers takes no URI from the file.
+    # Last, because upstreams cannot take URIs from the file.
     for path, each in resources:
         first = places.setdefault(each.uri, path)
         if path in loaded.origins and by_uri.setdefault(each.uri, each) is not each:
             problems.at(*path, "uri").error(not_offered(loaded, path, first=first))
     _warn_of_overlaps(_untaken(compiled.templates, loaded, problems=problems), problems=in_resources)
-    # A name that another server gives to something of its own takes an alias away, and is no error in this file.
+    # An upstream's name overrides an alias, which is not an error in this file.
     own = {
         kind: {name for name in getattr(loaded.document, kind) if (kind, name) not in loaded.origins} for kind in LISTS
     }
@@ -236,7 +236,7 @@ def _add(
     *,
     problems: Problems,
 ) -> None:
-    """Add resources, each with the place that its URI comes from, which is reported if the URI is taken."""
+    """Add resources by URI. A URI that is already taken is reported at its path."""
     reported: set[DocumentPath] = set()
     for path, resource in resources:
         first = by_uri.setdefault(resource.uri, resource)
@@ -249,8 +249,8 @@ def _add(
 def _untaken(
     templates: Sequence[ResourceTemplate], loaded: LoadedConfig, *, problems: Problems
 ) -> Sequence[ResourceTemplate]:
-    """The templates without those of other servers that the file has, too, which are reported."""
-    # Reversed, so that the first of several alike stays.
+    """Return the templates, without those of upstreams that the file also defines, which are reported."""
+    # Reversed, so that the first of several equal templates wins.
     paths = {each.uri_template: ("resources", each.name) for each in reversed(templates)}
     own = {template: path for template, path in paths.items() if path not in loaded.origins}
     untaken: list[ResourceTemplate] = []
@@ -267,7 +267,7 @@ def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Proble
     index = TemplateIndex()
     for template in templates:
         number = index.first(template.uri_template)
-        # Among those of other servers none goes first.
+        # Templates of upstreams have no precedence among each other.
         if number is not None and (first := templates[number]).rank is None:
             what = f"`{template.uri_template}` overlaps with `{first.uri_template}` of `resources.{first.name}`"
             problems.at(template.name, "uri").warning(f"{what}, which takes precedence")

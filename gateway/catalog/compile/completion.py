@@ -1,4 +1,4 @@
-"""Compiles sources of completion values, for a prompt's argument or a variable of a URI template."""
+"""Compiles sources of suggestions for prompt arguments and variables of URI templates."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -31,18 +31,18 @@ from gateway.language.templates.render_state import json_of
 from gateway.threads import DaemonThreadPool, run_in_thread
 
 _Source = Callable[[Invocation], Awaitable[Iterable[str]]]
-"""Gives all values, not filtered yet, for a call with the arguments and `value`."""
+"""Returns all values, unfiltered, for a call with the arguments and `value`."""
 
 log: Final = structlog.get_logger(__name__)
 
 SECONDS: Final = 3.0
-"""The deadline of a source: somebody is typing."""
+"""Time limit of a source, because the user is typing."""
 _TEXT: Final = {"type": "string"}
 _MAX_FILES: Final = 10_000
 
 
 def fitting(candidates: Iterable[str], value: str) -> tuple[str, ...]:
-    """Filter the candidates: prefix first, then elsewhere; case-insensitive, in the order of the source."""
+    """Filter values by `value`, ignoring case: those that start with it first, then those that contain it."""
     wanted = value.casefold()
     beginning, holding = [], []
     for candidate in dict.fromkeys(candidates):
@@ -62,10 +62,10 @@ def compile_completer(
     context: CompileContext,
     launcher: Launcher | None = None,
 ) -> Completer | None:
-    """Compile the source for argument `name`; None where it was written wrongly, which is then reported.
+    """Compile the source for argument `name`. Return None after reporting an error.
 
-    A source may name the other arguments, none of which need have been given yet, and `value`: what was typed so far.
-    `launcher` has the limits and the sandbox of a command.
+    A source can use the other arguments, none of which are required, and `value`, the text typed so far. `launcher`
+    has the limits and sandbox of a command.
     """
     if isinstance(config, list):
         return FixedValues(tuple(config))
@@ -78,7 +78,7 @@ def compile_completer(
 
 
 class FixedValues(msgspec.Struct, frozen=True):
-    """Values that are known when the file is read."""
+    """Fixed values."""
 
     values: tuple[str, ...]
 
@@ -87,7 +87,7 @@ class FixedValues(msgspec.Struct, frozen=True):
 
 
 class _SourcedValues(msgspec.Struct, frozen=True):
-    """Asks its source each time. A source that fails has no values: a suggestion is not worth an error."""
+    """Queries a source each time. A failing source has no values, because suggestions are optional."""
 
     source: _Source
 
@@ -123,7 +123,7 @@ def _compile_source(
         if signature is None:
             return None
         threads = context.services.threads
-        # A function may take `value` alone: the other arguments are offered to it.
+        # The function can accept only some of the arguments.
         function = compile_python(config.python, signature, scope=place, threads=threads, every_input=False)
         return partial(function.call, convert=_texts)
     if config.sql is not None:
@@ -137,7 +137,7 @@ def _compile_source(
 
 
 async def _queried(query: SqlExecutor, invocation: Invocation) -> Iterable[str]:
-    """The values of a query's first column."""
+    """Return the values of a query's first column."""
     rows = (await query.rows(invocation)).rows
     values = (next(iter(row.values()), None) for row in rows)
     return [value if isinstance(value, str) else json_of(value) for value in values if value is not None]
@@ -146,12 +146,12 @@ async def _queried(query: SqlExecutor, invocation: Invocation) -> Iterable[str]:
 async def _listed(globs: Globs, threads: DaemonThreadPool, invocation: Invocation) -> Iterable[str]:
     look = partial(globs.listing, at_most=_MAX_FILES)
     listing = await run_in_thread(look, what="Listing the directory", call=invocation, threads=threads)
-    # A name with bytes that are no UTF-8 has no text that would lead to it again.
+    # Names that are not UTF-8 cannot be passed back as text.
     return (found.path for found in listing.files if visible_path(found.path) == found.path)
 
 
 async def _printed(command: Executor, invocation: Invocation) -> Iterable[str]:
-    """The lines that a command prints."""
+    """Return the lines that a command prints."""
     match await command.execute(invocation):
         case RawOutput(data=data):
             return filter(None, data.decode("utf-8", "replace").splitlines())

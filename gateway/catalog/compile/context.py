@@ -1,4 +1,4 @@
-"""The context that the compile steps of all definitions share, and settings that each definition has."""
+"""The context shared by the compile steps of all definitions."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -25,27 +25,27 @@ from gateway.net.authorization import Authorization
 from gateway.plugin import ListKind
 
 MAX_SIZE: Final = 10 * 2**20
-"""Bytes of a resource, unless the file says otherwise; also the least that a tool's backend may return."""
+"""Bytes. Default limit of a resource, and the minimum limit of a tool's backend."""
 
 
 class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Shared by the compile steps of all definitions of one file; they add to `dependencies`."""
+    """Shared by the compile steps of all definitions of one configuration. They add to `dependencies`."""
 
     server: str
-    """The server's name."""
+    """Name of the server."""
     max_body: int
     """`listen.max_body`."""
     services: Services
     plugins: Plugins
     has_all_plugins: bool
-    """Whether every directory of `plugins` is there; if not, a function that is not found may be in the missing one."""
+    """Whether every directory of `plugins` exists. If not, a missing function may be in a missing directory."""
     redactor: Redactor
     connections: Mapping[str, Connection]
     authorizations: Mapping[str, Authorization]
-    """Those of the connections that have one."""
+    """Authorizations of connections."""
     databases: Mapping[str, Database]
     profiles: Mapping[str, DatabaseProfile]
-    """Those of the databases that can be connected to."""
+    """Databases with valid settings."""
     defaults: Defaults
     accesses: Accesses
     dependencies: FileDependencies
@@ -57,7 +57,7 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
         return Scope(inputs=inputs, problems=problems, has_callers=self.has_callers)
 
     def entries_of(self, config: Model) -> tuple[Model | None, ...]:
-        """The entries of other sections that a definition names; None for one that there is not."""
+        """Return the entries of other sections that a definition refers to. None for entries that do not exist."""
         sections: Mapping[str, Mapping[str, Model]] = {"connections": self.connections, "databases": self.databases}
         return tuple(sections[section].get(name) for section, name in entries_named_by(config))
 
@@ -66,9 +66,9 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def warn_of_unused(scope: Scope, config: Definition) -> None:
-    """Report inputs of a definition that nothing names: callers would be asked for them in vain.
+    """Warn about inputs that the definition does not use.
 
-    Reports nothing where there is an error: the text that it stands in could have named them.
+    Does nothing after an error, because the text with the error could use them.
     """
     if not scope.problems.has_no_errors:
         return
@@ -85,7 +85,7 @@ def refuse_caller_as_input(scope: Scope, config: Definition) -> None:
 
 
 def place_of_input(config: Definition, name: str) -> tuple[str, ...]:
-    """The place of an input of a tool, an argument of a prompt, or a variable of a resource."""
+    """Return the path of a tool's input, a prompt's argument, or a resource's variable."""
     match config:
         case Tool(python=PythonCall(), input=None, input_schema=None):
             return ("python", "call")

@@ -1,4 +1,4 @@
-"""Compiles the section `databases`: each entry into the facts that connections need."""
+"""Compiles the section `databases`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,13 +13,13 @@ _POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
 
 
 def compile_databases(databases: Mapping[str, Database], *, problems: Problems) -> Mapping[str, DatabaseProfile]:
-    """Check every database, also one that no definition uses yet; return those that can be connected to."""
+    """Check all databases, including unused ones, and return the valid ones."""
     found = {name: compile_database(name, config, problems.at(name)) for name, config in databases.items()}
     return {name: profile for name, profile in found.items() if profile is not None}
 
 
 def compile_database(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
-    """Compile one entry; None where it cannot be connected to, which is then reported."""
+    """Compile one entry. Return None after reporting an error."""
     if not is_installed():
         problems.error(f"needs packages that are not installed: {install_command('sql')}")
         return None
@@ -55,14 +55,14 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
         url = make_url(config.url)
         backend = url.get_backend_name()
         if backend in _POSTGRESQL:
-            # libpq's name of the TLS mode, which other programs take, is another one in asyncpg.
+            # asyncpg has another name for libpq's `sslmode`.
             query = {"ssl" if key == "sslmode" else key: value for key, value in url.query.items()}
             url = url.set(drivername="postgresql+asyncpg", query=query)
             backend = "postgresql"
         dialect = url.get_dialect()
-        # Now rather than at the first connection: a driver that is missing is an error in the file.
+        # A missing driver should be reported now, not at the first connection.
         dialect.import_dbapi()
-    # SQLAlchemy lets a port that is no number out as a plain ValueError.
+    # SQLAlchemy raises ValueError for an invalid port.
     except (ArgumentError, ValueError):
         place.error("is not a URL of a database; expected one such as postgresql://app@db/shop")
         return None
@@ -81,5 +81,5 @@ def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile 
         if url.password is not None:
             problems.at("password").error("the URL has a password too; only one can be given")
         url = url.set(password=config.password)
-    # By default SQLAlchemy writes *** for the password, and this URL is what connects.
+    # SQLAlchemy hides the password by default, but this URL is used to connect.
     return DatabaseProfile(name=name, dialect=backend, url=url.render_as_string(hide_password=False), size=config.pool)

@@ -1,4 +1,4 @@
-"""Compiles each definition by itself."""
+"""Compiles each definition separately."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -38,22 +38,22 @@ _COMPILE_ONE: Final[Mapping[ListKind, Callable[..., Primitive | Sequence[Primiti
 
 
 class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
-    """The compiled primitives of each kind, in the order of lists."""
+    """The compiled primitives of each kind, in list order."""
 
     tools: Mapping[str, Tool]
     resources: tuple[Resource, ...]
     skills: tuple[tuple[int, Resource], ...]
-    """The files of skills, each with the number of the skill's entry."""
+    """Files of skills, each with the index of the skill's entry."""
     apps: tuple[tuple[str, Resource], ...]
-    """The pages of tools, each with the tool's name."""
+    """Pages of tools, each with the tool's name."""
     templates: tuple[ResourceTemplate, ...]
     prompts: Mapping[str, Prompt]
     has_all_resources: bool
-    """True if every definition of `resources:` is among them."""
+    """Whether every definition of `resources:` was compiled."""
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """The URIs of resources, and the URI templates."""
+        """URIs of resources, and URI templates."""
         return (
             *(template.uri_template for template in self.templates),
             *(resource.uri for resource in self._all_resources()),
@@ -67,7 +67,7 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
             return self
         return replace(
             self,
-            # Skills stay: only what other sources brought is left out, and these bring none.
+            # Only definitions of sources are left out, and no skills come from sources.
             tools={name: each for name, each in self.tools.items() if ("tools", name) not in names},
             resources=tuple(each for each in self.resources if ("resources", each.name) not in names),
             apps=tuple(each for each in self.apps if ("tools", each[0]) not in names),
@@ -81,7 +81,7 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DefinitionCompiler:
-    """Compiles all definitions except those that the lock excludes or whose `requires` is unmet."""
+    """Compiles all definitions except those excluded by the lock and those with unmet requirements."""
 
     def __init__(self, context: CompileContext, loaded: LoadedConfig, *, problems: Problems) -> None:
         self._context = context
@@ -92,7 +92,7 @@ class DefinitionCompiler:
         ]
 
     def compile(self, *, excluded: Mapping[Name, str], skills: Iterable[FoundSkill]) -> CompiledDefinitions:
-        """Compile all but the `excluded` ones, which are given with the reason."""
+        """Compile all definitions except `excluded` ones, which are given with the reason."""
         self.left_out += [
             Unavailable(kind=kind, name=name, reason=reason, is_locked_out=True)
             for (kind, name), reason in excluded.items()
@@ -116,7 +116,7 @@ class DefinitionCompiler:
         )
 
     def unsound(self) -> set[Name]:
-        """The definitions of other sources that have errors; they are left out."""
+        """Return the definitions of sources that have errors. They are left out."""
         found = {(str(kind), str(name)) for kind, name in self._loaded.origins}
         found = {name for name in found if not self._problems.at(*name).has_no_errors}
         self.left_out += [Unavailable(kind=kind, name=name, reason=_UNSOUND) for kind, name in sorted(found)]
@@ -139,7 +139,7 @@ class DefinitionCompiler:
         return self._finished([compiled] if isinstance(compiled, Primitive) else compiled or (), place)
 
     def _app(self, tool: str) -> Sequence[Resource]:
-        """Compile the page of a tool that has one."""
+        """Compile the page of a tool, if it has one."""
         config, place = self._loaded.document.tools[tool], self._problems.at("tools", tool, "app")
         if (app := config.app) is None:
             return ()
@@ -154,7 +154,7 @@ class DefinitionCompiler:
                 yield found.index, resource
 
     def _finished(self, primitives: Sequence[P], problems: Problems) -> Sequence[P]:
-        """Mask what clients see, and digest it, so that views of the catalog have their fingerprints soon."""
+        """Mask secrets in definitions, and compute their digests."""
         masked = mask_definitions(primitives, redactor=self._context.redactor, problems=problems)
         return tuple(
             each if each.digest else replace(each, digest=definition_digest(each.definition)) for each in masked
@@ -162,7 +162,7 @@ class DefinitionCompiler:
 
 
 def _names_broken_entry(config: Definition, loaded: LoadedConfig) -> bool:
-    """Say whether a definition cannot be compiled because of an error in a connection or database: reported there."""
+    """Whether a definition refers to a connection or database with an error, which is already reported."""
     return any(
         name not in getattr(loaded.document, section) and loaded.is_hidden(section, name)
         for section, name in entries_named_by(config)

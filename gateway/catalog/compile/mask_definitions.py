@@ -1,7 +1,7 @@
-"""Masks secrets in definitions: what clients list must not hold one, even if an author put it there.
+"""Masks secrets in definitions, because clients can list them.
 
-A variable is a secret where it stands in a header, and plain text in a description: as text that is passed on it is
-masked like any other. A URI would lead nowhere with a mask in it, so there a secret is an error.
+A variable is secret in a header but plain text in a description. In a description its value is masked. In a name or URI
+it is an error, because a masked URI would not work.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ _NAMES: Final = ("name", "uri", "uriTemplate")
 
 
 def mask_definitions(primitives: Sequence[P], *, redactor: Redactor, problems: Problems) -> Sequence[P]:
-    """Mask and report the secrets in what clients see of one definition of the file. `problems` views that."""
+    """Mask and report secrets in the definitions of one entry. `problems` is its view."""
     return [_masked(each, redactor=redactor, problems=problems) for each in primitives]
 
 
 def mask_text(text: str | None, *, redactor: Redactor, problems: Problems) -> str | None:
-    """Mask and report the secrets in a text of the server's own."""
+    """Mask and report secrets in a text of the server."""
     if text is None or not redactor.finds(text):
         return text
     problems.warning(_ADVICE)
@@ -42,5 +42,5 @@ def _masked(primitive: P, *, redactor: Redactor, problems: Problems) -> P:
         problems.error("its name or URI contains a secret from elsewhere in the file, and clients can see it")
     else:
         problems.warning(_ADVICE)
-    # The digest was of what clients no longer see.
+    # The digest was of the unmasked definition.
     return replace(primitive, definition=masked, digest=b"")

@@ -1,4 +1,4 @@
-"""Compiles definitions of `prompts:`: fixed messages with templates in them, or a function that returns messages."""
+"""Compiles definitions of `prompts:`, either templates of messages or a function that returns messages."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -34,7 +34,7 @@ _TEXT: Final = {"type": "string"}
 
 
 def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, context: CompileContext) -> Prompt | None:
-    """Compile one definition; None where its function cannot be had, which is then reported."""
+    """Compile one definition. Return None after reporting that its function cannot be loaded."""
     signature = signature_of(config.python, problems=problems.at("python"), context=context)
     if config.python is not None and signature is None:
         return None
@@ -63,7 +63,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
         arguments=arguments,
         messages=_MaskedMessages(
             messages,
-            # What the file says is the operator's own; a function or an upstream may repeat what anybody wrote.
+            # Messages in the file are the operator's. Functions and upstreams can return foreign text.
             sanitizer=Sanitizer(
                 redactor=context.redactor,
                 keeps_controls=config.backend == "messages",
@@ -77,7 +77,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
 
 
 def _arguments_of(signature: Signature | None, *, problems: Problems) -> Mapping[str, models.PromptArgument]:
-    """Derive the arguments from a function's signature. Its own defaults need not be sent to it."""
+    """Derive the arguments from a function's signature. The function applies its own defaults."""
     if signature is None:
         return {}
     arguments = {}
@@ -142,7 +142,7 @@ def _compile_messages(
 
 
 class _MaskedMessages(msgspec.Struct, frozen=True):
-    """Masks secrets in messages: files that they embed may hold some, and so may what functions return."""
+    """Masks secrets in messages, such as those in embedded files and in results of functions."""
 
     executor: Executor
     sanitizer: Sanitizer
@@ -154,7 +154,7 @@ class _MaskedMessages(msgspec.Struct, frozen=True):
 
     async def render(self, invocation: Invocation) -> Blocks | Relayed:
         outcome = await self.executor.execute(invocation)
-        assert isinstance(outcome, Blocks | Relayed)  # noqa: S101 - what those of prompts give
+        assert isinstance(outcome, Blocks | Relayed)  # noqa: S101 - executors of prompts return these
         if isinstance(outcome, Relayed) and outcome.size > self.max_size:
             raise ExecutionError(f"The prompt is too large: no more than {self.max_size} characters are passed on")
         return await shaped(partial(self._masked, outcome), size=outcome.size, call=invocation, threads=self.threads)
@@ -168,7 +168,7 @@ class _MaskedMessages(msgspec.Struct, frozen=True):
 
 
 class _WrittenMessages(msgspec.Struct, frozen=True):
-    """Renders `messages:`. A message has one block (2026-07-28 schema, PromptMessage), so each block becomes one."""
+    """Renders `messages:`. Each block becomes a message (2026-07-28 schema, PromptMessage: one block)."""
 
     messages: tuple[tuple[str, BlocksTemplate], ...]
 
@@ -191,7 +191,7 @@ class _WrittenMessages(msgspec.Struct, frozen=True):
 
 
 class _ReturnedMessages(msgspec.Struct, frozen=True):
-    """Calls a function that returns messages or content; content without a role is the user's."""
+    """Calls a function that returns messages or content. Content without a role belongs to the user."""
 
     function: PythonExecutor
 

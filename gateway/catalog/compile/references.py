@@ -1,7 +1,4 @@
-"""Checks names that refer to primitives: links to resources, and aliases.
-
-A link to a resource that nothing here serves is reported as far as that can be told when the file is read.
-"""
+"""Checks references to primitives: links to resources, and aliases."""
 
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -14,20 +11,20 @@ from gateway.config.models.document import Document
 from gateway.language.uris.overlap import TemplateIndex, overlap
 
 _LAST: Final = "\U0010ffff"
-"""Sorts behind every character of a URI."""
+"""Sorts after every character of a URI."""
 
 
 def warn_of_dangling_references(document: Document, *, served: Sequence[str], problems: Problems) -> None:
-    """Report each reference that none of the URIs and URI templates in `served` can answer."""
+    """Warn about references to resources that match none of the URIs and templates in `served`."""
     answers = _Answers(served)
     for uri, place in _references(document, problems):
-        # A template that begins with a variable may become any URI.
+        # A template that starts with a variable can expand to any URI.
         if uri.partition("{")[0] and not answers.may_hold(uri):
             place.warning("no resource here has this URI")
 
 
 def check_aliases(primitives: Mapping[str, Primitive], *, taken: Container[str], problems: Problems) -> None:
-    """Report aliases that are among the names `taken`, or an alias of another primitive."""
+    """Report aliases that are in `taken` or belong to another primitive."""
     aliases: dict[str, str] = {}
     for key, primitive in primitives.items():
         for index, alias in enumerate(primitive.aliases):
@@ -39,7 +36,7 @@ def check_aliases(primitives: Mapping[str, Primitive], *, taken: Container[str],
 
 
 class _Answers:
-    """The URIs that are served, sorted: thousands of references may meet thousands of files."""
+    """The served URIs, sorted, because there can be thousands of references and files."""
 
     def __init__(self, served: Sequence[str]) -> None:
         self._uris = sorted(uri for uri in served if "{" not in uri)
@@ -50,14 +47,14 @@ class _Answers:
         self._known: dict[str, bool] = {}
 
     def may_hold(self, uri: str) -> bool:
-        """Say whether a served resource may have this URI, which may have variables."""
+        """Whether a served resource can have this URI, which can have variables."""
         if uri not in self._known:
             is_template = self._templates.first(uri) is not None or self._templates.is_exhausted
             self._known[uri] = is_template or any(overlap(uri, each) for each in self._beginning_like(uri))
         return self._known[uri]
 
     def _beginning_like(self, uri: str) -> Sequence[str]:
-        """The exact URIs that begin with the text before the first variable; without one, that URI itself."""
+        """Return the exact URIs that start with the text before the first variable, or the URI itself."""
         written, brace, _ = uri.partition("{")
         start = bisect_left(self._uris, written)
         end = bisect_left(self._uris, written + _LAST) if brace else start + 1

@@ -1,4 +1,4 @@
-"""Definitions that another server carries out: models of no file, which are built and not validated."""
+"""Definitions of upstreams. These models are not read from a file, and not validated."""
 
 import msgspec
 from pydantic import InstanceOf
@@ -10,26 +10,26 @@ from gateway.json_types import JsonObject
 
 
 class RelayBackend(msgspec.Struct, frozen=True, kw_only=True):
-    """The backend of a relayed definition."""
+    """The backend of an upstream's definition."""
 
     server: str
-    """The upstream's key in the file."""
+    """Key of the upstream in the file."""
     definition: JsonObject
-    """The wire form, in that of 2026-07-28, with all members that are not ours to write."""
+    """The wire form of 2026-07-28, with all members that the upstream sent."""
     executor: Executor
     completers: dict[str, Completer] = {}
     validates: bool = True
-    """Whether arguments are held to the schema here already."""
+    """Whether the gateway validates arguments before it calls the upstream."""
     name_in_app: str = ""
-    """The name by which the pages of its server call a tool (MCP Apps); empty if none may."""
+    """Name that pages of the upstream use for the tool (MCP Apps), or "" if they cannot call it."""
 
     def __repr__(self) -> str:
-        """Tell what decides about a version of the definition: the executor is another in each process."""
+        """Return the parts that determine the definition's version. The executor differs between processes."""
         return f"Relayed({self.server!r}, {self.definition!r}, {self.validates!r})"
 
 
 class RelayedTool(Tool):
-    """A tool of another server."""
+    """A tool of an upstream."""
 
     upstream: InstanceOf[RelayBackend]
 
@@ -39,7 +39,7 @@ class RelayedTool(Tool):
 
 
 class RelayedResource(Resource):
-    """A resource or resource template of another server."""
+    """A resource or resource template of an upstream."""
 
     upstream: InstanceOf[RelayBackend]
 
@@ -49,7 +49,7 @@ class RelayedResource(Resource):
 
 
 class RelayedPrompt(Prompt):
-    """A prompt of another server."""
+    """A prompt of an upstream."""
 
     upstream: InstanceOf[RelayBackend]
 
@@ -59,5 +59,5 @@ class RelayedPrompt(Prompt):
 
 
 def relayed_of(config: Tool | Resource | Prompt) -> RelayBackend | None:
-    """The relayed backend of a definition; None of one that is carried out here."""
+    """Return the backend of an upstream's definition, or None for other definitions."""
     return config.upstream if isinstance(config, RelayedTool | RelayedResource | RelayedPrompt) else None

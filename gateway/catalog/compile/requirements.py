@@ -1,4 +1,4 @@
-"""Checks a definition's `requires` against this machine; where it is not met, the definition is not served here."""
+"""Checks `requires` of definitions. Definitions with unmet requirements are not served."""
 
 import os
 import shutil
@@ -9,11 +9,11 @@ from typing import Final
 from gateway.config.models.definition_keys import Requires
 
 _PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}
-"""Names that people use → `sys.platform`."""
+"""Common names → `sys.platform`."""
 
 
 def unmet(requires: Requires) -> str | None:
-    """Say why the definition cannot be served here; None if it can."""
+    """Return why the definition cannot be served, or None."""
     return "; ".join(_reasons(requires)) or None
 
 

@@ -1,4 +1,4 @@
-"""Compiles a skill into resources: one for each of its files, of which the SKILL.md's has the entry (SEP-2640)."""
+"""Compiles a skill into one resource per file. The resource of the SKILL.md has the skill's entry (SEP-2640)."""
 
 import os
 from collections import defaultdict
@@ -26,12 +26,12 @@ _ALL_FILES: Final = "**"
 
 
 def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext) -> Sequence[Resource]:
-    """Compile the files of a skill, its SKILL.md first.
+    """Compile the files of a skill, SKILL.md first.
 
-    With `is_pinned` a file is read as long as it is what it was when the skill was.
+    With `is_pinned`, files can only be read while they are unchanged.
     """
     snapshot, key = found.snapshot, key_of(found.name)
-    # As the definition of resources that it is.
+    # A skill is compiled like a definition of `resources:`.
     given = {"files": [_ALL_FILES], "root": ".", "tags": found.config.tags, "access": found.config.access}
     config = models.Resource.model_validate(given)
     reader = FileReader(threads=context.services.worker_threads, max_size=MAX_BYTES)
@@ -60,7 +60,7 @@ def compile_skill(found: FoundSkill, *, is_pinned: bool, context: CompileContext
             executor=ListedFile(served, file.path, file.digest if is_pinned else None),
             version=file.digest,
             definition=definitions[file.path],
-            # With the content: SEP-2640 has no notification of skills, so that each save is a change of the list.
+            # Includes the content, because SEP-2640 has no notification of changed skills.
             digest=content_digest(definitions[file.path], file.digest),
             skill=skill if file.path == SKILL_FILE else None,
             **common,
@@ -74,7 +74,7 @@ def _manifest_entry(file: SkillFileFacts, served: ServedFiles) -> JsonObject:
 
 
 def _directories(snapshot: SkillSnapshot, files: dict[str, JsonObject]) -> dict[str, tuple[JsonObject, ...]]:
-    """The definitions of what each directory has in it: files, and directories as `inode/directory`."""
+    """Return the definitions of the entries of each directory. Subdirectories are `inode/directory`."""
     children: defaultdict[str, list[JsonObject]] = defaultdict(list)
     for path, definition in files.items():
         children[dirname(path)].append(definition)

@@ -1,4 +1,4 @@
-"""Versions of primitives: digests that change when an edit of the files changes a primitive. Opens no file."""
+"""Versions of primitives: digests that change when an edit of the files changes a primitive. Opens no files."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_NON_STR_KEYS
 def definition_version(
     config: Definition, signature: Signature | None, *, problems: Problems, context: CompileContext
 ) -> str:
-    """The version of a definition, from all that it says, its plugin's code, its queries, and what it names."""
+    """Return the version of a definition, from its text, its plugin's code, its queries and referenced entries."""
     queries = query_digests(config, problems.directory)
     return _digest(config, context.defaults, context.entries_of(config), queries, _code_of(signature))
 
@@ -32,24 +32,24 @@ def definition_version(
 def resource_version(
     config: Resource, signature: Signature | None, *, problems: Problems, context: CompileContext
 ) -> str:
-    """The version of a resource, or of what a template serves, from its backend, code and queries, or its file."""
+    """Return the version of a resource's content, from its backend, code and queries, or its file."""
     facts = facts_of(file_of(config, problems=problems)) if config.file is not None else None
     entries, queries = context.entries_of(config), query_digests(config, problems.directory)
     return _digest(config.mime_type, getattr(config, config.backend), entries, queries, _code_of(signature), facts)
 
 
 def file_of(config: Resource, *, problems: Problems) -> str:
-    """The path of a resource's one file."""
+    """Return the path of a resource's file."""
     return os.path.normpath(problems.at("file").directory / (config.file or ""))
 
 
 def file_version(config: Resource, facts: FileFacts) -> str:
-    """The version of one file of a glob."""
+    """Return the version of one file of a glob."""
     return _digest(config.mime_type, facts)
 
 
 def _code_of(signature: Signature | None) -> str:
-    return signature.function.__module__ if signature else ""  # named after the content of the plugin's directory
+    return signature.function.__module__ if signature else ""  # the name contains a digest of the plugin directory
 
 
 def _digest(*facts: object) -> str:
@@ -57,15 +57,15 @@ def _digest(*facts: object) -> str:
 
 
 def _plain(value: object) -> Json:
-    """The values that a model was given; the `repr` of what JSON has not, such as text with half a surrogate pair."""
+    """Return the given fields of a model, or the `repr` of values that JSON cannot represent."""
     if not isinstance(value, Model):
         return repr(value)
-    # A set of texts has another order in each process, which a digest must not have.
+    # The order of sets of strings differs between processes.
     names = sorted(value.model_fields_set & _deciding_fields(type(value)))
     return type(value).__name__, [(name, getattr(value, name)) for name in names]
 
 
 @cache
 def _deciding_fields(model: type[Model]) -> frozenset[str]:
-    """The fields that decide about what is served."""
+    """Return the fields that affect what is served."""
     return frozenset(name for name, field in model.model_fields.items() if field.repr)

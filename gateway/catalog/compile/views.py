@@ -1,4 +1,4 @@
-"""Compiles `views:`, with the two tools of a `search`; an error is reported, and so is a choice that fits nothing."""
+"""Compiles `views:` and the two tools of `search`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,15 +37,15 @@ from gateway.language.scope import Inputs, Scope
 from gateway.plugin import ListKind
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-"""A segment of a path that no client and no proxy writes in another way."""
+"""A path segment that clients and proxies never rewrite."""
 _CARD: Final = "server-card"
-"""The segment that SEP-2127 reserves below an MCP endpoint."""
+"""The path segment that SEP-2127 reserves under an MCP endpoint."""
 _RESERVED: Final = frozenset({"sse", "messages", "metrics", "-"})
-"""The daemon's own paths, where `listen.path` is `/`."""
+"""The daemon's paths if `listen.path` is `/`."""
 
 
 def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, problems: Problems) -> Mapping[str, View]:
-    """Compile every view; `primitives` are those of the file, and `problems` is at the section."""
+    """Compile every view. `primitives` are those of the files, and `problems` is the view of the section."""
     auth = loaded.document.auth
     has_auth = auth is not None or loaded.is_hidden("auth")
     is_at_root = loaded.document.listen.path == "/"
@@ -69,14 +69,14 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
         )
         if config.search:
             _check_own_names(views[name], primitives, problems=place.at("search"))
-        # With an error some primitives are not compiled, and a glob that means them would seem to fit nothing.
+        # After an error, or before the lists of upstreams are known, globs could seem to match nothing.
         if not problems.root.has_errors and not loaded.document.upstreams:  # whose lists are not known yet
             _warn_of_misfits(config, primitives, place)
     return views
 
 
 def compile_searches(loaded: LoadedConfig, *, context: CompileContext, problems: Problems) -> Mapping[str, PutSearch]:
-    """Compile the `search` of the views that have one; `problems` is at the section."""
+    """Compile the `search` of views. `problems` is the view of the section."""
     return {
         name: _compile_search(
             always=any_of(config.always) if config.always else None,
@@ -89,7 +89,7 @@ def compile_searches(loaded: LoadedConfig, *, context: CompileContext, problems:
 
 
 def _check_own_names(view: View, primitives: Sequence[Primitive], *, problems: Problems) -> None:
-    """Report tools that would be hidden behind the two of a search."""
+    """Report tools that have the name of one of the search tools."""
     for each in primitives:
         names = {each.name, *each.aliases} & set(OWN_NAMES)
         if isinstance(each, Tool) and names and view.holds("tools", tags=each.tags, names=[each.name]):
@@ -113,7 +113,7 @@ def _compile_selection(config: Selection | None) -> ViewSelection | None:
 
 
 def any_of(globs: Iterable[str]) -> re.Pattern[str]:
-    """A pattern that matches what one of the globs matches; upper and lower case differ."""
+    """Return a case-sensitive pattern that matches if any glob matches."""
     return re.compile("|".join(map(translate, globs)))
 
 
@@ -140,7 +140,7 @@ def _warn_of_globs(globs: Sequence[str], names: Sequence[str], problems: Problem
 
 
 _MAX_RESULT: Final = 2 * 2**20
-"""Bytes of the definitions that one search brings."""
+"""Maximum size of the definitions in a search result, in bytes."""
 _FOUND: Final[JsonObject] = {
     "type": "object",
     "properties": {"tools": {"type": "array", "items": {"type": "object"}, "description": "The best first."}},
@@ -165,7 +165,7 @@ _SEARCH: Final[JsonObject] = {
     },
     "content": [{"text": "{{ query }} {{ limit }}"}],
 }
-"""As in a file. The content is replaced by an executor: it stands for a backend that uses the inputs."""
+"""As in a file. The content is a placeholder that uses the inputs, and is replaced by an executor."""
 _CALL: Final[JsonObject] = {
     "title": "Call a tool",
     "description": "Calls a tool that `search_tools` found, with arguments that fit its `inputSchema`.",
@@ -178,7 +178,7 @@ _CALL: Final[JsonObject] = {
 
 
 def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, problems: Problems) -> PutSearch:
-    """Compile the two tools, and what puts them into a part; `problems` is at the view's `search`."""
+    """Compile the two tools and return a function that adds them to a part. `problems` is the view of `search`."""
     threads = context.services.worker_threads
     search = _compiled(SEARCH_TOOLS, _SEARCH, SearchExecutor((), threads=threads), context, problems)
     found = Output(format="json", schema=dict(_FOUND), max_size=_MAX_RESULT)
@@ -203,5 +203,5 @@ def _compiled(
     config = definitions.Tool.model_validate(definition)
     tool = compile_tool(name, config, problems=problems, context=context)
     assert tool is not None  # noqa: S101 - only a function can be missing
-    # Whoever calls it has been let into the view, and it finds only what that caller may see.
+    # Callers have already been admitted to the view, and only find tools that they may see.
     return replace(tool, executor=executor, access=EVERYBODY)

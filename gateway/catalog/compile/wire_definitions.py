@@ -1,4 +1,4 @@
-"""Makes the definitions that clients see: the wire form of 2026-07-28, from the models of the file. Pure."""
+"""Creates the definitions sent to clients, in the wire form of 2026-07-28."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -27,7 +27,7 @@ _HINTS: Final = {
 
 
 def server_info(server: Server) -> JsonObject:
-    """`Implementation`: how the server introduces itself."""
+    """Return `Implementation`: name, version and description of the server."""
     return _given(
         name=server.name,
         title=server.title,
@@ -48,7 +48,7 @@ def tool_definition(  # noqa: PLR0913 - the members of a definition
     output_schema: JsonObject | None,
     meta: JsonObject | None = None,
 ) -> JsonObject:
-    """The definition of a tool; `meta` is added to the `_meta` that the file says."""
+    """Return the definition of a tool. `meta` is added to the `_meta` in the file."""
     definition = _described(
         name,
         config,
@@ -61,7 +61,7 @@ def tool_definition(  # noqa: PLR0913 - the members of a definition
 
 
 def resource_definition(name: str, config: Resource, *, uri: str, description: str | None) -> JsonObject:
-    """The definition of a resource that the file names."""
+    """Return the definition of a resource."""
     return _described(name, config, description=description, uri=uri, **_of_contents(config))
 
 
@@ -70,7 +70,7 @@ def template_definition(name: str, config: Resource, *, uri_template: str, descr
 
 
 def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
-    """The definition of one file of a glob. Its name is its path: all files share the title."""
+    """Return the definition of one file of a glob. Its name is its path, because all files share the title."""
     annotations = {**_given(lastModified=_timestamp(file.facts.modified)), **(_annotations(config.annotations) or {})}
     return _given(
         uri=uri,
@@ -85,7 +85,7 @@ def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
 
 
 def skill_file_definition(*, uri: str, path: str, facts: FileFacts, frontmatter: JsonObject) -> JsonObject:
-    """The definition of one file of a skill. A SKILL.md has the skill's name and description (SEP-2640)."""
+    """Return the definition of one file of a skill. SKILL.md has the skill's name and description (SEP-2640)."""
     is_skill_file = path == SKILL_FILE
     modified = _timestamp(facts.modified)
     return _given(
@@ -99,7 +99,7 @@ def skill_file_definition(*, uri: str, path: str, facts: FileFacts, frontmatter:
 
 
 def _timestamp(seconds: float) -> str | None:
-    """A time as MCP writes it (2025-11-25 schema, Annotations); None for one that no calendar knows."""
+    """Format a time (2025-11-25 schema, Annotations), or return None if it is out of range."""
     try:
         return timestamp(seconds, timespec="seconds")
     except (ValueError, OverflowError, OSError):
@@ -113,7 +113,7 @@ def prompt_definition(
         _given(name=key, title=value.title, description=value.description, required=value.required)
         for key, value in arguments.items()
     ]
-    # Arguments of another server's prompt have members that are not ours to write.
+    # Arguments of an upstream's prompt keep all their members.
     written = {} if relayed_of(config) else {"arguments": described or None}
     return _described(name, config, description=description, **written)
 
@@ -126,7 +126,7 @@ def _described(name: str, config: Tool | Resource | Prompt, *, description: str 
 
 
 def _over(definition: JsonObject, written: dict[str, Json]) -> dict[str, Json]:
-    """The wire form of another server's definition, with what is written here in its place; URIs keep their names."""
+    """Merge the file's members into an upstream's definition. Resources keep their names."""
     if "uri" in definition or "uriTemplate" in definition:
         written.pop("name")
     annotations = {**definition.get("annotations", {}), **written.get("annotations", {})}

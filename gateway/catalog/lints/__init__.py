@@ -1,5 +1,4 @@
-"""Lints: warnings of what confuses or manipulates a model, or lets somebody else change what is run.
+"""Lints: warnings about texts that confuse or manipulate models, and about insecure files.
 
-In comes a document without errors. Each file knows one kind of warning, and `linter` the places to look for it; none
-keeps a file from being served. They are few and narrow: a list with false alarms is not read.
+They never prevent serving. Each is narrow, because warnings with false alarms are ignored.
 """

@@ -1,6 +1,6 @@
-"""Finds confusable names (Unicode TR39): letters of several scripts in one name, and two names that look alike.
+"""Finds confusable names (Unicode TR39): mixed scripts in one name, and names that look alike.
 
-Why: whoever adds `read_fi1e` beside `read_file`, or an `a` that is Cyrillic, gets the calls meant for another.
+An added `read_fi1e` next to `read_file`, or a Cyrillic `a`, could receive calls that are meant for another tool.
 """
 
 import re
@@ -33,21 +33,21 @@ _DOUBLES: Final = {
     "x": "\u0445\u03c7",
     "y": "\u0443\u03b3",
 }
-"""Small Latin letters → digits, and letters of Cyrillic, Greek and Armenian, that are taken for them (Unicode TR39)."""
+"""Lower-case Latin letters → digits and letters of Cyrillic, Greek and Armenian that look like them (Unicode TR39)."""
 _ALIKE: Final[dict[int, str | None]] = {
     **{ord(double): letter for letter, doubles in _DOUBLES.items() for double in doubles},
     **dict.fromkeys(map(ord, "-_. ")),
 }
-"""What stands for each character in a skeleton; nothing for separators."""
+"""Replacements of characters in a skeleton. Separators are removed."""
 _OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
-"""Scripts whose letters are taken for each other's, by the first word of their letters' names."""
+"""Scripts with similar letters, by the first word of the letters' names."""
 
 
 def mixed_scripts(name: str) -> str | None:
-    """Name the letter that is not of the script in which a name begins, if they look alike; None if there is none."""
+    """Return the first letter from another, similar script than the start of its word, or None."""
     if name.isascii():
         return None
-    # Each word by itself: a name may have words of several scripts.
+    # Words are checked separately, because a name can have words in several scripts.
     for word in re.findall(r"\w+", name):
         scripts = [(letter, _script(letter)) for letter in word]
         known = [(letter, script) for letter, script in scripts if script in _OVERLAP]
@@ -58,7 +58,7 @@ def mixed_scripts(name: str) -> str | None:
 
 
 def confusable_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name that looks like an earlier one, and the earlier one."""
+    """Yield each name that looks like an earlier name, and the earlier name."""
     first: dict[str, str] = {}
     for name in names:
         earlier = first.setdefault(_skeleton(name), name)
@@ -71,5 +71,5 @@ def _script(letter: str) -> str:
 
 
 def _skeleton(name: str) -> str:
-    """The same text for names that look alike: no case, no separators, one letter for all that look like it."""
+    """Return the same text for names that look alike, ignoring case and separators."""
     return unicodedata.normalize("NFKC", name).casefold().translate(_ALIKE)

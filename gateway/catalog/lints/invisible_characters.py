@@ -1,7 +1,6 @@
-"""Finds characters that models read and people do not see, or that make a line look like another one. Pure.
+"""Finds characters that models read but people do not see, and characters that reorder a line.
 
-Why not refuse all of them: emoji are joined by them, Persian and the scripts of India need them. A character in a place
-where its script uses it is no problem.
+Some are legitimate: emoji, Persian and Indic scripts use joiners. Characters are allowed where their script uses them.
 """
 
 import re
@@ -18,13 +17,13 @@ _SUSPECTS: Final = re.compile(
     "]"
 )
 _FLAG: Final = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
-"""A flag of a region (Unicode emoji: "Emoji Tag Sequence"): the one use that tags have."""
+"""A flag of a region (Unicode emoji: "Emoji Tag Sequence"), the only legitimate use of tags."""
 
 _NON_JOINER, _JOINER, _LEFT_TO_RIGHT, _RIGHT_TO_LEFT, _ARABIC = "\u200c", "\u200d", "\u200e", "\u200f", "\u061c"
 
 
 def invisible_characters_in(text: str) -> str | None:
-    """Name the first character of `text` that is hidden, and how many more there are; None if there are none."""
+    """Return the name of the first hidden character and the number of others, or None."""
     if text.isascii() and text.isprintable():
         return None
     text = _FLAG.sub("", text)
@@ -38,13 +37,13 @@ def invisible_characters_in(text: str) -> str | None:
 
 
 def _is_at_home(text: str, index: int) -> bool:
-    """Say whether the characters beside it make use of this one."""
+    """Whether the adjacent characters use this character."""
     character, before, after = text[index], text[index - 1 : index], text[index + 1 : index + 2]
     if _is_selector(character):
         return bool(before) and _has_variants(before)
     if character in {_JOINER, _NON_JOINER}:
         return _joins(before) and _joins(after)
-    # Marks of direction are of use beside text that runs from right to left, and only there.
+    # Directional marks are only useful in text with right-to-left letters.
     if character in {_LEFT_TO_RIGHT, _RIGHT_TO_LEFT, _ARABIC}:
         return any(each.isalpha() and unicodedata.bidirectional(each) in {"R", "AL"} for each in text)
     return False
@@ -55,12 +54,12 @@ def _is_selector(character: str) -> bool:
 
 
 def _has_variants(character: str) -> bool:
-    """Say whether a selector may follow: symbols, digits (keycaps), letters without case (ideographs, Mongolian)."""
+    """Whether a selector can follow: symbols, digits (keycaps), letters without case (ideographs, Mongolian)."""
     return unicodedata.category(character) in {"So", "Sm", "Sk", "Po", "Pd", "Nd", "Lo"}
 
 
 def _joins(character: str) -> bool:
-    """Say whether a joiner may stand beside it: emoji and their parts, letters and signs of scripts without case."""
+    """Whether a joiner can be adjacent: emoji and their parts, letters and signs of scripts without case."""
     return bool(character) and (
         unicodedata.category(character) in {"So", "Sk", "Lo", "Mn", "Mc"} or _is_selector(character)
     )

@@ -1,4 +1,4 @@
-"""Reports warnings about what is about to be served, each with its place and with what to do."""
+"""Reports warnings about a compiled document."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,12 +26,12 @@ _VAGUE: Final = re.compile(
     r"arg(ument)?s?|data|inputs?|obj(ect)?|opt(ion)?s?|param(eter)?s?|payload|stuff|thing|val|var"
 )
 _TELLING: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
-"""Names of two letters that need no description."""
+"""Two-letter names that need no description."""
 _MIN_TELLING_LENGTH: Final = 3
 _MIN_LIKENESS: Final = 0.8
-"""Of a misspelt keyword, from 0 to 1: other keys, such as our own `within` and clients' `enumNames`, are less alike."""
+"""Similarity of a misspelt keyword, from 0 to 1. Keys such as our `within` and clients' `enumNames` are below it."""
 _WRITING: Final = frozenset({"PUT", "PATCH", "DELETE"})
-"""Methods that no search uses, as many use POST."""
+"""Methods that searches do not use. Many searches use POST."""
 
 
 def lint(  # noqa: PLR0913 - all that is served
@@ -68,7 +68,7 @@ def lint(  # noqa: PLR0913 - all that is served
 
 
 def _lint_definition(name: str, config: Definition, primitive: Primitive | None, *, problems: Problems) -> None:
-    """Report warnings about one definition; `primitive` is what was compiled from a tool or a prompt."""
+    """Report warnings about one definition. `primitive` is the compiled tool or prompt."""
     definition = None if primitive is None else primitive.definition
     _warn_of_texts(texts_of_definition(config, definition, name=name), problems=problems)
     match config, primitive:
@@ -94,7 +94,7 @@ def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) ->
 
 @lru_cache(maxsize=8192)
 def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
-    """The warnings about one text. Most texts of a file are keywords of schemas and names of inputs, which recur."""
+    """Return the warnings about one text. Cached, because most texts are keywords and names that recur."""
     return tuple(_WARNINGS[use](text))
 
 
@@ -129,9 +129,9 @@ _WARNINGS: Final[Mapping[Use, Callable[[str], Iterator[str]]]] = {
 
 
 def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
-    """Report a request that changes or deletes, and does not say so; an author who says `destructive` is believed.
+    """Warn about HTTP requests that change or delete data without annotations. `destructive` is always trusted.
 
-    Only requests, whose method says it (RFC 9110 §9.2.1, §9.3.5). What a command does, its words do not tell.
+    The method indicates it (RFC 9110 §9.2.1, §9.3.5). For commands this cannot be determined.
     """
     method, said = None if config.http is None else config.http.method, config.annotations
     if said is not None and said.destructive is not None:
@@ -147,7 +147,7 @@ def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
 
 
 def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
-    """Report a tool that changes something and whose answers are kept: asked twice, it makes the change once."""
+    """Warn about cached results of tools that change something: a second equal call would have no effect."""
     said = config.annotations is not None and config.annotations.destructive
     method = None if config.http is None else config.http.method
     writes = config.sql is not None and config.sql.writes
@@ -173,13 +173,13 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
 
 
 def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
-    """Report an empty `enum`, and keywords that check nothing: misspelt ones, and those of values of another type."""
+    """Warn about an empty `enum` and keywords without effect: misspelt ones, and those of other types."""
     for keyword in (each for each in schema if each not in KEYWORDS):
         for meant in get_close_matches(keyword, KEYWORDS, n=1, cutoff=_MIN_LIKENESS):
             problems.at(keyword).warning(
                 f"`{keyword}` is not a JSON Schema keyword and has no effect; did you mean `{meant}`?"
             )
-    # Who takes definitions from elsewhere cannot mend them, and many a document has a `minimum` of a string.
+    # Users cannot fix schemas from elsewhere, which often have keywords of other types.
     for keyword, kind in () if problems.is_lenient else _of_other_types(schema):
         problems.at(keyword).warning(
             f"`{keyword}` has no effect here: it is for {kind}, and this is `type: {schema['type']}`"
@@ -191,7 +191,7 @@ def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
 
 
 def _of_other_types(schema: JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield the keywords that hold for every value of the schema's type, each with the types that it is for."""
+    """Yield the keywords that have no effect on the schema's type, each with the types that they apply to."""
     said = schema.get("type")
     if not isinstance(said, str) or said not in TYPES:
         return
@@ -226,12 +226,12 @@ def _warn_of_program(shell: Shell, *, problems: Problems) -> None:
 
 
 def _own_files(shell: Shell) -> Iterator[str]:
-    """The words of a command that may name files: the program itself, and a script that it runs."""
+    """Yield the words of a command that can be files: the program, and a script that it runs."""
     words = [
         *(item for item in shell.command or () if isinstance(item, str)),
         *(shell.interpreter if shell.script else ()),
     ]
-    # What a template becomes is known at a call only.
+    # The result of a template is only known at the call.
     yield from (word for word in words if ("/" in word or "." in word) and not word.startswith("-") and "{" not in word)
 
 

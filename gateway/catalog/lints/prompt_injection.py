@@ -1,9 +1,8 @@
-"""Finds prompt injection in texts that models read. Pure.
+"""Finds prompt injection in texts that models read.
 
-A description is read by every model that lists the tools, before anybody has called one. Published attacks
-("tool poisoning") hide orders there: to drop other instructions, to keep something from the user, in tags that pose as
-the system's voice, or in comments that no rendering shows. The table holds these alone: good
-descriptions say everything else, too.
+Models read descriptions when they list tools, before any call. Published attacks ("tool poisoning") use them to
+override other instructions, hide something from the user, imitate the system's voice in tags, or hide text in comments.
+The table contains only these patterns.
 """
 
 import re
@@ -42,12 +41,12 @@ _VOICES: Final = (
 
 
 def instructions_in(text: str) -> str | None:
-    """Quote an instruction that no text of a server should give, and say what is wrong with it."""
+    """Quote an instruction that no text of a server should contain, and describe the problem."""
     return _first(text, _ORDERS)
 
 
 def prompt_injection_in(description: str) -> str | None:
-    """Quote an instruction as `instructions_in` does, or a tag or comment: a description needs none of those."""
+    """Like `instructions_in`, but also find tags and comments, which descriptions do not need."""
     return _first(description, (*_ORDERS, *_VOICES))
 
 

@@ -1,4 +1,4 @@
-"""Runs `startup()` and `shutdown()` of plugin modules: sync or async, in bounded time, whatever they raise."""
+"""Runs `startup()` and `shutdown()` of plugin modules with a time limit. Hooks can be sync or async."""
 
 import asyncio
 import inspect
@@ -12,7 +12,7 @@ _HOOK_SECONDS: Final = 30.0
 
 
 class HookFailedError(Exception):
-    """A hook raised, or took too long; the text says so."""
+    """A hook raised an exception or took too long."""
 
 
 async def run_hook(
@@ -25,11 +25,11 @@ async def run_hook(
     """Run the module's own function of that name, if it has one.
 
     Raises:
-        HookFailedError: it raised, or was not done in time.
+        HookFailedError: the hook raised an exception or exceeded the time limit.
     """
     hook = vars(module).get(name)
     if not callable(hook) or getattr(hook, "__module__", None) != module.__name__:
-        return  # one imported from another module is run for that module
+        return  # an imported hook belongs to its own module
     deadline = asyncio.get_running_loop().time() + seconds
     try:
         if inspect.iscoroutinefunction(hook):
@@ -45,7 +45,7 @@ async def run_hook(
 
 
 async def _run_on_loop(hook: Callable[[], Any], *, threads: DaemonThreadPool, deadline: float) -> BaseException | None:
-    # SystemExit, too: let out of a task it would end the event loop.
+    # SystemExit would end the event loop if it left the task.
     async def error_of() -> BaseException | None:
         try:
             await hook()
@@ -55,7 +55,7 @@ async def _run_on_loop(hook: Callable[[], Any], *, threads: DaemonThreadPool, de
 
     task = asyncio.create_task(error_of(), name="plugin hook")
     try:
-        # `wait`, which does not wait for a cancellation: a hook that swallows it must not hold up a reload.
+        # `wait` does not wait for cancellation, so a hook that ignores it cannot block a reload.
         await asyncio.wait({task}, timeout=deadline - asyncio.get_running_loop().time())
         if not task.done():
             raise TimeoutError

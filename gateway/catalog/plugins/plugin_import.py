@@ -1,4 +1,4 @@
-"""Imports modules that may be broken: an exception becomes one line with its place, and a hanging import is left."""
+"""Imports modules with a time limit, and describes exceptions in one line with their position."""
 
 import importlib
 import threading
@@ -8,11 +8,11 @@ from types import ModuleType
 from typing import Final
 
 IMPORT_SECONDS: Final = 30.0
-"""The deadline of an import, which runs in a thread of its own, since it is a plugin author's code."""
+"""Time limit of an import. It runs in a separate thread, because plugins can contain any code."""
 
 
 class ImportFailedError(Exception):
-    """The module could not be imported; the text says why."""
+    """The module could not be imported."""
 
 
 class NoSuchModuleError(ImportFailedError):
@@ -20,11 +20,11 @@ class NoSuchModuleError(ImportFailedError):
 
 
 def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) -> ModuleType:
-    """Import the module `name`; failures are located in files below `beneath`.
+    """Import the module `name`. Errors are located in files below `beneath`.
 
     Raises:
-        NoSuchModuleError: there is none of this name.
-        ImportFailedError: it raised, `SystemExit` too, or took too long.
+        NoSuchModuleError: there is no such module.
+        ImportFailedError: the import raised an exception, including `SystemExit`, or took too long.
     """
     outcome: list[ModuleType | BaseException] = []
 
@@ -34,14 +34,14 @@ def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) ->
         except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
             outcome.append(error)
 
-    # A daemon thread: one that hangs is left behind, and does not hold up the exit of the process.
+    # A hanging daemon thread is abandoned and does not delay the exit of the process.
     thread = threading.Thread(target=attempt, name=f"import {name}", daemon=True)
     thread.start()
     thread.join(seconds)
     if not outcome:
         raise ImportFailedError(f"was not done after {seconds:g} s")
     match outcome[0]:
-        # Another module that is missing is an error within the plugin.
+        # If another module is missing, the error is in the plugin.
         case ModuleNotFoundError(name=missing) if missing and (name == missing or name.startswith(f"{missing}.")):
             raise NoSuchModuleError
         case BaseException() as error:
@@ -57,7 +57,7 @@ def _described(error: BaseException, beneath: Path | None) -> str:
 
 
 def _place(error: BaseException, beneath: Path | None) -> str:
-    """The place of an error in the plugin's files; for a syntax error, Python's own text has the line."""
+    """Return the position of an error in the plugin's files. Syntax errors already contain the line."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}:{error.lineno})" if f"{error.lineno}" not in str(error) else f" ({error.filename})"
     frames = [

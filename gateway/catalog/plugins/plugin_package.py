@@ -1,8 +1,7 @@
-"""Plugin packages: the files of a directory, read once and imported from memory under a name of their content.
+"""Plugin packages: the files of a directory, imported from memory under a name derived from their content.
 
-Why from memory: an old generation goes on with the code that it began with, also where a function imports a neighbour
-late; and Python's cache of compiled files, which tells two versions apart by size and second, is never asked. Nothing
-is put on `sys.path`, and nothing is written beside the plugins.
+Importing from memory lets old generations keep their code, even for late imports, and bypasses Python's cache of
+compiled files, which only compares size and second. Nothing is added to `sys.path` or written to the directory.
 """
 
 import hashlib
@@ -36,24 +35,24 @@ class PluginFile(msgspec.Struct, frozen=True):
 
 class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """The same for the same directory with the same content, in every generation."""
+    """Equal for the same directory with the same content, in every generation."""
     directory: Path
     sources: Mapping[str, PluginFile]
-    """The files by module name within the package; the package itself is ""."""
+    """The files by module name within the package. The package itself is ""."""
     content: str
-    """A digest of all of them, the same wherever the directory lies."""
+    """Digest of all files, independent of the directory."""
 
     def qualified(self, module: str) -> str:
         return f"{self.name}.{module}" if module else self.name
 
     @property
     def imported(self) -> list[ModuleType]:
-        """The modules imported so far, in the order in which that was begun."""
-        # A copy: other threads may import meanwhile.
+        """The modules imported so far, in order."""
+        # A copy, because other threads can import modules.
         return [module for name, module in tuple(sys.modules.items()) if _belongs(name, self.name)]
 
     def forget(self, *, but: Sequence[str] = ()) -> None:
-        """Take the modules out of `sys.modules`. Functions that still run are not disturbed."""
+        """Remove the modules from `sys.modules`. Running functions are not affected."""
         for name in [name for name in tuple(sys.modules) if _belongs(name, self.name) and name not in but]:
             del sys.modules[name]
 
@@ -62,7 +61,7 @@ def read_package(directory: Path) -> PluginPackage:
     """Read every Python file below `directory`.
 
     Raises:
-        OSError: the directory, or one of its files, cannot be read, or there are too many.
+        OSError: the directory or a file cannot be read, or there are too many files.
     """
     sources = {
         ".".join(path.relative_to(directory).with_suffix("").parts)
@@ -70,12 +69,12 @@ def read_package(directory: Path) -> PluginPackage:
         .removesuffix("."): PluginFile(path, path.read_bytes())
         for path in _python_files(directory)
     }
-    # Directories without an `__init__.py` are packages too (PEP 420), here with an empty one.
+    # Directories without `__init__.py` are packages too (PEP 420).
     for module in tuple(sources):
         for parent in _parents(module):
             sources.setdefault(parent, PluginFile(Path(directory, *parent.split("."), "__init__.py"), b""))
     content = _content_of(sources)
-    # Of the directory, too: equal code in two directories is two packages, each with globals of its own.
+    # Equal code in two directories is two packages with separate globals.
     name = hashlib.sha256(f"{directory} {content}".encode()).hexdigest()[:16]
     return PluginPackage(name=PREFIX + name, directory=directory, sources=sources, content=content)
 
@@ -88,7 +87,7 @@ def _content_of(sources: Mapping[str, PluginFile]) -> str:
 
 
 class PackageFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules of the packages that it is given, for `sys.meta_path`."""
+    """Finds modules of plugin packages, for `sys.meta_path`."""
 
     def __init__(self) -> None:
         self.packages: dict[str, PluginPackage] = {}
@@ -106,7 +105,7 @@ class PackageFinder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.util.spec_from_loader(fullname, _SourceLoader(source), is_package=source.is_package)
         if spec is not None and spec.submodule_search_locations is not None:
-            spec.submodule_search_locations.append(str(source.path.parent))  # compiled extensions lie there
+            spec.submodule_search_locations.append(str(source.path.parent))  # for compiled extensions
         return spec
 
 
@@ -131,7 +130,7 @@ def _belongs(module: str, package: str) -> bool:
 
 
 def _parents(module: str) -> Iterator[str]:
-    """The packages around a module, the outermost, which is "", last."""
+    """Yield the packages that contain a module, innermost first. The last is ""."""
     while module:
         module = module.rpartition(".")[0]
         yield module
@@ -145,10 +144,10 @@ def _python_files(directory: Path) -> list[Path]:
 
 
 def _below(directory: Path, *, depth: int) -> Iterator[Path]:
-    """Yield the files that can be imported by name; hidden and cached ones cannot."""
+    """Yield the files that can be imported by name, without hidden and cached files."""
     for path in sorted(directory.iterdir()):
         if path.suffix == ".py" and path.stem.isidentifier() and path.is_file():
             yield path
-        # Links are followed, so that the depth ends one that leads back.
+        # Links are followed, so the depth limit also ends cycles.
         elif path.name.isidentifier() and path.name != "__pycache__" and depth > 0 and path.is_dir():
             yield from _below(path, depth=depth - 1)

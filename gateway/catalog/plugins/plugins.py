@@ -1,8 +1,8 @@
 """Finds the functions that `python:` names: in plugin directories, then entry points, then importable modules.
 
-A directory is a package per *content* (see `plugin_package`): while its files stay as they are, every generation shares
-one import; once they change, the new generation imports anew, and calls that run keep the old code. Only modules that
-something refers to are imported, so a broken file that nobody names breaks nothing.
+A directory is imported as a package per content (see `plugin_package`). Unchanged directories are imported once.
+After a change, the new generation imports the package again, and running calls keep the old code. Only modules that
+are referred to are imported.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _ENTRY_POINTS: Final = "mcp_gateway.plugins"
 
 
 class Plugins:
-    """The plugin code that is loaded. One for the life of the daemon; `stop` unloads everything."""
+    """The loaded plugin code of the daemon. `stop` unloads it."""
 
     def __init__(self, *, import_seconds: float = IMPORT_SECONDS) -> None:
         self._import_seconds = import_seconds
@@ -40,15 +40,15 @@ class Plugins:
         self._opened = self._previous = _Generation()
         self._started: list[ModuleType] = []
         self._unused: list[list[ModuleType]] = []
-        """Started modules whose `shutdown()` is due, for each time that some came out of use."""
+        """Lists of modules whose `shutdown()` is pending, one per `unload_unused`."""
 
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
-        """Read the directories of a new generation, which `signature` then looks into, and return them. Blocking.
+        """Read the directories of a new generation, which `signature` then searches. Return their paths. Blocking.
 
         `problems` is the view of `plugins:`.
         """
         if self._finder not in sys.meta_path:
-            # Asked first for every import of the process, and it finds only names that begin with `PREFIX`.
+            # First, but it only finds names that start with `PREFIX`.
             sys.meta_path.insert(0, self._finder)
         places = [problems.at(index) for index in range(len(directories))]
         paths = [Path(place.directory, each).absolute() for place, each in zip(places, directories, strict=True)]
@@ -61,30 +61,30 @@ class Plugins:
             except OSError as error:
                 place.error(f"cannot be read: {error.strerror or error}")
         for package in packages:
-            # The same content has the same name, and what was imported of it stays.
+            # Equal content has the same name, so its imported modules stay.
             self._finder.packages.setdefault(package.name, package)
         self._opened = _Generation(packages=tuple(packages), import_seconds=self._import_seconds)
         return paths
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """The directories of the generation opened last."""
+        """The directories of the newest generation."""
         return tuple(package.directory for package in self._opened.packages)
 
     @property
     def contents(self) -> Mapping[Path, str]:
-        """The digest of the content of each directory."""
+        """The digest of each directory's content."""
         return {package.directory: package.content for package in self._opened.packages}
 
     def contains(self, reference: str) -> bool:
-        """Say whether one of the directories has the module of `module:callable`."""
+        """Whether one of the directories contains the module of `module:callable`."""
         module = reference.partition(":")[0]
         return any(module in package.sources for package in self._opened.packages)
 
     def code_of(self, reference: str) -> str:
-        """A digest or version of the code behind `module:callable`. Imports nothing.
+        """Return a digest or version of the code behind `module:callable` without importing it.
 
-        In a directory of `plugins:` the content of all its Python files, for another package its version.
+        In a directory of `plugins:` this covers all Python files. For other packages it is the version.
         """
         module = reference.partition(":")[0]
         for package in self._opened.packages:
@@ -95,27 +95,27 @@ class Plugins:
         return _file_digest(module)
 
     def signature(self, reference: str, problems: Problems) -> Signature | None:
-        """Find the function `module:callable` and read its signature; None where it cannot be had. Blocking.
+        """Find the function `module:callable` and read its signature. Return None after reporting an error. Blocking.
 
-        A failure is reported; a failed import only at the first reference to it.
+        A failed import is only reported at the first reference to it.
         """
         function = self.function(reference, problems)
         return None if function is None else read_signature(function, name=reference, problems=problems)
 
     def function(self, reference: str, problems: Problems) -> Callable[..., Any] | None:
-        """Find the function `module:callable`, as `signature` does."""
+        """Find the function `module:callable`. Errors are reported as in `signature`."""
         module, _, path = reference.partition(":")
         holder = self._opened.holder(module, problems)
         return None if holder is None else _callable(holder, path, module=module, problems=problems)
 
     async def start(self, threads: DaemonThreadPool) -> None:
-        """Run `startup()` of the modules that the generation opened last has begun to use.
+        """Run `startup()` of modules that are new in the newest generation.
 
-        One that is used again before its `shutdown()` was run stays as it is. Should the generation be refused, it
-        comes out of use again with the next one that is served.
+        A module whose `shutdown()` is pending stays started. If the generation is rejected, its modules become unused
+        with the next served generation.
 
         Raises:
-            ConfigError: one of them failed; those started by this call have been shut down again.
+            ConfigError: a hook failed. Modules started by this call have been shut down again.
         """
         begun: list[ModuleType] = []
         for module in self._opened.modules():
@@ -132,10 +132,10 @@ class Plugins:
         self._started.extend(begun)
 
     def unload_unused(self) -> list[ModuleType]:
-        """Take the generation opened last as the one that is served, and return the modules no longer used.
+        """Treat the newest generation as served, and return the modules that are no longer used.
 
-        They stay importable for one generation more, for calls that still run; after these, `shut_down` of this very
-        list is due: a module that is used again meanwhile is taken out of it.
+        They can be imported for one more generation, for running calls. After those, pass this list to `shut_down`.
+        Modules that are used again in the meantime are removed from it.
         """
         used = self._opened.modules()
         unused = [module for module in self._started if module not in used]
@@ -148,26 +148,26 @@ class Plugins:
         return unused
 
     async def shut_down(self, unused: list[ModuleType], threads: DaemonThreadPool) -> None:
-        """Run `shutdown()` of the modules of a list that `unload_unused` has returned, and empty it."""
-        while unused:  # one may be used again while another shuts down
+        """Run `shutdown()` of the modules in a list from `unload_unused`, and empty it."""
+        while unused:  # modules can be used again while another shuts down
             await self._shut_down([unused.pop()], threads)
         self._unused = [each for each in self._unused if each]
 
     async def stop(self, threads: DaemonThreadPool) -> None:
-        """Run `shutdown()` of all modules that were started, and unload the directories."""
+        """Run `shutdown()` of all started modules, and unload the directories."""
         started, self._started = self._started, []
         await self._shut_down(started, threads)
         self.close()
 
     def close(self) -> None:
-        """Unload the directories, and run no hook."""
+        """Unload the directories without running hooks."""
         self._forget(self._finder.packages.values())
         self._opened = self._previous = _Generation()
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
 
     def _is_used_again(self, module: ModuleType) -> bool:
-        """Cancel the shutdown of a module that waits for it; False for one that does not."""
+        """Cancel the pending shutdown of a module. Return whether there was one."""
         for unused in self._unused:
             if module in unused:
                 unused.remove(module)
@@ -181,7 +181,7 @@ class Plugins:
             del self._finder.packages[package.name]
 
     async def _shut_down(self, modules: Sequence[ModuleType], threads: DaemonThreadPool) -> None:
-        # The reverse of the order of starts: what was started later may use what was started earlier.
+        # In reverse order, because later modules can depend on earlier ones.
         for module in reversed(modules):
             try:
                 await run_hook(module, "shutdown", threads=threads)
@@ -190,10 +190,10 @@ class Plugins:
 
 
 def _file_digest(module: str) -> str:
-    """The digest of a module's file, as far as it can be found without importing anything."""
+    """Return the digest of a module's file, if it can be found without importing anything."""
     top, _, rest = module.partition(".")
     try:
-        # For a dotted name it would import the packages around that.
+        # For a dotted name, this would import the parent packages.
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return ""
@@ -206,29 +206,29 @@ def _file_digest(module: str) -> str:
 
 
 class _Generation(msgspec.Struct, kw_only=True):
-    """The modules that one reading of the file can refer to, and those that it uses."""
+    """The modules that one version of the configuration can refer to, and those that it uses."""
 
     packages: tuple[PluginPackage, ...] = ()
     import_seconds: float = IMPORT_SECONDS
     _holders: dict[str, object] = msgspec.field(default_factory=dict)
-    """The object found for each module name: a module, for an entry point any object, None after a failure."""
+    """The object for each module name: a module, any object for an entry point, None after a failure."""
     _entry_points: Mapping[str, EntryPoint] | None = None
     _used: dict[str, PluginPackage | ModuleType] = msgspec.field(default_factory=dict)
 
     @property
     def entry_points(self) -> Mapping[str, EntryPoint]:
-        """The entry points by name; read once something is looked for that is in no directory: it takes 10 ms."""
+        """The entry points by name. Loaded on demand, because this takes 10 ms."""
         if self._entry_points is None:
             self._entry_points = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
         return self._entry_points
 
     def holder(self, module: str, problems: Problems) -> object:
-        """Find the object for `module` of a reference; None, reported once, if there is none."""
+        """Return the object for `module` of a reference, or None after reporting an error once."""
         if module not in self._holders:
             try:
                 self._holders[module] = self._find(module)
             except NoSuchModuleError:
-                # Not remembered: each reference to it is a problem of its own.
+                # Not cached, so that each reference is reported.
                 problems.error(f"there is no plugin {module}{self._meant(module, problems.directory)}")
                 return None
             except ImportFailedError as error:
@@ -237,7 +237,7 @@ class _Generation(msgspec.Struct, kw_only=True):
         return self._holders[module]
 
     def modules(self) -> list[ModuleType]:
-        """Modules in use that may have hooks: all imported ones of the directories, and those of entry points."""
+        """Return the modules that can have hooks: imported modules of the directories, and those of entry points."""
         modules: dict[str, ModuleType] = {}
         for used in self._used.values():
             for module in used.imported if isinstance(used, PluginPackage) else [used]:
@@ -256,7 +256,7 @@ class _Generation(msgspec.Struct, kw_only=True):
         return import_bounded(module, seconds=self.import_seconds)
 
     def _import_from(self, package: PluginPackage, module: str) -> ModuleType:
-        # Of a failed import nothing may be found half done; what other references imported before stays.
+        # A failed import must not leave partial modules. Modules imported earlier stay.
         before = tuple(sys.modules)
         try:
             return import_bounded(package.qualified(module), seconds=self.import_seconds, beneath=package.directory)
@@ -307,5 +307,5 @@ def _attribute(holder: object, path: str) -> object:
 
 
 def _short_name(module: ModuleType) -> str:
-    """The name without that of the package, which is made from a digest."""
+    """Return the name without the package name, which contains a digest."""
     return module.__name__.partition(".")[2] or module.__name__

@@ -1,4 +1,4 @@
-"""Finds the directories that the entries of `skills:` mean, and what to watch for them. Blocking."""
+"""Finds the directories of `skills:` and the files to watch. Blocking."""
 
 import os
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ _SCHEME: Final = "skill://"
 
 
 class FoundSkill(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill, and the entry of `skills:` that means it."""
+    """A skill and its entry in `skills:`."""
 
     snapshot: SkillSnapshot
     config: SkillDirectories
     index: int
-    """The entry's, counted from 0."""
+    """Index of the entry, from 0."""
 
     @property
     def name(self) -> str:
@@ -35,12 +35,12 @@ class FoundSkill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(name: str) -> str:
-    """The name of a skill among resources: the URI of its directory."""
+    """Return the name of a skill among resources: the URI of its directory."""
     return f"{_SCHEME}{name}"
 
 
 def find_skills(loaded: LoadedConfig, *, problems: Problems, dependencies: FileDependencies) -> tuple[FoundSkill, ...]:
-    """Read all skills, in the order of the entries and of their names; one with errors is reported and left out."""
+    """Read all skills, in the order of the entries and their names. Skills with errors are reported and left out."""
     found: dict[str, FoundSkill] = {}
     for index, config in enumerate(loaded.document.skills):
         place = problems.at("skills", index)
@@ -60,7 +60,7 @@ def find_skills(loaded: LoadedConfig, *, problems: Problems, dependencies: FileD
 
 
 def _directories(glob: str, *, problems: Problems, dependencies: FileDependencies) -> Iterator[str]:
-    """Yield the directories with a SKILL.md that a glob means, each once, and watch for more of them."""
+    """Yield the directories with a SKILL.md that match a glob, and watch for new ones."""
     if "\0" in glob:
         problems.error("a path has no NUL")
         return
@@ -76,13 +76,13 @@ def _directories(glob: str, *, problems: Problems, dependencies: FileDependencie
     dependencies.globs.add(watched(pattern))
     for directory in _skills(pattern, root, problems=problems):
         if Path(real_place(str(directory))) != Path(real_place(str(root)), directory.relative_to(root)):
-            # It is reached by a link: changes of what that leads to are seen there alone.
+            # It is reached through a link. Changes are only visible at the target.
             dependencies.globs.add(compile_globs(str(directory), [_DEEP]))
         yield str(directory)
 
 
 def watched(pattern: FilePattern) -> Globs:
-    """The files whose changes matter: all in the directories that are meant, also in those that are yet to be made."""
+    """Return the files to watch: everything in matching directories, including future ones."""
     below = _DEEP if pattern.path is not None else f"{pattern.pattern}/{_DEEP}"
     return compile_globs(str(_root(pattern)), [below])
 
@@ -92,7 +92,7 @@ def _root(pattern: FilePattern) -> Path:
 
 
 def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Path]:
-    """The directories with a SKILL.md; one that has none is reported."""
+    """Return the directories with a SKILL.md. Directories without one are reported."""
     try:
         matches = [root] if pattern.path is not None else pattern.found()
     except TooManyEntriesError:
@@ -112,7 +112,7 @@ def _skills(pattern: FilePattern, root: Path, *, problems: Problems) -> list[Pat
 
 
 def _skill_at(match: Path) -> Path | None:
-    """The directory of a skill that a match stands for: itself, or that of the SKILL.md that it is."""
+    """Return the directory of a skill, given the directory or its SKILL.md."""
     directory = match.parent if match.name == SKILL_FILE and not is_directory(match) else match
-    # A link that leads nowhere counts: reading it says what is wrong with it.
+    # Dangling links count, because reading them reports the error.
     return directory if os.path.lexists(directory / SKILL_FILE) else None

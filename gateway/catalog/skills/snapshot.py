@@ -1,7 +1,7 @@
-"""Reads a skill's directory as it is at one moment: its files with their digests, and its front matter. Blocking.
+"""Reads a snapshot of a skill's directory: its files with digests, and its front matter. Blocking.
 
-What is read is confined like `files:`: regular files that lie under the directory, no hidden ones. A file that is
-written while the others are read makes the reading begin again, so that a skill is never half of two versions.
+Like `files:`, only regular files inside the directory are read, and no hidden ones. If a file changes during the
+reading, the directory is read again, so that a snapshot never mixes two versions.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from gateway.json_types import JsonObject, empty
 
 MAX_FILES: Final = 512
 MAX_BYTES: Final = 16 * 2**20
-"""What every host must take (SEP-2640, "Limits")."""
+"""Limits that every host must support (SEP-2640, "Limits")."""
 
 _ATTEMPTS: Final = 4
 
@@ -34,22 +34,22 @@ class SkillFileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Relative to the skill's directory."""
     facts: FileFacts
     digest: str
-    """SHA-256 of its bytes, in hexadecimal."""
+    """SHA-256 of the content, in hexadecimal."""
     size: int
-    """The number of these bytes."""
+    """Size in bytes."""
 
 
 class SkillSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A skill as it was when its directory was read, and what is wrong with it."""
+    """A skill at the time its directory was read, and its problems."""
 
     name: str
-    """The name of the directory, which is that of a skill without errors."""
+    """Name of the directory. A skill without errors has the same name."""
     globs: Globs
     frontmatter: JsonObject = msgspec.field(default_factory=empty)
     files: tuple[SkillFileFacts, ...] = ()
-    """In the order of their paths, SKILL.md among them."""
+    """Sorted by path, including SKILL.md."""
     directories: tuple[str, ...] = ()
-    """Relative to the skill's; that one is the empty text."""
+    """Relative to the skill's directory, which is ""."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
@@ -58,10 +58,10 @@ class SkillSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_skill(directory: str, *, holds_secret: Callable[[bytes], bool]) -> SkillSnapshot:
-    """Read the skill in a directory, which has a SKILL.md."""
+    """Read the skill in a directory with a SKILL.md."""
     globs = compile_globs(directory, ["**"])
     snapshot = _read_once(globs, holds_secret)
-    # Bounded, since a file may be written without end: the watch sees the next write, and reads again.
+    # Limited, because a file can change constantly. The watcher sees the next change.
     for _ in range(_ATTEMPTS - 1):
         if snapshot.has_errors or _is_current(snapshot):
             break
@@ -70,7 +70,7 @@ def read_skill(directory: str, *, holds_secret: Callable[[bytes], bool]) -> Skil
 
 
 def _is_current(snapshot: SkillSnapshot) -> bool:
-    # One more than may be there, so that one which came meanwhile shows.
+    # One more than the limit, so that new files are noticed.
     listing = snapshot.globs.listing(at_most=MAX_FILES + 1)
     return [(each.path, each.facts) for each in _served(listing)] == [
         (each.path, each.facts) for each in snapshot.files
@@ -110,7 +110,7 @@ def _with_files(
             found.append(report(message, Severity.WARNING))
             continue
         try:
-            # By what is left: the listed sizes are of a moment ago, and a file may have grown since.
+            # Limited to the remaining size, because files can have grown since they were listed.
             data = read_beneath(snapshot.globs.root, each.path, place=snapshot.globs.place, max_size=left)
         except OSError as error:
             found.append(report(_TOO_LARGE if isinstance(error, TooLargeError) else f"`{shown}` {_reason(error)}"))

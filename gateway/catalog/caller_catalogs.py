@@ -9,8 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from gateway.bounded_map import BoundedMap
-from gateway.catalog.catalog import Catalog
-from gateway.catalog.views import View, names_of
+from gateway.catalog.catalog import Catalog, View, names_of
 
 MAX_PARTS: Final = 256
 """Number of cached parts. The least recently used one is dropped."""

@@ -1,6 +1,7 @@
 """The immutable set of served primitives. The compiler creates it, and requests only look things up."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -11,11 +12,20 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from gateway.catalog.fingerprints import definition_digest, fingerprint
 from gateway.catalog.lockfile.digests import DefinitionDigests
 from gateway.catalog.lockfile.lock import Difference
-from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
-from gateway.catalog.views import View
+from gateway.catalog.primitives import (
+    EVERYBODY,
+    Primitive,
+    Prompt,
+    RequiredScopes,
+    Resource,
+    ResourceTemplate,
+    Skill,
+    Tool,
+    definition_digest,
+    fingerprint,
+)
 from gateway.config.models.base import defaults_of
 from gateway.config.models.quantities import RateLimit
 from gateway.config.models.server import SamplingLimits
@@ -25,8 +35,51 @@ from gateway.errors import Problem
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.sql.pools import DatabaseProfile
 from gateway.json_types import JsonObject, empty
+from gateway.plugin import ListKind
 from gateway.wire import jsonrpc
 from gateway.wire.meta import META_SERVER_INFO
+
+
+class ViewSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """A compiled `include` or `exclude`."""
+
+    tags: frozenset[str] = frozenset()
+    names: Mapping[ListKind, re.Pattern[str]] = msgspec.field(default_factory=dict)
+    """By kind. A kind without an entry selects no names."""
+
+    def fits(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
+        pattern = self.names.get(kind)
+        return not self.tags.isdisjoint(tags) or (pattern is not None and any(map(pattern.match, names)))
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the catalog with a separate endpoint."""
+
+    name: str
+    include: ViewSelection | None = None
+    """None: everything."""
+    exclude: ViewSelection | None = None
+    instructions: str | None = None
+    """None: those of the whole catalog."""
+    access: RequiredScopes = EVERYBODY
+
+    def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
+        """Whether a primitive belongs to the view. Resources have two names: key and URI."""
+        tags, names = tuple(tags), tuple(names)
+        if self.include is not None and not self.include.fits(kind, tags=tags, names=names):
+            return False
+        return self.exclude is None or not self.exclude.fits(kind, tags=tags, names=names)
+
+
+def names_of(primitive: Primitive) -> tuple[str, ...]:
+    """Return the names of a primitive that views can select."""
+    match primitive:
+        case Resource(name=name, uri=uri):
+            return name, uri
+        case ResourceTemplate(name=name, uri_template=uri_template):
+            return name, uri_template
+        case _:
+            return (primitive.name,)
 
 
 class CallLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,18 +3,22 @@
 Every `definition` is in the wire form of 2026-07-28. `gateway.wire.downgrade` adapts it to older revisions.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import ClassVar, Final, Protocol
 
 import msgspec
+import orjson
 
+from gateway import exact_json
 from gateway.catalog.arguments import CompiledArguments
 from gateway.config.models.definition_keys import ASK_TIMEOUT
 from gateway.config.models.definitions import PromptArgument
 from gateway.config.models.quantities import RateLimit
 from gateway.executors.invocation import Blocks, Executor, Explainable, Invocation, Outcome, Relayed, ToolResult
-from gateway.json_types import JsonObject, empty
+from gateway.json_types import Json, JsonObject, empty
 from gateway.language.templates.templating import TextTemplate
 from gateway.plugin import ListKind
 from gateway.wire.headers import HeaderParameter
@@ -201,3 +205,33 @@ class Prompt(Primitive, frozen=True, kw_only=True):
     arguments: Mapping[str, PromptArgument]
     messages: PromptMessages
     completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)
+
+
+_FINGERPRINT_BYTES: Final = 12
+"""Kept short, because each session stores three and each cursor contains one."""
+
+
+def fingerprint(digests: Iterable[bytes]) -> str:
+    """Digest a list from the digests of its definitions."""
+    digest = hashlib.sha256(b"".join(digests)).digest()[:_FINGERPRINT_BYTES]
+    return base64.urlsafe_b64encode(digest).decode()
+
+
+def definition_digest(definition: JsonObject) -> bytes:
+    """Digest a definition as clients see it.
+
+    The size and time of a file are left out: a changed file is an update for subscribers, not a changed list.
+    """
+    return hashlib.sha256(exact_json.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS)).digest()
+
+
+def content_digest(definition: JsonObject, content: str) -> bytes:
+    """Digest a definition together with the digest of its content, so that every change changes the list."""
+    return hashlib.sha256(definition_digest(definition) + content.encode()).digest()
+
+
+def _settled(definition: JsonObject) -> dict[str, Json]:
+    settled = {key: value for key, value in definition.items() if key != "size"}
+    if "size" in definition:
+        settled["annotations"] = {k: v for k, v in definition.get("annotations", {}).items() if k != "lastModified"}
+    return settled

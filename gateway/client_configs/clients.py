@@ -9,9 +9,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from gateway.client_configs.json_notation import JsonNotation
-from gateway.client_configs.notation import Notation
-from gateway.client_configs.toml_notation import TomlNotation
-from gateway.client_configs.yaml_notation import YamlNotation
+from gateway.client_configs.notation import Notation, TomlNotation, YamlNotation
 from gateway.config.reading.interpolation import Variable
 from gateway.json_types import Json
 

@@ -1,7 +1,14 @@
-"""The interface of a file format."""
+"""The interface of a configuration file format, and two implementations: TOML and YAML."""
 
+import json
+import re
+import textwrap
+import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from itertools import pairwise
+from typing import Final, Protocol
+
+import yaml
 
 from gateway.json_types import Json
 
@@ -41,3 +48,146 @@ def nested(path: Sequence[str], value: Json) -> dict[str, Json]:
         value = {key: value}
     assert isinstance(value, dict)  # noqa: S101 - a path has a key
     return value
+
+
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+_HEADER: Final = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
+_COMMENTS_AT_END: Final = re.compile(r"^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\n)*\Z", re.MULTILINE)
+"""Comments at the end of a table's text. They belong to the next table."""
+
+
+class TomlNotation:
+    """Implements `Notation` for paths to tables."""
+
+    name: Final = "toml"
+
+    def render(self, document: Mapping[str, Json]) -> str:
+        return "\n".join(_tables((), document))
+
+    def parse(self, text: str) -> Json:
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise NotEditableError(f"it is not TOML: {error}") from error
+
+    def put(self, text: str, path: Sequence[str], value: Json) -> str:
+        if not isinstance(value, dict):
+            raise NotEditableError("only a table can be put into it")
+        table = "\n".join(_tables(tuple(path), value))
+        starts = [match.start() for match in _HEADER.finditer(text)]
+        own = [(start, end) for start, end in pairwise([*starts, len(text)]) if _is_below(text, start, path)]
+        # From the end, so that earlier positions stay valid.
+        for start, end in reversed(own):
+            comments = _COMMENTS_AT_END.search(text[start:end])
+            text = text[:start] + (comments[0] if comments else "") + text[end:]
+        if own:
+            at = own[0][0]
+            return text[:at] + table + ("\n" if text[at:] else "") + text[at:]
+        return f"{text.rstrip()}\n\n{table}" if text.strip() else table
+
+
+def _is_below(text: str, start: int, path: Sequence[str]) -> bool:
+    """Whether the header at a position is that of the table at `path`, or of a nested table."""
+    header = text[start : text.find("\n", start) if "\n" in text[start:] else len(text)]
+    try:
+        found: Json = tomllib.loads(header)
+    except tomllib.TOMLDecodeError:  # the line of a longer value
+        return False
+    for key in path:
+        if not isinstance(found, dict) or key not in found:
+            return False
+        found = found[key]
+    return True
+
+
+def _tables(path: tuple[str, ...], table: Mapping[str, Json]) -> list[str]:
+    """Return the text of a table and its nested tables."""
+    inner = {key: value for key, value in table.items() if isinstance(value, dict)}
+    lines = [f"{_key(key)} = {_value(value)}\n" for key, value in table.items() if key not in inner]
+    texts = [f"[{'.'.join(map(_key, path))}]\n{''.join(lines)}"] if lines or (path and not inner) else []
+    for key, value in inner.items():
+        texts += _tables((*path, key), value)
+    return texts
+
+
+def _key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else _string(key)
+
+
+def _value(value: Json) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return _string(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _string(text: str) -> str:
+    """Return a basic string: JSON's escapes, and DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+class YamlNotation:
+    """Implements `Notation`."""
+
+    name: Final = "yaml"
+
+    def render(self, document: Mapping[str, Json]) -> str:
+        text: str = yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True)
+        return text
+
+    def parse(self, text: str) -> Json:
+        try:
+            return yaml.safe_load(text) or {}
+        except yaml.YAMLError as error:
+            raise NotEditableError("it is not YAML") from error
+
+    def put(self, text: str, path: Sequence[str], value: Json) -> str:
+        # Raises an error that explains why the text is not YAML.
+        self.parse(text)
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        for depth, key in enumerate(path):
+            if node is None:
+                return _with_end_of_line(text) + self.render(nested(path[depth:], value))
+            if not isinstance(node, yaml.MappingNode) or node.flow_style:
+                raise NotEditableError("a mapping in it is not written in block style")
+            pair = next((pair for pair in node.value if pair[0].value == key), None)
+            if pair is None:
+                return self._appended(text, node, nested(path[depth:], value))
+            if depth == len(path) - 1:
+                start, column = pair[0].start_mark.index, pair[0].start_mark.column
+                end = _end_of(text, pair[1])
+                # The first line is already indented.
+                return text[:start] + self._block({key: value}, column).lstrip(" ") + text[end:]
+            if isinstance(pair[1], yaml.ScalarNode) and not pair[1].value:  # `extensions:` with nothing below it
+                start, column = pair[0].start_mark.index, pair[0].start_mark.column
+                end = _end_of(text, pair[1])
+                block = self._block({key: nested(path[depth + 1 :], value)}, column)
+                return text[:start] + block.lstrip(" ") + text[end:]
+            node = pair[1]
+        raise NotEditableError("there is nothing to be put into it")
+
+    def _appended(self, text: str, node: yaml.MappingNode, entry: Mapping[str, Json]) -> str:
+        """Append an entry to a mapping."""
+        if not node.value:
+            raise NotEditableError("a mapping in it is not written in block style")
+        column = node.value[0][0].start_mark.column
+        end = _end_of(text, node.value[-1][1])
+        return _with_end_of_line(text[:end]) + self._block(entry, column) + text[end:]
+
+    def _block(self, entry: Mapping[str, Json], column: int) -> str:
+        return textwrap.indent(self.render(entry), " " * column)  # which leaves empty lines as they are
+
+
+def _end_of(text: str, node: yaml.Node) -> int:
+    """Return the position after the last line of a node, before following comments and empty lines."""
+    if isinstance(node, yaml.MappingNode | yaml.SequenceNode) and node.value and not node.flow_style:
+        last = node.value[-1]
+        return _end_of(text, last[1] if isinstance(node, yaml.MappingNode) else last)
+    end = int(node.end_mark.index)
+    if end and text[end - 1] == "\n":  # a block scalar, which ends with its line
+        return end
+    line = text.find("\n", end)
+    return len(text) if line < 0 else line + 1
+
+
+def _with_end_of_line(text: str) -> str:
+    return text if not text or text.endswith("\n") else text + "\n"

@@ -5,9 +5,8 @@ from typing import Final
 
 from gateway.access.identity import Identity
 from gateway.catalog.caller_catalogs import CallerCatalogs
-from gateway.catalog.catalog import Catalog
+from gateway.catalog.catalog import Catalog, View
 from gateway.catalog.store import CatalogStore
-from gateway.catalog.views import View
 from gateway.errors import ErrorCode, InsufficientScopeError, RpcError
 from gateway.protocol.exchange import Caller, ViewEntry
 

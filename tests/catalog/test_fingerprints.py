@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gateway.catalog.compile.wire_definitions import file_definition
-from gateway.catalog.fingerprints import definition_digest, fingerprint
+from gateway.catalog.primitives import definition_digest, fingerprint
 from gateway.config.models.definitions import Resource
 from gateway.executors.files.globs import Found
 from gateway.executors.files.regular_files import FileFacts

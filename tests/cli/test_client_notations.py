@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.client_configs.json_notation import JsonNotation
-from gateway.client_configs.notation import Notation, NotEditableError
-from gateway.client_configs.toml_notation import TomlNotation
-from gateway.client_configs.yaml_notation import YamlNotation
+from gateway.client_configs.notation import Notation, NotEditableError, TomlNotation, YamlNotation
 
 JSON, TOML, YAML = JsonNotation(), TomlNotation(), YamlNotation()
 ENTRY: dict[str, Any] = {"command": "/bin/x", "args": ["a b", "c"]}

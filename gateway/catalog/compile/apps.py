@@ -1,4 +1,4 @@
-"""Compiles `app:` of a tool into the resource of its page, and into what the tool says of it (SEP-1865, MCP Apps)."""
+"""Compiles `app:` of a tool into the resource of its page and the tool's `_meta` (SEP-1865, MCP Apps)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,23 +18,23 @@ from gateway.json_types import Json, JsonObject
 
 APP_MEDIA_TYPE: Final = "text/html;profile=mcp-app"
 _OLD_KEY: Final = "ui/resourceUri"
-"""The key that hosts read before 2026-01-26."""
+"""Key that hosts used before 2026-01-26."""
 
 
 def app_uri(tool: str, *, server: str) -> str:
-    """The URI of a tool's page."""
+    """Return the URI of a tool's page."""
     return f"ui://{quote(server, safe='')}/{tool}.html"
 
 
 def tool_meta(config: AppPage, *, uri: str) -> JsonObject:
-    """The part of a tool's `_meta` that names its page (SEP-1865, McpUiToolMeta)."""
+    """Return the part of a tool's `_meta` that refers to its page (SEP-1865, McpUiToolMeta)."""
     return {"ui": {"resourceUri": uri, "visibility": list(config.visibility)}, _OLD_KEY: uri}
 
 
 def compile_app(
     name: str, config: models.Tool, app: AppPage, *, problems: Problems, context: CompileContext
 ) -> list[Resource]:
-    """Compile the page of a tool, which needs the scopes of its tool. `problems` is the place of `app`."""
+    """Compile the page of a tool. It requires the tool's scopes. `problems` is the view of `app`."""
     uri = app_uri(name, server=context.server)
     page = models.Resource(
         uri=uri, file=app.file, mime_type=APP_MEDIA_TYPE, title=config.title, description=config.description
@@ -54,7 +54,7 @@ def compile_app(
 
 
 class _AppContents(msgspec.Struct, frozen=True, kw_only=True):
-    """Adds to a page's contents what the host must know of it; that counts before what the list says."""
+    """Adds `_meta` for the host to a page's contents, which takes precedence over the list entry."""
 
     page: ContentsShape
     meta: JsonObject
@@ -64,7 +64,7 @@ class _AppContents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _page_meta(config: AppPage) -> JsonObject:
-    """Make the `_meta.ui` of a page (SEP-1865, UIResourceMeta). The host decides about what the file does not say."""
+    """Return the `_meta.ui` of a page (SEP-1865, UIResourceMeta). The host decides about omitted members."""
     meta: dict[str, Json] = {}
     if config.csp is not None:
         meta["csp"] = {"connectDomains": config.csp.connect, "resourceDomains": config.csp.resources}

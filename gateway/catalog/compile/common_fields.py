@@ -1,4 +1,4 @@
-"""The fields that all kinds of primitives have: access, words, and the limits of calls."""
+"""Compiles the fields that all primitives have: access, names, and limits of calls."""
 
 from datetime import timedelta
 from typing import Final, TypedDict
@@ -42,9 +42,9 @@ class CommonFields(TypedDict):
 def common_fields(
     kind: ListKind, name: str, config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext
 ) -> CommonFields:
-    """The fields of one definition, all of whose templates were compiled in `scope`.
+    """Return the fields of a definition whose templates were compiled in `scope`.
 
-    Limits are its own or its backend's, else the file's defaults, else ours.
+    Limits come from the definition, its backend, the file's defaults, or ours.
     """
     defaults = context.defaults
     return CommonFields(
@@ -57,7 +57,7 @@ def common_fields(
         timeout=_timeout_of(config, connection_of(config, context=context), default=defaults.timeout or _TIMEOUT),
         concurrency=config.concurrency or defaults.concurrency or _CONCURRENCY,
         ask_timeout=getattr(config, "ask_timeout", None) or defaults.ask_timeout or ASK_TIMEOUT,
-        # Not by `or`: a queue of 0 is one, too.
+        # `or` would ignore a queue of 0.
         queue=next(queue for queue in (config.queue, defaults.queue, _QUEUE) if queue is not None),
         rate_limit=defaults.rate_limit if config.rate_limit is None else config.rate_limit,
         rate_key=_rate_key(config, scope=scope, context=context),
@@ -66,7 +66,7 @@ def common_fields(
 
 
 def _rate_key(config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext) -> TextTemplate | None:
-    """Compile the key of the rate limit. Calls are counted before their arguments are checked, so it has no inputs."""
+    """Compile the key of the rate limit. It has no inputs, because calls are counted before validation."""
     limit = context.defaults.rate_limit if config.rate_limit is None else config.rate_limit
     if limit is None or limit.key is None:
         return None
@@ -79,5 +79,5 @@ def _timeout_of(config: Tool | Resource | Prompt, connection: Connection | None,
     row = BACKENDS.get(config.backend)
     if row is not None and row.timeout_bounds == "attempt":
         attempt = own or (connection.timeout if connection is not None else None)
-        return config.timeout or max(default, attempt or default)  # one attempt, at least, must fit into the call
+        return config.timeout or max(default, attempt or default)  # a call must allow at least one attempt
     return min((timeout for timeout in (config.timeout, own) if timeout is not None), default=default)

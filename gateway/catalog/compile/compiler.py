@@ -13,10 +13,10 @@ from gateway.catalog.catalog import CallLimits, Catalog
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.access import compile_access
 from gateway.catalog.compile.context import CompileContext
-from gateway.catalog.compile.databases import compile_databases
 from gateway.catalog.compile.definitions import CompiledDefinitions, DefinitionCompiler
 from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.references import check_aliases, warn_of_dangling_references
+from gateway.catalog.compile.sql import compile_databases
 from gateway.catalog.compile.views import compile_searches, compile_views
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints.linter import lint

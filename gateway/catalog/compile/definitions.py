@@ -1,5 +1,8 @@
 """Compiles each definition separately."""
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, TypeVar
@@ -12,19 +15,41 @@ from gateway.catalog.compile.apps import compile_app
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.mask_definitions import mask_definitions
 from gateway.catalog.compile.prompts import compile_prompt
-from gateway.catalog.compile.requirements import unmet
 from gateway.catalog.compile.resources import compile_resource
 from gateway.catalog.compile.skills import compile_skill
 from gateway.catalog.compile.tools import compile_tool
-from gateway.catalog.fingerprints import definition_digest
 from gateway.catalog.lockfile.digests import Name
-from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
+from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool, definition_digest
 from gateway.catalog.skills.discovery import FoundSkill
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
-from gateway.config.models.definition_keys import Definition
+from gateway.config.models.definition_keys import Definition, Requires
 from gateway.config.models.entry_references import entries_named_by
 from gateway.plugin import ListKind
+
+_PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}
+"""Common names → `sys.platform`."""
+
+
+def unmet(requires: Requires) -> str | None:
+    """Return why the definition cannot be served, or None."""
+    return "; ".join(_reasons(requires)) or None
+
+
+def _reasons(requires: Requires) -> Iterator[str]:
+    for command in requires.commands:
+        if shutil.which(command) is None:
+            yield f"the command {command} is not on PATH"
+    for name in requires.env:
+        if not os.environ.get(name):
+            yield f"the variable {name} is not set"
+    if requires.platforms and not any(_is_here(platform) for platform in requires.platforms):
+        yield f"this platform is {sys.platform}, not {' or '.join(requires.platforms)}"
+
+
+def _is_here(platform: str) -> bool:
+    return sys.platform == _PLATFORMS.get(platform.lower(), platform.lower())
+
 
 P = TypeVar("P", bound=Primitive)
 

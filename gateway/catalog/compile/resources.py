@@ -1,4 +1,4 @@
-"""Compiles definitions of `resources:` into a resource or a resource template, and a glob into both."""
+"""Compiles definitions of `resources:` into resources and resource templates."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -46,9 +46,9 @@ from gateway.language.uris.loose_matcher import URI, compile_loose_matcher
 from gateway.language.uris.matcher import compile_matcher
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
-"""Lower case throughout: clients write a scheme in lower case, whatever was listed (RFC 3986 §6.2.2.1)."""
+"""Lower case, because clients normalize schemes to lower case (RFC 3986 §6.2.2.1)."""
 
-# MCP 2026-07-28 server/resources "Common URI Schemes": a client may fetch https:// without asking the server.
+# MCP 2026-07-28 server/resources "Common URI Schemes": clients can fetch https:// themselves.
 _WEB_SCHEMES: Final = frozenset(
     {"about", "blob", "data", "file", "filesystem", "ftp", "http", "https", "javascript", "mailto", "urn", "ws", "wss"}
 )
@@ -58,7 +58,7 @@ _TEXT: Final = {"type": "string"}
 def compile_resource(
     name: str, config: models.Resource, *, problems: Problems, context: CompileContext
 ) -> Sequence[Resource | ResourceTemplate]:
-    """Compile one definition; into none where its URI or its function cannot be had, which is then reported."""
+    """Compile one definition. Return nothing after reporting that its URI or function is invalid."""
     if config.files is not None:
         return _compile_files(name, config, problems=problems, context=context)
     if (relayed := relayed_of(config)) is not None:
@@ -102,7 +102,7 @@ def compile_resource(
 def _compile_relayed(
     name: str, config: models.Resource, relayed: RelayBackend, *, problems: Problems, context: CompileContext
 ) -> Resource | ResourceTemplate:
-    """Compile a resource or template of another server, whose URI is what it says, whatever URIs look like."""
+    """Compile a resource or template of an upstream. Its URI is used unchanged, even if it is invalid."""
     uri = config.uri or ""
     scope = context.scope(Inputs(schemas={URI: _TEXT}), problems)
     executor = compile_backend(config, signature=None, scope=scope, context=context, max_size=MAX_SIZE)
@@ -111,7 +111,7 @@ def _compile_relayed(
     if "uriTemplate" not in relayed.definition:
         definition = wire_definitions.resource_definition(name, config, uri=uri, description=config.description)
         resource = Resource(uri=uri, executor=executor, version=version, definition=definition, **common)
-        # Clients whose type of URIs encodes what a URI cannot hold, such as a space, ask for that.
+        # Some clients percent-encode characters that are not allowed in a URI, such as spaces.
         encoded = quote(uri, safe=RESERVED + "%")
         return resource if encoded == uri else replace(resource, aliases=(*resource.aliases, encoded))
     matcher = compile_loose_matcher(uri)
@@ -129,7 +129,7 @@ def _compile_relayed(
 
 
 class ResourceFields(CommonFields):
-    """Fields that resources and templates share."""
+    """Fields shared by resources and templates."""
 
     contents: ContentsShape
     cache_ttl: timedelta | None
@@ -137,7 +137,7 @@ class ResourceFields(CommonFields):
 
 
 def resource_fields(name: str, config: models.Resource, *, scope: Scope, context: CompileContext) -> ResourceFields:
-    """Compile what each resource of one definition has."""
+    """Return the fields that all resources of a definition share."""
     return ResourceFields(
         **common_fields("resources", name, config, scope=scope, context=context),
         contents=ContentsShaper(
@@ -151,21 +151,21 @@ def resource_fields(name: str, config: models.Resource, *, scope: Scope, context
 
 
 def _is_document(config: models.Resource) -> bool:
-    """Say whether the contents are a document, of the operator or of another server, and are passed on as they are.
+    """Whether the contents are a document of the operator or an upstream, and are passed on unchanged.
 
-    What programs and services answer is sanitized.
+    Output of programs and services is sanitized.
     """
     backend = config.backend
     return config.files is not None or backend == "upstream" or BACKENDS[backend].is_of_operator
 
 
 def _is_shared(config: models.Resource) -> bool:
-    """Say whether all callers are given the same result: the backend does not see who calls."""
+    """Whether all callers get the same result."""
     return config.files is not None or not BACKENDS[config.backend].sees_caller(getattr(config, config.backend))
 
 
 def _written(source: str) -> str:
-    """The URI or template for clients: interpolated text is encoded, so that it cannot become an expression."""
+    """Return the URI or template for clients, with interpolated text encoded, so that it cannot be an expression."""
     return "".join(part.source if isinstance(part, UriExpression) else part for part in parse_uri_template(source))
 
 
@@ -181,7 +181,7 @@ def _refuse_aliases(config: models.Resource, *, problems: Problems) -> None:
 
 
 def _compile_completers(config: models.Resource, *, scope: Scope, context: CompileContext) -> Mapping[str, Completer]:
-    """Compile `complete`; its commands run in the resource's own sandbox, since the same callers choose their input."""
+    """Compile `complete`. Commands run in the resource's sandbox, because the same callers provide their input."""
     completers = {}
     launcher = None if config.shell is None else compile_launcher(config.shell, scope=scope.at("shell"))
     for name, source in config.complete.items():
@@ -222,7 +222,7 @@ def _compile_files(
     scope = context.scope(Inputs(schemas={prefix.variable: _TEXT}), problems)
     completers = _compile_completers(config, scope=scope, context=context)
     common = resource_fields(name, config, scope=scope, context=context)
-    # A name with bytes that are no UTF-8 has no text that would lead to it again.
+    # Names that are not UTF-8 cannot be passed back as text.
     paths = FixedValues(tuple(found.path for found in listed if visible_path(found.path) == found.path))
     requested = RequestedFile(files, prefix.variable)
     template = ResourceTemplate(
@@ -256,7 +256,7 @@ class _Prefix(msgspec.Struct, frozen=True):
 
     @property
     def template(self) -> str:
-        # RFC 6570 §3.2.3: `+` leaves the slashes of a path as they are.
+        # RFC 6570 §3.2.3: `+` keeps the slashes of a path.
         return f"{self.text}{{+{self.variable}}}"
 
 

@@ -10,8 +10,7 @@ from urllib.parse import quote
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.resources import resource_fields
-from gateway.catalog.fingerprints import content_digest
-from gateway.catalog.primitives import Resource, Skill
+from gateway.catalog.primitives import Resource, Skill, content_digest
 from gateway.catalog.skills.discovery import FoundSkill, key_of
 from gateway.catalog.skills.snapshot import MAX_BYTES, SkillFileFacts, SkillSnapshot
 from gateway.config.diagnostics.problems import Problems

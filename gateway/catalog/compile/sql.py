@@ -1,27 +1,108 @@
-"""Compiles the mapping `sql` of tools, resources and completions."""
+"""Compiles the section `databases`, and `sql` of tools, resources and completions."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from gateway.catalog.compile.context import CompileContext, place_of_input
 from gateway.config.diagnostics.near_misses import did_you_mean
+from gateway.config.diagnostics.problems import Problems
+from gateway.config.machine_facts import is_file
 from gateway.config.models.backends import Sql, SqlCompletion
 from gateway.config.models.definitions import Resource, Tool
+from gateway.config.models.document import Database
+from gateway.distribution import install_command
 from gateway.executors.sql.compiler import compile_query, query_path
 from gateway.executors.sql.dialects import POSTGRESQL, Dialect, dialect_of
 from gateway.executors.sql.executor import SqlExecutor
-from gateway.executors.sql.pools import DatabaseProfile
+from gateway.executors.sql.pools import DatabaseProfile, is_installed
 from gateway.executors.sql.query import Statement
 from gateway.executors.sql.rows import RowLimits
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import CALLER, is_fact_path
 from gateway.language.templates.templating import JsonTemplate, TextTemplate, compile_json, compile_text
 
+_POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
+
+
+def compile_databases(databases: Mapping[str, Database], *, problems: Problems) -> Mapping[str, DatabaseProfile]:
+    """Check all databases, including unused ones, and return the valid ones."""
+    found = {name: compile_database(name, config, problems.at(name)) for name, config in databases.items()}
+    return {name: profile for name, profile in found.items() if profile is not None}
+
+
+def compile_database(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
+    """Compile one entry. Return None after reporting an error."""
+    if not is_installed():
+        problems.error(f"needs packages that are not installed: {install_command('sql')}")
+        return None
+    scheme = config.url.partition(":")[0].lower()
+    if scheme.partition("+")[0] == "sqlite":
+        return _sqlite(name, config, problems)
+    return _server(name, config, problems)
+
+
+def _sqlite(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
+    place, written = problems.at("url"), config.url.partition(":")[2]
+    path = written.removeprefix("///")
+    if config.password is not None:
+        problems.at("password").error("SQLite has none")
+    if path in {"", ":memory:"}:
+        place.error("each connection would have a separate in-memory database; use a file: sqlite:notes.db")
+        return None
+    if path.startswith("//") or "?" in path or "\0" in path:
+        place.error("expected only a path after `sqlite:`, such as sqlite:notes.db or sqlite:/var/lib/notes.db")
+        return None
+    file = place.directory / path
+    if not is_file(file):
+        place.warning(f"there is no file `{path}` now; a query with `writes: true` creates it")
+    return DatabaseProfile(name=name, dialect="sqlite", url=str(file), size=config.pool)
+
+
+def _server(name: str, config: Database, problems: Problems) -> DatabaseProfile | None:
+    from sqlalchemy import make_url  # noqa: PLC0415 - of the extra
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError  # noqa: PLC0415 - of the extra
+
+    place = problems.at("url")
+    try:
+        url = make_url(config.url)
+        backend = url.get_backend_name()
+        if backend in _POSTGRESQL:
+            # asyncpg has another name for libpq's `sslmode`.
+            query = {"ssl" if key == "sslmode" else key: value for key, value in url.query.items()}
+            url = url.set(drivername="postgresql+asyncpg", query=query)
+            backend = "postgresql"
+        dialect = url.get_dialect()
+        # A missing driver should be reported now, not at the first connection.
+        dialect.import_dbapi()
+    # SQLAlchemy raises ValueError for an invalid port.
+    except (ArgumentError, ValueError):
+        place.error("is not a URL of a database; expected one such as postgresql://app@db/shop")
+        return None
+    except NoSuchModuleError:
+        place.error(f"SQLAlchemy does not know the database `{config.url.partition(':')[0]}`")
+        return None
+    except ImportError as error:
+        place.error(f"needs a driver that is not installed: {error}")
+        return None
+    if not dialect.is_async:
+        place.error(
+            f"the driver `{dialect.driver}` does not support asyncio; use one that does, such as mysql+aiomysql://"
+        )
+        return None
+    if config.password is not None:
+        if url.password is not None:
+            problems.at("password").error("the URL has a password too; only one can be given")
+        url = url.set(password=config.password)
+    # SQLAlchemy hides the password by default, but this URL is used to connect.
+    return DatabaseProfile(name=name, dialect=backend, url=url.render_as_string(hide_password=False), size=config.pool)
+
+
 _UNKNOWN = DatabaseProfile(name="", dialect="postgresql", url="", size=1)
-"""Stands for a database that there is not, so that the other problems of a query are found."""
+"""Placeholder for an undefined database, so that the query's other problems are found."""
 
 
 def compile_sql(config: SqlCompletion, *, scope: Scope, context: CompileContext, max_bytes: int) -> SqlExecutor:
-    """Compile a query, at whose mapping `scope` stands; mistakes go to its problems, and nothing then runs it."""
+    """Compile the query of the mapping at `scope`. Errors are reported there."""
     profile = _profile(config, scope=scope, context=context)
     dialect = dialect_of(profile.dialect)
     writes = isinstance(config, Sql) and config.writes
@@ -65,14 +146,14 @@ def _compile_settings(config: SqlCompletion, dialect: Dialect, *, scope: Scope) 
 
 
 def check_bound(executor: SqlExecutor, scope: Scope, config: Tool | Resource) -> None:
-    """Report inputs of a definition that no statement binds."""
+    """Report inputs that no statement uses."""
     names = {name for statement in executor.statements for name in statement.names}
     if not scope.problems.has_no_errors:
         return
     for name in scope.inputs.schemas:
-        # An input may also be part of a value of `bind` or `settings`.
+        # Inputs can also be used in values of `bind` or `settings`.
         if name not in names and name not in scope.used:
-            # So that it is not reported as unused, too.
+            # Prevents a second report as an unused input.
             scope.used.add(name)
             scope.problems.at(*place_of_input(config, name)).error(
                 f"no query uses `{name}`; bind it as `:{name}`, or take it out"

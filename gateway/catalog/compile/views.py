@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.catalog.catalog import PutSearch
+from gateway.catalog.catalog import PutSearch, View, ViewSelection, names_of
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.mask_definitions import mask_text
 from gateway.catalog.compile.tools import compile_tool
@@ -22,7 +22,6 @@ from gateway.catalog.search_tools import (
     SearchExecutor,
     with_search,
 )
-from gateway.catalog.views import View, ViewSelection, names_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models import definitions

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from gateway.catalog.lints.client_visible_text import ClientVisibleText, texts_of_definition, texts_of_server
-from gateway.catalog.lints.confusables import confusable_names, mixed_scripts
-from gateway.catalog.lints.invisible_characters import invisible_characters_in
-from gateway.catalog.lints.prompt_injection import instructions_in, prompt_injection_in
+from gateway.catalog.lints.deceptive_text import (
+    confusable_names,
+    instructions_in,
+    invisible_characters_in,
+    mixed_scripts,
+    prompt_injection_in,
+)
 from gateway.catalog.primitives import Primitive, Prompt, Tool
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import open_to_all

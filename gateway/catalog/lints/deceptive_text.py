@@ -1,0 +1,184 @@
+"""Finds texts that deceive models or people: prompt injection, confusable names, and invisible characters.
+
+Models read descriptions when they list tools, before any call. Published attacks ("tool poisoning") use them to
+override other instructions, hide something from the user, imitate the system's voice in tags, or hide text in comments.
+An added `read_fi1e` next to `read_file`, or a Cyrillic `a`, could receive calls that are meant for another tool.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+_ORDERS: Final = (
+    (
+        re.compile(
+            r"\b(?:ignore|disregard|forget|override)\s+(?:(?:all|any|the|your|of|these|those)\s+)*"
+            r"(?:previous|prior|above|earlier|preceding|foregoing)\s+"
+            r"(?:instruction|prompt|rule|message|direction|guideline|command|context)s?\b",
+            re.IGNORECASE,
+        ),
+        "tells a model to ignore its instructions",
+    ),
+    (
+        re.compile(
+            r"\b(?:do\s+not|don[’']t|never|without)\s+(?:(?:tell|inform|notify|alert)(?:ing)?\s+(?:the\s+)?user\b"
+            r"|(?:mention|reveal|disclose)(?:ing)?\s+(?:this|that|it|these)\s+to\s+(?:the\s+)?user\b)",
+            re.IGNORECASE,
+        ),
+        "tells a model to hide something from its user",
+    ),
+)
+_VOICES: Final = (
+    (
+        re.compile(
+            r"</?(?:important|system)>|</(?:instructions?|secret|hidden|admin|assistant)>"
+            r"|<\|(?:im_start|im_end|system|user|assistant|endoftext)\|>|\[/?INST\]|<</?SYS>>",
+            re.IGNORECASE,
+        ),
+        "imitates another speaker",
+    ),
+    (re.compile("<!--"), "is not visible in rendered text, but models read it"),
+)
+
+
+def instructions_in(text: str) -> str | None:
+    """Quote an instruction that no text of a server should contain, and describe the problem."""
+    return _first(text, _ORDERS)
+
+
+def prompt_injection_in(description: str) -> str | None:
+    """Like `instructions_in`, but also find tags and comments, which descriptions do not need."""
+    return _first(description, (*_ORDERS, *_VOICES))
+
+
+def _first(text: str, table: tuple[tuple[re.Pattern[str], str], ...]) -> str | None:
+    for pattern, why in table:
+        if (match := pattern.search(text)) is not None:
+            return f"`{' '.join(match[0].split())}` {why}"
+    return None
+
+
+_DOUBLES: Final = {
+    "a": "\u0430\u03b1\u0251",
+    "b": "\u044c",
+    "c": "\u0441\u03f2",
+    "d": "\u0501",
+    "e": "\u0435\u0454",
+    "g": "\u0261",
+    "h": "\u04bb\u0570",
+    "i": "\u0456\u03b9\u0131",
+    "j": "\u0458\u03f3",
+    "k": "\u043a\u03ba",
+    "l": "1|\u04cf",
+    "m": "\u043c",
+    "n": "\u0578\u057c",
+    "o": "0\u043e\u03bf\u0585",
+    "p": "\u0440\u03c1",
+    "q": "\u051b\u0563",
+    "s": "\u0455",
+    "t": "\u0442\u03c4",
+    "u": "\u057d\u03c5",
+    "v": "\u03bd\u0475",
+    "w": "\u051d\u0461",
+    "x": "\u0445\u03c7",
+    "y": "\u0443\u03b3",
+}
+"""Lower-case Latin letters → digits and letters of Cyrillic, Greek and Armenian that look like them (Unicode TR39)."""
+_ALIKE: Final[dict[int, str | None]] = {
+    **{ord(double): letter for letter, doubles in _DOUBLES.items() for double in doubles},
+    **dict.fromkeys(map(ord, "-_. ")),
+}
+"""Replacements of characters in a skeleton. Separators are removed."""
+_OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
+"""Scripts with similar letters, by the first word of the letters' names."""
+
+
+def mixed_scripts(name: str) -> str | None:
+    """Return the first letter from another, similar script than the start of its word, or None."""
+    if name.isascii():
+        return None
+    # Words are checked separately, because a name can have words in several scripts.
+    for word in re.findall(r"\w+", name):
+        scripts = [(letter, _script(letter)) for letter in word]
+        known = [(letter, script) for letter, script in scripts if script in _OVERLAP]
+        for letter, script in known:
+            if script != known[0][1]:
+                return f"U+{ord(letter):04X} {unicodedata.name(letter)}"
+    return None
+
+
+def confusable_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each name that looks like an earlier name, and the earlier name."""
+    first: dict[str, str] = {}
+    for name in names:
+        earlier = first.setdefault(_skeleton(name), name)
+        if earlier != name:
+            yield name, earlier
+
+
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
+
+
+def _skeleton(name: str) -> str:
+    """Return the same text for names that look alike, ignoring case and separators."""
+    return unicodedata.normalize("NFKC", name).casefold().translate(_ALIKE)
+
+
+_SUSPECTS: Final = re.compile(
+    "["
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f"  # controls but tab and line ends
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"  # soft hyphen, joiners and fillers of single scripts
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f"  # zero width; marks, embeddings, overrides and isolates of direction
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"  # blanks, fillers, variation selectors, annotations
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # shorthand and music; tags, more selectors
+    "]"
+)
+_FLAG: Final = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
+"""A flag of a region (Unicode emoji: "Emoji Tag Sequence"), the only legitimate use of tags."""
+
+_NON_JOINER, _JOINER, _LEFT_TO_RIGHT, _RIGHT_TO_LEFT, _ARABIC = "\u200c", "\u200d", "\u200e", "\u200f", "\u061c"
+
+
+def invisible_characters_in(text: str) -> str | None:
+    """Return the name of the first hidden character and the number of others, or None."""
+    if text.isascii() and text.isprintable():
+        return None
+    text = _FLAG.sub("", text)
+    found = [match.start() for match in _SUSPECTS.finditer(text) if not _is_at_home(text, match.start())]
+    if not found:
+        return None
+    first = text[found[0]]
+    name = unicodedata.name(first, "a control character" if ord(first) < 0xA0 else "")
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"U+{ord(first):04X} {name}".rstrip() + more
+
+
+def _is_at_home(text: str, index: int) -> bool:
+    """Whether the adjacent characters use this character."""
+    character, before, after = text[index], text[index - 1 : index], text[index + 1 : index + 2]
+    if _is_selector(character):
+        return bool(before) and _has_variants(before)
+    if character in {_JOINER, _NON_JOINER}:
+        return _joins(before) and _joins(after)
+    # Directional marks are only useful in text with right-to-left letters.
+    if character in {_LEFT_TO_RIGHT, _RIGHT_TO_LEFT, _ARABIC}:
+        return any(each.isalpha() and unicodedata.bidirectional(each) in {"R", "AL"} for each in text)
+    return False
+
+
+def _is_selector(character: str) -> bool:
+    return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
+
+
+def _has_variants(character: str) -> bool:
+    """Whether a selector can follow: symbols, digits (keycaps), letters without case (ideographs, Mongolian)."""
+    return unicodedata.category(character) in {"So", "Sm", "Sk", "Po", "Pd", "Nd", "Lo"}
+
+
+def _joins(character: str) -> bool:
+    """Whether a joiner can be adjacent: emoji and their parts, letters and signs of scripts without case."""
+    return bool(character) and (
+        unicodedata.category(character) in {"So", "Sk", "Lo", "Mn", "Mc"} or _is_selector(character)
+    )

@@ -36,6 +36,7 @@ from gateway.transports.http.request import Endpoint, HttpRequest
 from gateway.transports.http.request_limits import RequestLimits, StreamTimeouts
 from gateway.transports.http.resource_metadata import VIEW, ResourceMetadata
 from gateway.transports.http.server_card import ServerCards
+from gateway.transports.http.welcome_page import wants_page, welcome_page
 from gateway.transports.http_sse import MESSAGES_PATH, SSE_PATH, HttpSse
 from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.listener.http_listener import HttpListener, ListenError
@@ -54,6 +55,7 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
     mcp: StreamableHttp
     sse: HttpSse | None
     path: str
+    dispatcher: Dispatcher
     own: AdminApi | None
     """None where they have a listener of their own."""
     cards: ServerCards | None = None
@@ -97,6 +99,15 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
         yield f"{path.rstrip('/')}{VIEW}", self.door.authenticated(endpoint, binding=binding, names_view=True)
 
     async def _not_found(self, request: HttpRequest) -> web.Response:
+        if wants_page(request):
+            has_console = self.own is not None and self.own.console is not None
+            return welcome_page(
+                request,
+                self.dispatcher,
+                path=self.path,
+                has_console=has_console,
+                is_open=self.door.authenticator.is_open,
+            )
         where = f"{request.client_endpoint.prefix}{self.path}"
         return json_response({"error": f"not found; the MCP endpoint is {where}"}, request, status=404)
 
@@ -244,6 +255,7 @@ class HttpServer:
             mcp=self.streamable_http,
             sse=self.http_sse,
             path=self._listen.path,
+            dispatcher=self._dispatcher,
             own=admin_api if admin is None else None,
             prefix=self._proxies.prefix,
             cards=self._cards(),

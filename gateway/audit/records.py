@@ -62,12 +62,12 @@ def call_record(
         **_arguments(call, key=key, keeps_arguments=keeps_arguments),
         **_outcome(ending, is_hidden=call.is_hidden),
         "duration_ms": round(ending.seconds * 1000, 3),
-        "generation": call.generation,
+        "generation": call.catalog.generation,
         **_caller(call),
     }
     if labels:
         record["labels"] = {name: _label(template, call) for name, template in labels.items()}
-    return call.redactor.json(record)
+    return call.catalog.redactor.json(record)
 
 
 def compile_labels(document: Document, problems: Problems) -> Mapping[str, TextTemplate]:
@@ -94,13 +94,15 @@ def input_request_records(call: CallFacts, methods: Mapping[str, str]) -> Iterat
     """A record for each input request, whose methods are given by key."""
     for key, method in methods.items():
         facts = {"event": "asked", "id": call.id, "key": key[:_MAX_LENGTH], "method": method}
-        yield call.redactor.json({**facts, **_caller(call)})
+        yield call.catalog.redactor.json({**facts, **_caller(call)})
 
 
 def confirmation_record(call: CallFacts, answer: str) -> Json:
     """The record of what a caller answered to a tool's `confirm`."""
     name = str(call.params.get("name"))[:_MAX_LENGTH]
-    return call.redactor.json({"event": "confirmed", "id": call.id, "name": name, "answer": answer, **_caller(call)})
+    return call.catalog.redactor.json(
+        {"event": "confirmed", "id": call.id, "name": name, "answer": answer, **_caller(call)}
+    )
 
 
 def task_record(task: Task) -> JsonObject:
@@ -184,7 +186,9 @@ def _caller(call: CallFacts) -> dict[str, Json]:
         "address": call.caller.address or None,
         "binding": str(call.caller.binding),
         "client": {
-            key: str(call.client_info[key])[:_MAX_LENGTH] for key in ("name", "version") if key in call.client_info
+            key: str(call.terms.client_info[key])[:_MAX_LENGTH]
+            for key in ("name", "version")
+            if key in call.terms.client_info
         },
         "revision": call.revision,
         **({} if call.caller.view is None else {"view": call.caller.view}),

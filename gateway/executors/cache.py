@@ -112,4 +112,4 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return self.executor.cache_key(invocation)
         arguments = exact_json.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS, default=_key_of_file)
         # A digest, because what is kept is counted by its answers, and arguments may be as large as a message.
-        return invocation.owner, invocation.rights, hashlib.sha256(arguments).digest()
+        return invocation.call.caller.owner_key, invocation.call.rights, hashlib.sha256(arguments).digest()

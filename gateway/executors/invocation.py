@@ -13,11 +13,61 @@ from gateway.deadline import Deadline
 from gateway.json_types import ABSENT, Json, JsonObject, empty
 from gateway.permit import Permit
 from gateway.plugin import Context
+from gateway.telemetry.observer import ClientTerms
 from gateway.telemetry.trace import Trace
 
 
+class InvocationSender(Protocol):
+    """The sender of a call."""
+
+    @property
+    def owner_key(self) -> str:
+        """The owner of outputs and cached outcomes: the principal, or a substitute without authentication."""
+
+    @property
+    def subject(self) -> Subject:
+        """The caller that requests to other services are authenticated as."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Header fields of the caller's HTTP request, names in lower case; empty on stdio."""
+
+
+class InvokedCall(Protocol):
+    """The call that an invocation belongs to."""
+
+    @property
+    def id(self) -> str:
+        """Part of the log lines of the call, and of errors whose details are only logged."""
+
+    @property
+    def caller(self) -> InvocationSender: ...
+    @property
+    def terms(self) -> ClientTerms: ...
+    @property
+    def rights(self) -> Hashable:
+        """The access rights of the caller: equal for two calls only if both may use the same.
+
+        A principal may have many tokens, so its name is not enough.
+        """
+
+    @property
+    def client_key(self) -> str:
+        """Identifies the client: its session, or its principal without a session; empty if unknown."""
+
+    @property
+    def wants_progress(self) -> bool: ...
+    @property
+    def output_seconds(self) -> float | None:
+        """Seconds for which an output is kept that is too long for the result; None for the default."""
+
+    @property
+    def announce(self) -> Callable[[str, JsonObject], object] | None:
+        """Queues a notification under a key, even after the end of the call; None without a session."""
+
+
 class Invocation(Protocol):
-    """One call, ready to run: validated, with defaults filled in."""
+    """One run of a primitive: arguments are validated and have defaults."""
 
     @property
     def arguments(self) -> JsonObject: ...
@@ -38,50 +88,9 @@ class Invocation(Protocol):
     @property
     def permit(self) -> Permit: ...
     @property
-    def owner(self) -> str:
-        """The owner of outputs and cached outcomes: the principal, or a substitute without authentication."""
-
-    @property
-    def rights(self) -> Hashable:
-        """The access rights of the caller: equal for two calls only if both may use the same.
-
-        A principal may have many tokens, so its name is not enough.
-        """
-
-    @property
-    def client_key(self) -> str:
-        """The client, as far as it can be told: its session, or its principal where it has none; empty if unknown."""
-
-    @property
-    def log_level(self) -> str | None:
-        """The lowest level of log messages that the client wants."""
-
-    @property
-    def call_id(self) -> str:
-        """Stands in the log lines of the call, and in what its caller is told of a failure that is detailed there."""
-
-    @property
-    def wants_progress(self) -> bool:
-        """Whether anybody is told of progress."""
-
-    @property
-    def output_seconds(self) -> float | None:
-        """Seconds for which an output is kept that is too long for the result; None: as long as any."""
-
+    def call(self) -> InvokedCall: ...
     @property
     def trace(self) -> Trace: ...
-    @property
-    def subject(self) -> Subject:
-        """The caller that requests to other services are authenticated as."""
-
-    @property
-    def announce(self) -> Callable[[str, JsonObject], object] | None:
-        """Queues a notification for the client's session, under a key, also when the call is over; None without one."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Header fields of the caller's HTTP request, names in lower case; empty on stdio."""
-
     def narrowed(self, *, arguments: JsonObject, deadline: Deadline) -> "Invocation":
         """Return the same call with other arguments and less time."""
 

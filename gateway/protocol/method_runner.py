@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from gateway.config.models.quantities import RateLimit
 from gateway.errors import ErrorCode, OverLimitError, RpcError
@@ -18,6 +19,7 @@ from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
+from gateway.protocol.call.progress import Progress
 from gateway.protocol.exchange import Reply
 from gateway.protocol.methods.table import METHODS, Method
 from gateway.telemetry.log_context import CALL, LOG_CONTEXT, TRACE_ID
@@ -37,8 +39,8 @@ async def run_method(call: Call) -> Reply:
             try:
                 if call.catalog.limits.rate_limit is not None:
                     await _check_rate(call.catalog.limits.rate_limit, call, method)
-                if method.is_call:
-                    progress = call.begin_progress()
+                if method.is_call and (progress := _progress_of(call)) is not None:
+                    call = replace(call, progress=progress)
                 result = await method.handler(call)
             except AwaitingInput as waiting:
                 result = waiting.result
@@ -64,6 +66,18 @@ async def run_method(call: Call) -> Reply:
             return reply
         record.answered(result, reply)
         return reply
+
+
+def _progress_of(call: Call) -> Progress | None:
+    if (token := call.progress_token) is None:
+        return None
+    return Progress(
+        token,
+        call.exchange,
+        revision=call.revision,
+        repeat_after=call.server.repeat_after,
+        counters=call.server.notifier.counters,
+    )
 
 
 async def _check_rate(limit: RateLimit, call: Call, method: Method) -> None:

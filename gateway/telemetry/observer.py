@@ -49,6 +49,41 @@ class ProgressReport(msgspec.Struct, frozen=True, gc=False):
     """Masked."""
 
 
+class ClientTerms(Protocol):
+    """What a client has declared: for its session, or in the modern era for one request."""
+
+    @property
+    def revision(self) -> str: ...
+    @property
+    def client_info(self) -> JsonObject:
+        """The client's name and version as it sent them: unmasked."""
+
+    @property
+    def capabilities(self) -> JsonObject: ...
+    @property
+    def log_level(self) -> str | None:
+        """The lowest level of log messages that the client has requested; None for no messages."""
+
+
+class ServedCatalog(Protocol):
+    """The catalog that serves a call."""
+
+    @property
+    def generation(self) -> int: ...
+    @property
+    def redactor(self) -> Redactor: ...
+
+
+class CallActivity(Protocol):
+    """The course of a call so far."""
+
+    @property
+    def waits(self) -> Sequence[Wait]: ...
+    @property
+    def reports(self) -> Sequence[ProgressReport]:
+        """The newest progress reports."""
+
+
 class CallerFacts(Protocol):
     """The sender of a call, as far as the transport tells."""
 
@@ -113,9 +148,7 @@ class CallFacts(Protocol):
     @property
     def era(self) -> Era: ...
     @property
-    def client_info(self) -> JsonObject:
-        """The client's name and version as it sent them: unmasked."""
-
+    def terms(self) -> ClientTerms: ...
     @property
     def session_id(self) -> str | None:
         """None in the modern era."""
@@ -127,20 +160,9 @@ class CallFacts(Protocol):
         """The caller's span."""
 
     @property
-    def generation(self) -> int:
-        """The generation of the catalog that serves the call."""
-
+    def catalog(self) -> ServedCatalog: ...
     @property
-    def redactor(self) -> Redactor:
-        """Masks the secrets of that catalog."""
-
-    @property
-    def waits(self) -> Sequence[Wait]:
-        """The waits of it so far."""
-
-    @property
-    def reported(self) -> Sequence[ProgressReport]:
-        """The newest reports on its progress."""
+    def activity(self) -> CallActivity: ...
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -219,5 +219,5 @@ def _target_facts(call: CallFacts) -> dict[str, str | int]:
         facts["gen_ai.operation.name"] = "execute_tool"
     if call.method == "resources/read":
         uri = str(call.params.get("uri"))
-        facts["mcp.resource.uri"] = call.redactor.text(uri)[:MAX_URI_LENGTH]
+        facts["mcp.resource.uri"] = call.catalog.redactor.text(uri)[:MAX_URI_LENGTH]
     return facts

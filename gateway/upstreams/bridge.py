@@ -54,7 +54,7 @@ async def bridged(  # noqa: PLR0913 - one fact of the call each
 
     # The first try begins the call; a retry finds its id in the request state, and begins nothing.
     call_id = await invocation.context.once(KEY, begin)
-    task_seconds = invocation.output_seconds
+    task_seconds = invocation.call.output_seconds
     seconds = min(PARKED_SECONDS if task_seconds is None else task_seconds, ask_timeout.total_seconds())
     try:
         call = begun[0] if begun else parked.attach(call_id, caller, invocation.deadline, park_seconds=seconds)

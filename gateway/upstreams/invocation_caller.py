@@ -32,7 +32,7 @@ class InvocationCaller:
         self._upstream: Final = upstream
         self._declined: list[str] = []
         self._asked = 0
-        self.key: Final = invocation.client_key
+        self.key: Final = invocation.call.client_key
         self.is_modern: Final = self._context.protocol_version in MODERN
         is_shared = config.session == "shared"
         # In a session of all clients nobody can be asked: the server could not tell whom.
@@ -46,15 +46,15 @@ class InvocationCaller:
 
     @property
     def subject(self) -> Subject:
-        return self._invocation.subject
+        return self._invocation.call.caller.subject
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:
-        return self._invocation.announce
+        return self._invocation.call.announce
 
     @property
     def log_level(self) -> str | None:
-        return self._invocation.log_level if self._config.logging else None
+        return self._invocation.call.terms.log_level if self._config.logging else None
 
     @property
     def wants_progress(self) -> bool:
@@ -62,7 +62,7 @@ class InvocationCaller:
 
     @property
     def fields(self) -> Mapping[str, str]:
-        given = self._invocation.headers
+        given = self._invocation.call.caller.headers
         return {name: given[name.lower()] for name in self._config.forward_headers if name.lower() in given}
 
     @property

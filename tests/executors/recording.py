@@ -18,6 +18,7 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.scope import Inputs, Scope
 from gateway.permit import Permit
 from gateway.plugin import Answer, Caller, Context, ListKind, LogLevel, Sample, Task
+from gateway.protocol.envelope import Envelope
 from gateway.telemetry.trace import UNTRACED, Trace
 
 T = TypeVar("T")
@@ -128,6 +129,27 @@ class RecordingPermit:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecordedCall:
+    """An `InvokedCall` whose facts are given."""
+
+    caller: "RecordedSender"
+    rights: Hashable = None
+    terms: Envelope = field(default_factory=lambda: Envelope("2026-07-28", NOTHING, NOTHING, None))
+    client_key: str = ""
+    id: str = field(default_factory=lambda: token_hex(6))
+    wants_progress: bool = True
+    output_seconds: float | None = None
+    announce: Callable[[str, JsonObject], object] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedSender:
+    owner_key: str
+    headers: Mapping[str, str]
+    subject: Subject
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordedInvocation:
     """An `Invocation` whose facts are given."""
 
@@ -135,17 +157,8 @@ class RecordedInvocation:
     context: Context
     deadline: Deadline
     permit: Permit
-    owner: str
-    rights: Hashable
-    headers: Mapping[str, str]
-    subject: Subject = LOCAL
-    client_key: str = ""
-    log_level: str | None = None
-    call_id: str = field(default_factory=lambda: token_hex(6))
+    call: RecordedCall
     trace: Trace = UNTRACED
-    wants_progress: bool = True
-    output_seconds: float | None = None
-    announce: Callable[[str, JsonObject], object] | None = None
     caller_values: bytes = b""
 
     @property
@@ -174,10 +187,7 @@ def make_invocation(
         context=context or RecordingContext(),
         deadline=Deadline(asyncio.get_running_loop().time() + timeout, waited + timeout),
         permit=permit or RecordingPermit(),
-        owner=caller,
-        rights=rights,
-        headers=headers,
-        subject=subject,
+        call=RecordedCall(caller=RecordedSender(owner_key=caller, headers=headers, subject=subject), rights=rights),
     )
 
 

@@ -247,7 +247,8 @@ async def test_lines_of_a_stream_are_progress(tool: Tool, context: RecordingCont
 
 async def test_where_nobody_wants_progress_there_is_none(tool: Tool) -> None:
     context = RecordingContext()
-    invocation = replace(make_invocation(context=context), wants_progress=False)
+    invocation = make_invocation(context=context)
+    invocation = replace(invocation, call=replace(invocation.call, wants_progress=False))
     await tool.compiled({"script": "echo x", "progress": "stdout"}).execute(invocation)
     assert context.progressed == []
 

@@ -17,6 +17,23 @@ _IDS: Final = count(1)
 _NOTHING: Final[JsonObject] = MappingProxyType({})
 
 
+class ObservedTerms(NamedTuple):
+    revision: str
+    client_info: JsonObject
+    capabilities: JsonObject = _NOTHING
+    log_level: str | None = None
+
+
+class ObservedCatalog(NamedTuple):
+    generation: int = 1
+    redactor: Redactor = Redactor()
+
+
+class ObservedActivity(NamedTuple):
+    waits: Sequence[Wait] = ()
+    reports: Sequence[ProgressReport] = ()
+
+
 class ObservedCall(NamedTuple):
     """A `Call` whose facts are given."""
 
@@ -29,14 +46,12 @@ class ObservedCall(NamedTuple):
     params: JsonObject
     revision: str
     era: Era
-    client_info: JsonObject
+    terms: ObservedTerms
     session_id: str | None
     caller: Caller
     trace: TraceContext | None
-    generation: int
-    redactor: Redactor
-    waits: Sequence[Wait] = ()
-    reported: Sequence[ProgressReport] = ()
+    catalog: ObservedCatalog = ObservedCatalog()
+    activity: ObservedActivity = ObservedActivity()
     caller_facts: JsonObject = MappingProxyType({})
 
     @property
@@ -63,10 +78,8 @@ def call_of(
         params=params,
         revision=revision,
         era=Era.MODERN if revision in MODERN else Era.LEGACY,
-        client_info={},
+        terms=ObservedTerms(revision, {}),
         session_id=None,
         caller=Caller(binding=Binding.MEMORY),
         trace=None,
-        generation=1,
-        redactor=Redactor(),
     )

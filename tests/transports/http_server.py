@@ -74,7 +74,7 @@ class Course:
         return {"generation": 2, "problems": self.problems}
 
     async def echo(self, invocation: Invocation) -> Outcome:
-        self.fields = invocation.headers
+        self.fields = invocation.call.caller.headers
         return said(str(invocation.arguments.get("text", "")))
 
     async def large(self, invocation: Invocation) -> Outcome:

@@ -36,7 +36,7 @@ class RecentClients:
         # Legacy clients are counted by their sessions.
         if call.session_id is not None:
             return
-        client, now = (call.revision, call.caller.binding, title_of(call.client_info)), self._clock()
+        client, now = (call.revision, call.caller.binding, title_of(call.terms.client_info)), self._clock()
         calls, last = self._calls.pop(client, _NEVER)
         self._calls[client] = (calls + 1 if now - last < RECENT_SECONDS else 1), now
         if len(self._calls) > _REMEMBERED:

@@ -106,7 +106,8 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     def end(self, ending: CallResult, *, seq: int, response: Body | None) -> None:
         """Note its end, and hold no longer what it held."""
         if self.call is not None:
-            self.trace, self.waits, self.reported = self.call.trace, self.call.waits, self.call.reported
+            activity = self.call.activity
+            self.trace, self.waits, self.reported = self.call.trace, activity.waits, activity.reports
         self.call = None
         self.outcome, self.seconds, self.limit = ending.outcome, ending.seconds, ending.limit
         self.ended_seq, self.response = seq, response
@@ -173,7 +174,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         running, trace = self.call, self.trace
         waits, reported = self.waits, self.reported
         if running is not None:
-            trace, waits, reported = running.trace, running.waits, running.reported
+            trace, waits, reported = running.trace, running.activity.waits, running.activity.reports
         response = self.response
         return {
             **self.summary(),

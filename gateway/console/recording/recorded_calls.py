@@ -82,13 +82,13 @@ class RecordedCalls:
             asked=None if name is not None else _asked(params),
             principal=call.caller.principal,
             address=call.caller.address,
-            title=title_of(call.client_info),
+            title=title_of(call.terms.client_info),
             era=call.era.value,
             revision=call.revision,
             transport=call.caller.binding,
             view=call.caller.view,
             session_id=session_id,
-            redactor=call.redactor,
+            redactor=call.catalog.redactor,
             request=kept(_encoded(call)),
         )
         # By identity: while a call runs, nothing else has its address.

@@ -77,7 +77,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
         Where the caller's token is exchanged, that is a part of the request.
         """
-        subject = invocation.subject if self.authorization and self.authorization.is_per_caller else None
+        subject = invocation.call.caller.subject if self.authorization and self.authorization.is_per_caller else None
         token = None if subject is None or subject.access_token is None else subject.access_token.secret
         who = None if subject is None else (subject.key, token)
         # `repr` quotes and escapes, so that no two pairs are written alike.
@@ -116,13 +116,13 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if self.authorization is None:
             return await self._send(request, invocation, deadline=deadline)
         for attempt in count(1):
-            signed = await self.authorization.sign(request, invocation.subject, deadline=deadline)
+            signed = await self.authorization.sign(request, invocation.call.caller.subject, deadline=deadline)
             result = await self._send(signed, invocation, deadline=deadline)
             # RFC 9110 §15.5.2: a request that is answered 401 was not applied, so any method can be sent again.
             if not isinstance(result, Response) or result.status not in REJECTIONS:
                 break
             rejected = Rejection(signed, result.status, result.headers, attempt)
-            if not await self.authorization.renew(rejected, invocation.subject, deadline=deadline):
+            if not await self.authorization.renew(rejected, invocation.call.caller.subject, deadline=deadline):
                 break
         return result
 

@@ -68,7 +68,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
         headers = {
             name.lower(): Header(name=name, value=checked_value(name, value), is_bound=True)
             for name in self.forwarded
-            if (value := invocation.headers.get(name.lower())) is not None
+            if (value := invocation.call.caller.headers.get(name.lower())) is not None
         }
         for field in self.headers:
             value = field.header_value(invocation.variables)

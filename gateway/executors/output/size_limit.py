@@ -69,7 +69,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         link = self._link(text, invocation, media_type=media_type)
         if link is None:
             return [text_block(self.cut(text, omitted=omitted))]
-        seconds = TTL_SECONDS if invocation.output_seconds is None else invocation.output_seconds
+        seconds = TTL_SECONDS if invocation.call.output_seconds is None else invocation.call.output_seconds
         return [text_block(_head(text, self.max_size, link["uri"], seconds=seconds)), link]
 
     def link(self, contents: str | bytes, invocation: Invocation, *, media_type: str) -> JsonObject:
@@ -126,8 +126,9 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         """Keep the contents for the caller; None where they cannot be kept, or the file does not say so."""
         if self.overflow != "resource":
             return None
+        call = invocation.call
         uri = self.output_store.save(
-            contents, media_type=media_type, caller=invocation.owner, seconds=invocation.output_seconds
+            contents, media_type=media_type, caller=call.caller.owner_key, seconds=call.output_seconds
         )
         if uri is None:
             return None

@@ -107,7 +107,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         with invocation.trace.step("python", kind="internal", facts=facts):
             attempt = await call(invocation, convert)
             if isinstance(attempt, _Raised):
-                self._fail(attempt.error, invocation.call_id)
+                self._fail(attempt.error, invocation.call.id)
             return attempt
 
     def _arguments(self, invocation: Invocation) -> JsonObject:

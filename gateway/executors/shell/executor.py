@@ -104,7 +104,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _run(self, invocation: Invocation, *, stdout: BoundedBuffer, stderr: BoundedBuffer) -> int:
         sinks = Sinks(stdout=stdout.feed, stderr=stderr.feed)
-        if self.progress is None or not invocation.wants_progress:
+        if self.progress is None or not invocation.call.wants_progress:
             return await self._run_into(invocation, sinks)
         async with ProgressLines(invocation.context, sanitizer=self.sanitizer) as lines:
             both = _both(getattr(sinks, self.progress), lines.feed)

@@ -1,12 +1,8 @@
-"""One call: a request of either era while it is served, and the state of the server that serves it.
-
-Methods, the runner and observers (`telemetry.observer`) take this one value. What a plain call does not use, such as
-its trace, is worked out when somebody asks for it.
-"""
+"""One call: a request of either era while it is served, with the state of the server."""
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from typing import Final, Protocol
 
@@ -17,7 +13,6 @@ from gateway.catalog import search_tools
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.primitives import Primitive
 from gateway.catalog.store import CatalogStore
-from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject, empty
@@ -26,7 +21,7 @@ from gateway.limits.rate_limiter import RateLimiter
 from gateway.plugin import Task as TaskFacts
 from gateway.protocol.call.input_requests.request_state import RequestStateSigner
 from gateway.protocol.call.input_requests.requester import InputRequester
-from gateway.protocol.call.progress import Progress, ProgressReporter
+from gateway.protocol.call.progress import ProgressReporter
 from gateway.protocol.call.send_queue import SendQueue
 from gateway.protocol.exchange import Binding, Caller, Exchange
 from gateway.protocol.list_pages import Cursors, ListPages
@@ -35,31 +30,17 @@ from gateway.protocol.notifier import ChangeNotifier
 from gateway.protocol.session import Session
 from gateway.tasks.runner import TaskRunner
 from gateway.telemetry.log_context import current_call_id
-from gateway.telemetry.observer import InteractionObserver, Observer, ProgressReport, Wait
+from gateway.telemetry.observer import ClientTerms, InteractionObserver, Observer, ProgressReport, Wait
 from gateway.telemetry.trace import TRACEPARENT, Trace, TraceContext, read_trace
 from gateway.wire import jsonrpc, meta
 from gateway.wire.jsonrpc import Request, RequestId
-from gateway.wire.revisions import MODERN, Era
+from gateway.wire.revisions import LEGACY, Era
 
 _NO_META: Final = empty()
 _MAX_NOTED: Final = 20
-"""Waits, and reports of progress, that are noted of one call."""
+"""The number of waits, and of progress reports, that are kept of one call."""
 _MAX_MESSAGE_LENGTH: Final = 1000
 _SHORTEST_WAIT_SECONDS: Final = 0.001
-
-
-class ClientTerms(Protocol):
-    """A client's own statements, which hold for its session, or in the modern era for one request."""
-
-    @property
-    def revision(self) -> str: ...
-    @property
-    def client_info(self) -> JsonObject: ...
-    @property
-    def capabilities(self) -> JsonObject: ...
-    @property
-    def log_level(self) -> str | None:
-        """The lowest level of log messages that the client asked for; None if it asked for none."""
 
 
 class TaskOfCall(Protocol):
@@ -67,39 +48,70 @@ class TaskOfCall(Protocol):
 
     @property
     def is_rerun(self) -> bool:
-        """Whether its request was answered long ago."""
+        """Whether the request was answered earlier."""
 
     @property
     def facts(self) -> TaskFacts | None:
-        """The task; None as long as there is none."""
+        """None until the task exists."""
 
     @property
     def seconds_left(self) -> float:
-        """Seconds for which the task is still kept."""
+        """The time until the task expires."""
 
     def open_requester(self, call: "Call", *, definition: str) -> InputRequester:
-        """Return the requester for the run of `call`; `definition` is the version of its tool."""
+        """Return the requester for the run of `call`; `definition` is the version of the tool."""
 
 
-class Call(msgspec.Struct, eq=False, kw_only=True):
-    """A request with its sender, its revision and its catalog, which was taken once and stays the same.
+class CallActivity:
+    """The course of one call: what it has waited for, reported, and sent before its response."""
 
-    `open_call` makes it.
-    """
+    __slots__ = ("_queue", "reports", "waits")
+
+    def __init__(self) -> None:
+        self.waits: tuple[Wait, ...] = ()
+        self.reports: tuple[ProgressReport, ...] = ()
+        """The newest progress reports."""
+        self._queue: SendQueue | None = None
+
+    @property
+    def queue(self) -> SendQueue:
+        """The queue of the messages before the response. Inner runs share the queue."""
+        if self._queue is None:
+            self._queue = SendQueue()
+        return self._queue
+
+    @property
+    def has_sent(self) -> bool:
+        return self._queue is not None
+
+    def note_wait(self, cause: str, since: float) -> None:
+        """Note a wait since a time of the event loop's clock. Negligible waits are ignored."""
+        seconds = asyncio.get_running_loop().time() - since
+        if seconds >= _SHORTEST_WAIT_SECONDS and len(self.waits) < _MAX_NOTED:
+            self.waits = (*self.waits, Wait(cause, seconds))
+
+    def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Note a progress report with a masked message."""
+        report = ProgressReport(time.time(), progress, total, message and message[:_MAX_MESSAGE_LENGTH])
+        self.reports = (*self.reports[1 - _MAX_NOTED :], report)
+
+
+class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A request with its sender, its revision, and the catalog that serves it. See `open_call`."""
 
     id: str
-    """Stands in every log line, span and audit record of the call, and in the error of an internal failure."""
+    """Part of every log line, span and audit record of the call, and of the error after an internal failure."""
     request_id: RequestId
     method: str
     params: JsonObject
     meta: JsonObject
     """The request's `_meta`."""
     kind: str
-    """`tool`, `resource` or `prompt`; empty where the request is no call."""
+    """`tool`, `resource` or `prompt`; empty for other requests."""
     target: Primitive | None
-    """What is called, or completed for; None if the caller knows none such, or the request is no call."""
+    """The primitive that is called or completed; None if it does not exist for this caller."""
     name: str | None
-    """The target's key in the file."""
+    """The key of the target in the file."""
     revision: str
     terms: ClientTerms
     catalog: Catalog
@@ -110,71 +122,29 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
     """None in the modern era."""
     session_id: str | None
     is_wrapped: bool
-    """Whether it came as a call of `call_tool`, so that header fields mirror nothing of it."""
+    """Whether the call was sent as a call of `call_tool`, so that header fields do not mirror its parameters."""
+    activity: CallActivity
     progress: ProgressReporter | None = None
-    """Reports to a sender that sent a progress token, or to the task that the call is."""
+    """Reports to the sender of a progress token, or to the task that the call is."""
     task: TaskOfCall | None = None
-    waits: tuple[Wait, ...] = ()
-    reported: tuple[ProgressReport, ...] = ()
-    # A boolean until somebody asks: None is an answer, too.
-    _trace: TraceContext | bool | None = False
-    _caller_facts: JsonObject | None = None
-    _send_queue: SendQueue | None = None
-
-    @property
-    def send_queue(self) -> SendQueue:
-        """The queue of the messages that are sent before the answer; inner runs share it."""
-        if self._send_queue is None:
-            self._send_queue = SendQueue()
-        return self._send_queue
-
-    @property
-    def has_sent(self) -> bool:
-        """Whether anything was put in the queue."""
-        return self._send_queue is not None
-
-    def begin_progress(self) -> Progress | None:
-        """Begin to tell the sender how far the call is; None if it sent no progress token."""
-        if (token := self.progress_token) is None:
-            return None
-        self.progress = progress = Progress(
-            token,
-            self.exchange,
-            revision=self.revision,
-            repeat_after=self.server.repeat_after,
-            counters=self.server.notifier.counters,
-        )
-        return progress
-
-    def note_wait(self, cause: str, since: float) -> None:
-        """Note that it did not run since a time of the event loop's clock; a wait for nothing is none."""
-        seconds = asyncio.get_running_loop().time() - since
-        if seconds >= _SHORTEST_WAIT_SECONDS and len(self.waits) < _MAX_NOTED:
-            self.waits = (*self.waits, Wait(cause, seconds))
-
-    def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Note what it has reported; `message` is masked."""
-        report = ProgressReport(time.time(), progress, total, message and message[:_MAX_MESSAGE_LENGTH])
-        # The newest ones: with this one there are no more than `_MAX_NOTED`.
-        self.reported = (*self.reported[1 - _MAX_NOTED :], report)
 
     @property
     def era(self) -> Era:
-        return Era.MODERN if self.revision in MODERN else Era.LEGACY
-
-    @property
-    def client_info(self) -> JsonObject:
-        return self.terms.client_info
+        return Era.LEGACY if self.revision in LEGACY else Era.MODERN
 
     @property
     def progress_token(self) -> str | int | None:
         token: Json = self.meta.get(meta.META_PROGRESS_TOKEN)
-        # basic/utilities/progress: a string or an integer. To `isinstance`, `true` is one.
+        # basic/utilities/progress: a string or an integer. `isinstance` takes `true` for an integer.
         return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None
 
     @property
+    def wants_progress(self) -> bool:
+        return self.task is not None or self.progress_token is not None
+
+    @property
     def is_modern_http(self) -> bool:
-        """Whether header fields mirror the body (2026-07-28 over Streamable HTTP)."""
+        """Whether header fields mirror the parameters (2026-07-28 over Streamable HTTP)."""
         return self.session is None and self.caller.binding is Binding.STREAMABLE_HTTP and not self.is_wrapped
 
     @property
@@ -184,37 +154,45 @@ class Call(msgspec.Struct, eq=False, kw_only=True):
 
     @property
     def trace(self) -> TraceContext | None:
-        """The trace that the request belongs to. 2026-07-28 basic/index, "OpenTelemetry trace context".
+        """The trace of the request (2026-07-28 basic/index, "OpenTelemetry trace context").
 
-        `_meta` outranks the HTTP request's fields: those may be a proxy's own, and are the same for a whole batch.
+        `_meta` takes precedence over HTTP header fields, which a proxy may have set, and which a batch shares.
         """
-        if isinstance(self._trace, bool):
-            fields, headers = self.meta, self.caller.headers
-            is_traced = TRACEPARENT in fields or TRACEPARENT in headers  # nearly never
-            self._trace = read_trace(fields) or read_trace(headers) if is_traced else None
-        return self._trace
+        fields, headers = self.meta, self.caller.headers
+        if TRACEPARENT not in fields and TRACEPARENT not in headers:
+            return None
+        return read_trace(fields) or read_trace(headers)
 
     @property
     def caller_facts(self) -> JsonObject:
         """The verified facts that templates read as `caller`."""
-        if self._caller_facts is None:
-            self._caller_facts = facts_of(self.caller.identity, self.client_info)
-        return self._caller_facts
+        return facts_of(self.caller.identity, self.terms.client_info)
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the target exists, but not in the caller's view of the catalog."""
+        """Whether the target exists, but not in the caller's part of the catalog."""
         if self.name is not None or not self.catalog.is_part:
             return False
         return _target(self.method, self.params, self.server.store.current)[1] is not None
 
     @property
-    def generation(self) -> int:
-        return self.catalog.generation
+    def rights(self) -> Hashable:
+        return self.caller.identity.scopes, self.catalog.access_digest
 
     @property
-    def redactor(self) -> Redactor:
-        return self.catalog.redactor
+    def client_key(self) -> str:
+        if self.session_id is not None:
+            return f"session {self.session_id}"
+        subject = self.caller.identity.subject_key
+        return "" if subject is None else f"principal {subject}"
+
+    @property
+    def output_seconds(self) -> float | None:
+        return None if self.task is None else self.task.seconds_left
+
+    @property
+    def announce(self) -> Callable[[str, JsonObject], object] | None:
+        return None if self.session is None else self.session.outbox.put
 
 
 def open_call(  # noqa: PLR0913 - the facts of a request
@@ -226,13 +204,13 @@ def open_call(  # noqa: PLR0913 - the facts of a request
     server: "ServerState",
     session: Session | None = None,
 ) -> Call:
-    """Make the call of a request whose revision, method and sender were checked.
+    """Return the call of a request whose revision, method and sender are checked.
 
     Raises:
-        RpcError: what `call_tool` is given nests too deep.
+        RpcError: the arguments of a `call_tool` call are nested too deeply.
     """
     meant = request if catalog.listed_tools is None else search_tools.unwrapped(request, catalog)
-    # Its arguments may have come as text, which the check of the message does not look into.
+    # The check of the message does not cover arguments that are sent as text.
     if meant is not request and jsonrpc.is_deeper(meant.params, server.max_depth - 1):
         raise RpcError(ErrorCode.INVALID_REQUEST, f"Nested more than {server.max_depth} deep (limits.request_depth)")
     method, params = meant.method, meant.params
@@ -256,11 +234,12 @@ def open_call(  # noqa: PLR0913 - the facts of a request
         session=session,
         session_id=None if session is None else session.id,
         is_wrapped=meant is not request,
+        activity=CallActivity(),
     )
 
 
 def _target(method: str, params: JsonObject, catalog: Catalog) -> tuple[str, Primitive | None]:
-    """The kind of primitive that a request is about, and the primitive."""
+    """Return the kind and the primitive of a request."""
     match method:
         case "tools/call":
             return "tool", _named(catalog.tool, params.get("name"))
@@ -278,7 +257,7 @@ def _completed_for(params: JsonObject, catalog: Catalog) -> tuple[str, Primitive
         case {"type": "ref/prompt", **reference}:
             return "prompt", _named(catalog.prompt, reference.get("name"))
         case {"type": "ref/resource", "uri": str(uri)}:
-            # The reference is a template as it is listed, or a URI that something serves.
+            # The reference is a listed template or the URI of a resource.
             listed = (each for each in catalog.resource_templates if each.uri_template == uri)
             return "resource", next(listed, None) or _resource(catalog, uri)
     return "resource", None
@@ -294,11 +273,11 @@ def _resource(catalog: Catalog, uri: Json) -> Primitive | None:
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state that all calls share. It outlives requests and catalogs."""
+    """The state that all calls share."""
 
     services: Services
     max_depth: int
-    """How deep a message's JSON may nest."""
+    """The deepest nesting of JSON in a message."""
     concurrency: ConcurrencyLimiter
     cursors: Cursors
     pages: ListPages
@@ -306,15 +285,15 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     store: CatalogStore
     state_signer: RequestStateSigner
     trace: Callable[[TraceContext | None], Trace]
-    """Makes a call's place in the trace that its request came with."""
+    """Returns the trace of a call."""
     is_traced: bool
-    """Whether what it makes records anything."""
+    """Whether `trace` records anything."""
     rate_limiter: RateLimiter
     interaction_observer: InteractionObserver | None
     tasks: TaskRunner
     observers: Sequence[Observer]
-    """Told of calls."""
+    """Called for each call."""
     observers_of_all: Sequence[Observer]
-    """Told of every request of a method."""
+    """Called for every request."""
     repeat_after: timedelta
-    """How long a call may be silent whose caller wants progress."""
+    """The silence after which a call repeats its progress."""

@@ -79,7 +79,7 @@ class CallContext(msgspec.Struct, eq=False):
 
     @property
     def client(self) -> JsonObject:
-        return self.call.client_info
+        return self.call.terms.client_info
 
     @property
     def client_capabilities(self) -> JsonObject:
@@ -115,13 +115,13 @@ class CallContext(msgspec.Struct, eq=False):
         if self.is_over:
             return _nothing()
         masked = None if message is None else self.call.catalog.sanitizer.text(valid_text(message))
-        self.call.note_progress(value, total, masked)
+        self.call.activity.note_progress(value, total, masked)
         if self.call.progress is None:
             return _nothing()
-        if self.call.send_queue.is_full:  # before the report is taken: signs of life wait for all that was
+        if self.call.activity.queue.is_full:  # before the report is taken: signs of life wait for all that was
             return self._dropped("notifications/progress")
         send = self.call.progress.report(value, total, masked)
-        return _nothing() if send is None else self.call.send_queue.put(send)
+        return _nothing() if send is None else self.call.activity.queue.put(send)
 
     def log(self, level: LogLevel, data: Json, logger: str | None = None) -> Awaitable[None]:
         """Send a log message, if the client asked for its level."""
@@ -134,10 +134,10 @@ class CallContext(msgspec.Struct, eq=False):
         written = _written(data)  # now: the function may change it before it is sent
         if self.is_over:
             return _nothing()
-        if self.call.send_queue.is_full:
+        if self.call.activity.queue.is_full:
             return self._dropped("notifications/message")
         name = None if logger is None else self.call.catalog.sanitizer.text(valid_text(logger))
-        return self.call.send_queue.put(partial(self._send_log, level, written, name))
+        return self.call.activity.queue.put(partial(self._send_log, level, written, name))
 
     def notify_changed(self, kind: ListKind) -> None:
         self.call.server.notifier.list_changed(_known(kind))
@@ -210,7 +210,9 @@ class CallContext(msgspec.Struct, eq=False):
         if retry_ms is not None and retry_ms < 0:
             raise ToolError(f"retry_ms is a number of milliseconds, not {retry_ms}")
         return (
-            _nothing() if self.is_over else self.call.send_queue.put(partial(self.call.exchange.close_stream, retry_ms))
+            _nothing()
+            if self.is_over
+            else self.call.activity.queue.put(partial(self.call.exchange.close_stream, retry_ms))
         )
 
     async def _answer(self, key: str, question: InputRequest) -> JsonObject:
@@ -227,8 +229,8 @@ class CallContext(msgspec.Struct, eq=False):
         masked = {key: self._masked(questions.checked(key, question)) for key, question in asked.items()}
         has_lines = not _has_breaks(self.call.params)
         put = {key: questions.shown(question, has_lines=has_lines) for key, question in masked.items()}
-        if self.call.has_sent:
-            await self.call.send_queue.drain()  # what was said before the question comes before it
+        if self.call.activity.has_sent:
+            await self.call.activity.queue.drain()  # what was said before the question comes before it
         found = await self._requester.request(put, pause=self.suspension, where=where)
         return {key: questions.with_names_of(masked[key], answer) for key, answer in found.items()}
 
@@ -262,7 +264,7 @@ class CallContext(msgspec.Struct, eq=False):
     def suspension(self) -> Suspension:
         """Stops the clock and lends the permit while an input request is open: those of the outer run, too."""
         if self._suspension is None:
-            waited = partial(self.call.note_wait, "answer")
+            waited = partial(self.call.activity.note_wait, "answer")
             self._suspension = RunSuspension(self.deadline, self.permit, waited=waited)
         return self._suspension if self.outer is None else partial(both, self.outer.suspension, self._suspension)
 
@@ -277,7 +279,7 @@ class CallContext(msgspec.Struct, eq=False):
     def _dropped(self, method: str) -> Awaitable[None]:
         """Count a message that is dropped; whoever awaits it waits for room all the same."""
         self.call.server.notifier.counters.dropped[method] += 1
-        return self.call.send_queue.last
+        return self.call.activity.queue.last
 
     async def _send_log(self, level: LogLevel, written: bytes, logger: str | None) -> None:
         # To mask large data would hold the event loop for too long: that is done in a thread.

@@ -5,7 +5,7 @@ While an input request is open, neither the permit nor the deadline is used up.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
@@ -14,7 +14,6 @@ from typing import Final, Self, TypeVar
 from msgspec.structs import replace
 
 from gateway.access.caller_facts import digest_of_facts
-from gateway.access.subject import Subject
 from gateway.catalog.catalog import NO_LIMITS, CallLimits
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.models.quantities import RateLimit
@@ -140,7 +139,7 @@ class Run(CallContext, eq=False):
         if self._permit is not None:
             # Before whatever waits below: the next call need not wait for it, too.
             self._permit.release()
-        if self.call.has_sent or self.has_switched:
+        if self.call.activity.has_sent or self.has_switched:
             await self._send_rest(error)
         try:
             if self._opened is not None:
@@ -154,8 +153,8 @@ class Run(CallContext, eq=False):
     async def _send_rest(self, error: BaseException | None) -> None:
         """Send before the answer what was said before the end, unless nobody waits for that."""
         try:
-            if self.call.has_sent and self.outer is None:
-                queue = self.call.send_queue
+            if self.call.activity.has_sent and self.outer is None:
+                queue = self.call.activity.queue
                 if isinstance(error, asyncio.CancelledError):
                     queue.cancel()
                 await queue.drain()
@@ -178,7 +177,7 @@ class Run(CallContext, eq=False):
                 of_all=limits.of_all,
             )
         finally:
-            call.note_wait("concurrency", self._began)
+            call.activity.note_wait("concurrency", self._began)
 
     @property
     def context(self) -> Context:
@@ -196,49 +195,6 @@ class Run(CallContext, eq=False):
     @property
     def caller_values(self) -> bytes:
         return digest_of_facts(self.call.caller_facts, self.primitive.caller_facts)
-
-    @property
-    def owner(self) -> str:
-        return self.call.caller.owner_key
-
-    @property
-    def rights(self) -> Hashable:
-        return self.call.caller.identity.scopes, self.call.catalog.access_digest
-
-    @property
-    def client_key(self) -> str:
-        session, subject = self.call.session_id, self.call.caller.identity.subject_key
-        if session is not None:
-            return f"session {session}"
-        return "" if subject is None else f"principal {subject}"
-
-    @property
-    def log_level(self) -> str | None:
-        return self.call.terms.log_level
-
-    @property
-    def call_id(self) -> str:
-        return self.call.id
-
-    @property
-    def subject(self) -> Subject:
-        return self.call.caller.subject
-
-    @property
-    def wants_progress(self) -> bool:
-        return self.call.task is not None or self.call.progress_token is not None
-
-    @property
-    def output_seconds(self) -> float | None:
-        return None if self.call.task is None else self.call.task.seconds_left
-
-    @property
-    def announce(self) -> Callable[[str, JsonObject], object] | None:
-        return None if self.call.session is None else self.call.session.outbox.put
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self.call.caller.headers
 
     @property
     def trace(self) -> Trace:

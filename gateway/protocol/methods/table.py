@@ -8,9 +8,10 @@ import msgspec
 
 from gateway.errors import ErrorCode, OverLimitError, RpcError, TooManyRequestsError
 from gateway.json_types import JsonObject
-from gateway.protocol.call.call import Call, ClientTerms
+from gateway.protocol.call.call import Call
 from gateway.protocol.methods import completion, lifecycle, prompts, resources, skills, subscriptions, tasks, tools
 from gateway.protocol.tasks.wire import declares_tasks, missing_extension
+from gateway.telemetry.observer import ClientTerms
 from gateway.wire.revisions import Era
 
 Handler = Callable[[Call], Awaitable[JsonObject | bytes]]

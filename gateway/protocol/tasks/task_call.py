@@ -303,7 +303,7 @@ class TaskCall:
         params = {name: value for name, value in call.params.items() if name not in _ONE_TRY}
         content: JsonObject = {
             "params": params,
-            "client": call.client_info,
+            "client": call.terms.client_info,
             "capabilities": call.terms.capabilities,
         }
         return Task(

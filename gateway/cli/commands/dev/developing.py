@@ -147,18 +147,18 @@ class _Calls:
         params = call.params
         asked: Json = params.get("name") or params.get("uri") or params.get("ref")
         arguments = params.get("arguments") or params.get("argument") or ({"uri": asked} if "uri" in params else {})
-        redactor = call.redactor
+        redactor = call.catalog.redactor
         self._report(
             CallStarted(
                 id=call.id,
                 what=call.name or f"{asked} (unknown)",
                 arguments=_as_json(redactor.json(arguments)),
-                client=title_of(call.client_info),
+                client=title_of(call.terms.client_info),
             )
         )
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
-        error_text = "" if ending.error is None else f": {call.redactor.text(ending.error.message)}"
+        error_text = "" if ending.error is None else f": {call.catalog.redactor.text(ending.error.message)}"
         self._report(
             CallEnded(
                 id=call.id,

@@ -65,7 +65,7 @@ class ClientTerms(Protocol):
         """The lowest level of log messages that the client has requested; None for no messages."""
 
 
-class ServedCatalog(Protocol):
+class CatalogFacts(Protocol):
     """The catalog that serves a call."""
 
     @property
@@ -74,7 +74,7 @@ class ServedCatalog(Protocol):
     def redactor(self) -> Redactor: ...
 
 
-class CallActivity(Protocol):
+class ActivityFacts(Protocol):
     """The course of a call so far."""
 
     @property
@@ -160,9 +160,9 @@ class CallFacts(Protocol):
         """The caller's span."""
 
     @property
-    def catalog(self) -> ServedCatalog: ...
+    def catalog(self) -> CatalogFacts: ...
     @property
-    def activity(self) -> CallActivity: ...
+    def activity(self) -> ActivityFacts: ...
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):

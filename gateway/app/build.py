@@ -357,7 +357,6 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
         documents=state.documents,
         events=events,
         first_lists_seconds=None if serves_one_request else FIRST_LISTS_SECONDS,
-        mailbox=None if replica is None else replica.mailbox,
     )
     stack.push_async_callback(upstreams.close)
     documents = OpenApiSource(RemoteDocuments(services=services, documents=state.documents))

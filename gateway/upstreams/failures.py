@@ -45,10 +45,6 @@ class RefusedCredentialsError(UnreachableError):
     """The upstream wants other credentials (HTTP 401 or 403)."""
 
 
-class CallGoneError(UpstreamError):
-    """A call that waited for its client's answer has ended, or is being answered already."""
-
-
 ANSWERS: Final = (
     BadAnswerError,
     NotMcpError,

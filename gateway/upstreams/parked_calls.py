@@ -1,139 +1,251 @@
-"""The calls to upstreams that wait for their clients' answers at this replica, and the way to those at others.
+"""Calls to upstreams that wait for the answers of modern clients between two requests.
 
-Threats answered here: parked calls without end (`MAX_PARKED`, `PARKED_SECONDS`), and two retries that answer at once.
+A modern client is asked by the result of its request, `input_required`, and sends the request again with the answer.
+The call to a legacy upstream stays open meanwhile. Its id is part of the signed `requestState`, which binds the call to
+the principal and to the request. A client with tasks gets a task, whose next run brings the answer.
+
+A parked call exists only in the process that started it. Threats: parked calls without end (`MAX_PARKED`,
+`PARKED_SECONDS`), and two retries that answer at the same time.
 """
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from gateway import exact_json
-from gateway.background_tasks import BackgroundTasks
-from gateway.deadline import Deadline
-from gateway.errors import ExecutionError, RpcError, StoreAwayError
+from gateway.config.models.upstreams import Upstream
+from gateway.errors import ErrorCode, ExecutionError, MalformedAnswerError, RpcError
+from gateway.executors.invocation import AwaitingInput, Invocation
 from gateway.json_types import JsonObject
-from gateway.state.mailbox import Mailbox
-from gateway.upstreams.failures import CallGoneError, UpstreamError
-from gateway.upstreams.invocation_caller import InvocationCaller
-from gateway.upstreams.parked_call import Asked, ParkedCall
-from gateway.upstreams.remote_call import KIND, RemoteCall, RemoteRetry, decode_error, encode_error, replica_of
+from gateway.plugin import Context
+from gateway.upstreams.client.relayed_call import RelayedCall
+from gateway.upstreams.failures import UpstreamError
 
 MAX_PARKED: Final = 1000
 PARKED_SECONDS: Final = 120.0
-"""The longest wait for a client's retry; a task is waited for as long as its question may stay open."""
-KEY: Final = "upstream.call"
-"""Under which a request keeps the id of its call."""
+"""The longest wait for a client's retry. A call of a task waits as long as the task's question."""
+_KEYS: Final = ("upstream.call", "upstream.second_call")
+"""The keys of call ids in a request: of the first call, and of the call that was made again."""
+_REMOVED: Final = frozenset({"elicitationId", "task"})
+"""Members of questions that 2026-07-28 no longer has."""
+
+Answers = Mapping[str, JsonObject] | RpcError
+"""The client's answers by the key of each question, or an error if the client cannot be asked."""
+
+
+class _Question(msgspec.Struct):
+    """An open question of an upstream."""
+
+    key: str
+    method: str
+    params: JsonObject
+    answer: "asyncio.Future[JsonObject]"
+
+
+class ParkedCall(RelayedCall):
+    """A call to an upstream that outlives the requests of its client."""
+
+    def __init__(
+        self, invocation: Invocation, config: Upstream, *, upstream: str, call_id: str, ended: Callable[[], object]
+    ) -> None:
+        """`ended` is called when the call is cancelled or its result has been taken."""
+        super().__init__(invocation, config, upstream=upstream)
+        self._id: Final = call_id
+        self._ended: Final = ended
+        self._task: asyncio.Task[JsonObject] | None = None
+        self._open: Final[list[_Question]] = []
+        self._changed: Final = asyncio.Event()
+        self._expiry: asyncio.TimerHandle | None = None
+
+    @property
+    def is_parked(self) -> bool:
+        return self._invocation is None
+
+    def start(self, work: Callable[["ParkedCall"], Awaitable[JsonObject]]) -> None:
+        async def run() -> JsonObject:
+            try:
+                return await work(self)
+            finally:
+                self._changed.set()
+
+        # A task: the call continues after the request that started it has ended with a question.
+        self._task = asyncio.create_task(run(), name="call to an upstream")
+
+    def attach(self, invocation: Invocation) -> bool:
+        """Serve this request of the client from now on. Return False if another request is being served."""
+        if self._invocation is not None and self._invocation is not invocation:
+            return False
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._invocation = invocation
+        return True
+
+    def park(self, seconds: float) -> None:
+        """Wait for the client's next request, and cancel the work after `seconds`."""
+        self._invocation = None
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self.end)
+
+    def end(self) -> None:
+        """Cancel the work if it still runs."""
+        self._ended()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        self.end()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def proceed(self, answers: Answers) -> JsonObject | list[_Question]:
+        """Answer the upstream, and return its result or its next questions.
+
+        Raises:
+            RpcError: the upstream's own error.
+            UpstreamError: the upstream did not respond, or the call was cancelled.
+        """
+        for question in self._unanswered:
+            if isinstance(answers, RpcError):
+                question.answer.set_exception(answers)
+            elif question.key in answers:
+                question.answer.set_result(answers[question.key])
+        task = self._task
+        while task is not None and not task.done():
+            if asked := self._unanswered:
+                return asked
+            self._changed.clear()
+            await self._changed.wait()
+        if task is None or task.cancelled():
+            raise UpstreamError(_GONE.format(self._upstream))
+        return self.with_notes(task.result())
+
+    async def _ask(self, method: str, params: JsonObject) -> JsonObject:
+        self._asked += 1
+        answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+        question = _Question(f"{self._id}.{self._asked}", method, params, answer)
+        self._open.append(question)
+        self._changed.set()
+        try:
+            return await answer
+        finally:
+            self._open.remove(question)
+
+    @property
+    def _unanswered(self) -> list[_Question]:
+        return [each for each in self._open if not each.answer.done()]
 
 
 class ParkedCalls:
-    """All calls that may be parked, by id."""
+    """The parked calls of this process, by id."""
 
-    def __init__(self, mailbox: Mailbox | None = None) -> None:
-        """`mailbox`: the way to other replicas; None: there are none."""
+    def __init__(self) -> None:
         self._calls: Final[dict[str, ParkedCall]] = {}
-        self._mailbox: Final = mailbox
-        self._background: Final = BackgroundTasks()
-        if mailbox is not None:
-            mailbox.on(KIND, self._go_on_for_another)
+        self._process: Final = secrets.token_urlsafe(6)
+        """The start of all ids, which tells the calls of other processes apart."""
 
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    def begin(self, first: InvocationCaller, work: Callable[[ParkedCall], Awaitable[JsonObject]]) -> ParkedCall:
-        """Begin a call.
-
-        Raises:
-            UpstreamError: too many are open.
-        """
-        if len(self._calls) >= MAX_PARKED:
-            raise UpstreamError(f"more than {MAX_PARKED} calls wait for their clients' answers")
-        own = "" if self._mailbox is None else f"{self._mailbox.replica}."
-        call_id = f"{own}{secrets.token_urlsafe(16)}"
-        call = ParkedCall(first, call_id, forget=partial(self._calls.pop, call_id, None))
-        # A task of its own: the call goes on after the request that began it has ended with a question.
-        call.task = asyncio.create_task(call.run(lambda: work(call)), name="call to an upstream")
-        self._calls[call.id] = call
-        return call
-
-    def attach(
-        self, call_id: str, caller: InvocationCaller, deadline: Deadline, *, park_seconds: float
-    ) -> ParkedCall | RemoteCall:
-        """Take up a parked call.
+    async def request(  # noqa: PLR0913 - the parts of a call
+        self,
+        invocation: Invocation,
+        config: Upstream,
+        send: Callable[[RelayedCall], Awaitable[JsonObject]],
+        *,
+        upstream: str,
+        ask_timeout: timedelta,
+        is_repeatable: bool,
+    ) -> JsonObject:
+        """Make a call, or continue the call for which this request brings an answer.
 
         Raises:
-            CallGoneError: it is gone, or another request serves it.
+            AwaitingInput: the client has to answer first.
+            MalformedAnswerError: the answer is not valid. The call still waits.
+            ExecutionError: the call is gone.
         """
-        if self._mailbox is None or not self._is_elsewhere(call_id):
-            return self._attach(call_id, caller)
-        end_there = partial(self._end_there, call_id)
-        return RemoteCall(call_id, self._mailbox, deadline, park_seconds=park_seconds, end_there=end_there)
 
-    def give_up(self, kept: JsonObject) -> None:
-        """End the call that waits for an answer, if it is among what its request has kept: nobody will answer."""
-        call_id = str(kept.get(KEY, ""))
-        call = self._calls.get(call_id)
-        if call is not None and call.is_parked:
-            call.end()
-        elif self._is_elsewhere(call_id):
-            self._end_there(call_id)
+        async def begin() -> str:
+            if len(self._calls) >= MAX_PARKED:
+                raise UpstreamError(f"more than {MAX_PARKED} calls wait for their clients' answers")
+            call_id = f"{self._process}.{secrets.token_urlsafe(16)}"
+            ended = partial(self._calls.pop, call_id, None)
+            call = ParkedCall(invocation, config, upstream=upstream, call_id=call_id, ended=ended)
+            call.start(send)
+            self._calls[call_id] = call
+            return call_id
 
-    async def close(self) -> None:
-        await self._background.cancel()
-        calls = [*self._calls.values()]
-        for call in calls:
-            call.end()
-        await asyncio.gather(*(call.task for call in calls), return_exceptions=True)
-
-    def _attach(self, call_id: str, caller: InvocationCaller | None) -> ParkedCall:
-        call = self._calls.get(call_id)
-        # Two retries at once: the second one must not answer what the first is answering.
-        if call is None or not call.is_parked:
-            raise CallGoneError
-        call.attach(caller)
-        return call
-
-    def _is_elsewhere(self, call_id: str) -> bool:
-        return self._mailbox is not None and replica_of(call_id) not in {"", self._mailbox.replica}
-
-    def _end_there(self, call_id: str) -> None:
-        self._background.begin(self._tell_end(call_id), name="end a call at another replica")
-
-    async def _tell_end(self, call_id: str) -> None:
-        if self._mailbox is not None:
-            with suppress(StoreAwayError):  # it expires there
-                await self._mailbox.tell(replica_of(call_id), KIND, RemoteRetry(call=call_id, has_ended=True).encoded)
-
-    async def _go_on_for_another(self, body: bytes) -> bytes:
-        """Serve a request at another replica; the reply is empty if the call is gone."""
-        retry = msgspec.convert(exact_json.loads(body), RemoteRetry)
-        if retry.has_ended:
-            if (ended := self._calls.get(retry.call)) is not None:
-                ended.end()
-            return b""
-        try:
-            call = self._attach(retry.call, None)
-        except CallGoneError:
-            return b""
+        call = await self._call_of(invocation, begin, upstream=upstream, is_repeatable=is_repeatable)
         is_parked = False
         try:
-            async with asyncio.timeout(retry.seconds):
-                stage = await call.go_on(retry.answers if retry.error is None else decode_error(retry.error))
-            is_parked = isinstance(stage, Asked)
-            said: JsonObject = {"asked": stage.questions} if isinstance(stage, Asked) else {"result": stage}
-        except CallGoneError:
-            return b""
-        except RpcError as error:
-            said = {"error": encode_error(error)}
-        except (ExecutionError, TimeoutError) as error:
-            said = {"failure": str(error)}
+            return await _conversation(call, invocation.context)
+        except (AwaitingInput, MalformedAnswerError):
+            is_parked = True
+            raise
         finally:
             if is_parked:
-                call.park(retry.park_seconds)
+                task_seconds = invocation.call.output_seconds
+                longest = PARKED_SECONDS if task_seconds is None else task_seconds
+                call.park(min(longest, ask_timeout.total_seconds()))
             else:
                 call.end()
-        return exact_json.dumps(said)
+
+    def give_up(self, kept: JsonObject) -> None:
+        """Cancel the call that waits for an answer, given the results that its request has kept."""
+        for key in _KEYS:
+            call = self._calls.get(str(kept.get(key, "")))
+            if call is not None and call.is_parked:
+                call.end()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(call.close() for call in [*self._calls.values()]))
+
+    async def _call_of(
+        self, invocation: Invocation, begin: Callable[[], Awaitable[str]], *, upstream: str, is_repeatable: bool
+    ) -> ParkedCall:
+        """Return the call of a request: a new one for the first request, and for a retry the one that waits.
+
+        A call that another process started is made again, once, if it is repeatable.
+        """
+        for key in _KEYS:
+            call_id = await invocation.context.once(key, begin)
+            call = self._calls.get(call_id)
+            # A second retry at the same time must not answer what the first one answers.
+            if call is not None and call.attach(invocation):
+                return call
+            if call_id.startswith(self._process):
+                raise ExecutionError(_GONE.format(upstream))
+            if not is_repeatable:
+                break
+        raise ExecutionError(_ELSEWHERE.format(upstream))
+
+
+async def _conversation(call: ParkedCall, context: Context) -> JsonObject:
+    """Bring questions to the client and answers to the upstream, until the call is done."""
+    answers: Answers = {}
+    while isinstance(stage := await call.proceed(answers), list):
+        questions = {
+            each.key: {
+                "method": each.method,
+                "params": {name: value for name, value in each.params.items() if name not in _REMOVED},
+            }
+            for each in stage
+        }
+        try:
+            answers = await context.ask_inside(questions)
+        except MalformedAnswerError:
+            raise
+        except RpcError as error:
+            answers = error
+        except ExecutionError as error:
+            answers = RpcError(ErrorCode.INTERNAL_ERROR, str(error))
+    return stage
+
+
+_GONE: Final = (
+    "The call to {} that waited for this answer is gone: it timed out, was cancelled or was already answered. It may"
+    " have had effects."
+)
+_ELSEWHERE: Final = (
+    "The call to {} that waited for this answer is gone: it was made by another replica of the gateway, or before a"
+    " restart. It may have had effects. Send all requests of a client to the same replica."
+)

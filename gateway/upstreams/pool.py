@@ -18,13 +18,13 @@ import structlog
 from gateway.background_tasks import BackgroundTasks
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import JsonObject
 from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.limits.fair_semaphore import FairSemaphore
 from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.upstreams.circuit_breaker import CircuitBreaker
-from gateway.upstreams.client.caller import Caller
-from gateway.upstreams.client.server_messages import QUESTIONS, Listener
+from gateway.upstreams.client.relayed_call import EVERYTHING, RelayedCall, allowed
+from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.connecting import Way, connect
 from gateway.upstreams.failures import (
@@ -48,8 +48,6 @@ T = TypeVar("T")
 
 SHARED: Final = ""
 """The key of the session that is nobody's own."""
-EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
-"""All capabilities to be asked that there are."""
 STARTING: Final = max(4, 2 * (os.cpu_count() or 1))
 """How many child processes start at the same time."""
 _START_SECONDS: Final = 4.0
@@ -125,25 +123,36 @@ class SessionPool:
         method: str,
         params: JsonObject,
         *,
-        caller: Caller,
+        call: RelayedCall,
         is_repeatable: bool = False,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request in the caller's session; once more where it surely was not begun, or may be repeated.
+        """Send a request in the session of a call. Send it again if it was not begun, or can be repeated.
 
         Raises:
             RpcError: the upstream's own error.
-            UpstreamError: it did not answer; the text names it.
+            UpstreamError: there was no response. The text contains the upstream's name.
             OverLimitError: too many calls wait already.
         """
         self.circuit.check_call()
         began = monotonic()
-        permit = await self._permit(caller)
+        permit = await self._permit(call)
+        call.lend(permit)
+        is_again = False
         try:
             with self._in_use():
-                result = await self._repeated(
-                    method, params, caller, permit, is_repeatable=is_repeatable, mirrored=mirrored
-                )
+                while True:
+                    session = await self.session_for(call)
+                    try:
+                        result = await session.request(method, params, call=call, mirrored=mirrored)
+                        if "task" in params and isinstance(task := result.get("task"), dict):
+                            # 2025-11-25 basic/utilities/tasks: the response comes once the task is done.
+                            result = await session.request("tasks/result", {"taskId": task.get("taskId")}, call=call)
+                        break
+                    except UpstreamError as error:
+                        if is_again or not self._can_send_again(session, error, is_repeatable=is_repeatable):
+                            raise
+                        is_again = True
         except RpcError:
             self._answered("error", began)
             raise
@@ -162,13 +171,13 @@ class SessionPool:
         self._answered("success", began)
         return result
 
-    async def session_for(self, caller: Caller | None) -> Session:
+    async def session_for(self, call: RelayedCall | None) -> Session:
         """The session for a caller; without one, the session that is nobody's own.
 
         Raises:
             UpstreamError: there is none to be had.
         """
-        key = self._key(caller)
+        key = self._key(call)
         held = self._held.get(key)
         if held is not None and not held.is_closed:
             held.used_at = monotonic()
@@ -182,12 +191,12 @@ class SessionPool:
                 self.circuit.check_connect()
             self._lost_by.discard(key)
             self._check_room()
-            connecting = asyncio.create_task(self._connect(key, caller), name=f"connect to {self.name}")
+            connecting = asyncio.create_task(self._connect(key, call), name=f"connect to {self.name}")
             self._connecting[key] = connecting
             connecting.add_done_callback(lambda _: self._connecting.pop(key, None))
             # Whoever waits for it may be gone by the time it fails.
             connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
-        with nullcontext() if caller is None else self._in_use():
+        with nullcontext() if call is None else self._in_use():
             # Others may wait for the same connection: a caller that goes away must not end it for them.
             return await asyncio.shield(connecting)
 
@@ -309,15 +318,15 @@ class SessionPool:
 
     # Sessions.
 
-    def _key(self, caller: Caller | None) -> str:
-        if caller is None or self.config.session == "shared":
+    def _key(self, call: RelayedCall | None) -> str:
+        if call is None or self.config.session == "shared":
             return SHARED
         # An HTTP server that keeps nothing between requests cannot tell sessions apart: one serves all clients.
         if self.config.session is None and self.is_stateless:
             return SHARED
-        return caller.key
+        return call.key
 
-    async def _connect(self, key: str, caller: Caller | None) -> Session:
+    async def _connect(self, key: str, call: RelayedCall | None) -> Session:
         era = None if self.config.era is None else Era(self.config.era)
         try:
             async with self._place_to_start():
@@ -326,8 +335,8 @@ class SessionPool:
                     era=era,
                     known=self.known_way,
                     listener=self._listener,
-                    capabilities=self._declared(caller),
-                    subject=None if caller is None else caller.subject,
+                    capabilities=self._declared(call),
+                    subject=None if call is None else call.subject,
                     seconds=self.config.connect_timeout.total_seconds(),
                 )
         except NoCredentialsError:
@@ -387,12 +396,12 @@ class SessionPool:
             self.drop(session)
             self._listener.lists_changed()
 
-    def _declared(self, caller: Caller | None) -> JsonObject:
+    def _declared(self, call: RelayedCall | None) -> JsonObject:
         """The capabilities of a legacy session: its client's, or all that the keys allow where it is nobody's."""
         if self.config.session == "shared":
             return {}
-        if caller is not None and caller.key != SHARED:
-            return caller.declared
+        if call is not None and call.key != SHARED:
+            return call.declared
         return allowed(self.config, EVERYTHING)
 
     async def _ping(self, session: Session) -> None:
@@ -425,41 +434,30 @@ class SessionPool:
 
     # Calls.
 
-    async def _repeated(  # noqa: PLR0913 - the parts of a request
-        self,
-        method: str,
-        params: JsonObject,
-        caller: Caller,
-        permit: ConcurrencyPermit,
-        *,
-        is_repeatable: bool,
-        mirrored: tuple[HeaderParameter, ...],
-    ) -> JsonObject:
-        session = await self.session_for(caller)
-        try:
-            return await session.request(method, params, caller=caller, permit=permit, mirrored=mirrored)
-        # Surely not begun, whatever it does; after a lost connection nobody knows.
-        except SessionLostError as error:
+    def _can_send_again(self, session: Session, error: UpstreamError, *, is_repeatable: bool) -> bool:
+        """Drop the session if it has ended, and return whether the request can be sent again in another one.
+
+        Raises:
+            UnreachableError: the upstream cannot be reached.
+        """
+        if isinstance(error, SessionLostError):
             self._lost(session, str(error))
-        except UnreachableError as error:
-            # A server without sessions may have been replaced by one of another era: a handshake finds that out.
+            return True
+        if isinstance(error, UnreachableError):
+            # A server without sessions can have been replaced by a server of the other era. A handshake shows that.
             if isinstance(error, NotMcpError) and session.is_stateless:
                 self.drop(session)
-            elif isinstance(error, ANSWERS):
-                raise
-            else:
+                return True
+            if not isinstance(error, ANSWERS):
                 self.circuit.connect_failed(str(error))
                 raise self.circuit.unreachable(str(error)) from error
-        except ConnectionLostError:
-            # Over HTTP the session outlives its connections: only a 404 ends it.
-            if session.is_closed:
-                self.drop(session)
-            if not is_repeatable:
-                raise
-        session = await self.session_for(caller)
-        return await session.request(method, params, caller=caller, permit=permit, mirrored=mirrored)
+            return False
+        # Nobody knows whether the request was begun. Over HTTP the session outlives its connections.
+        if isinstance(error, ConnectionLostError) and session.is_closed:
+            self.drop(session)
+        return isinstance(error, ConnectionLostError) and is_repeatable
 
-    async def _permit(self, caller: Caller) -> ConcurrencyPermit:
+    async def _permit(self, call: RelayedCall) -> ConcurrencyPermit:
         """Wait for a place among the upstream's calls.
 
         Raises:
@@ -469,7 +467,7 @@ class SessionPool:
         limit = (self.config.concurrency or _CONCURRENCY, queue)
         if not self._semaphore.try_acquire(limit):
             name = f"upstreams.{self.name}.concurrency"
-            await self._semaphore.acquire(limit, caller=caller.key, deadline=monotonic() + _FOR_EVER, name=name)
+            await self._semaphore.acquire(limit, caller=call.key, deadline=monotonic() + _FOR_EVER, name=name)
         return ConcurrencyPermit((self._semaphore,))
 
     def _answered(self, outcome: str, began: float) -> None:
@@ -485,11 +483,3 @@ class SessionPool:
     def _heard(self) -> None:
         self.said_at = monotonic()
         self.circuit.answered(is_connected=bool(self.sessions))
-
-
-def allowed(config: Upstream, capabilities: JsonObject) -> dict[str, Json]:
-    """The capabilities that the keys of an upstream let it use."""
-    if not capabilities:
-        return {}
-    permitted = {name for name in QUESTIONS.values() if getattr(config, name)}
-    return {name: value for name, value in capabilities.items() if name in permitted}

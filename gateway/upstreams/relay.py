@@ -5,8 +5,9 @@ as a result, `input_required`, and the request is sent again with the answers; w
 call, see `bridge`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -17,10 +18,8 @@ from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.uris.loose_matcher import URI
-from gateway.upstreams.bridge import Send, bridged
-from gateway.upstreams.client.caller import Caller
+from gateway.upstreams.client.relayed_call import MAX_TEXT, RelayedCall
 from gateway.upstreams.failures import UpstreamError
-from gateway.upstreams.invocation_caller import MAX_SAID, InvocationCaller
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.type_checks import well_typed_blocks, well_typed_contents, well_typed_messages
@@ -73,39 +72,34 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         pool = self.servers.pool(self.upstream)
         if pool is None:
             raise UpstreamError(f"{self.upstream} is not configured any more")
+        call = RelayedCall(invocation, pool.config, upstream=self.upstream, may_ask=method != _COMPLETE)
         async with invocation.deadline.limit(self.upstream):
-            caller = InvocationCaller(invocation, pool.config, upstream=self.upstream, may_ask=method != _COMPLETE)
-            # The session comes first: the era, which decides how an upstream asks, is known once it is open.
-            session = await pool.session_for(caller)
-
-            async def send(more: JsonObject, *, by: Caller = caller) -> JsonObject:
-                result = await pool.request(
-                    method, {**params, **more}, caller=by, is_repeatable=is_repeatable, mirrored=mirrored
-                )
-                if isinstance(task := result.get("task"), dict) and "task" in params:
-                    # 2025-11-25 basic/utilities/tasks: it is answered once the task is done.
-                    return await pool.request("tasks/result", {"taskId": task.get("taskId")}, caller=by)
-                return result
-
-            if not caller.capabilities:
-                result = await send({})
-            elif session.era is Era.MODERN:
-                result = await self._rounds(send, invocation)
-            elif caller.is_modern:
-                result = await bridged(
-                    self.servers.parked, caller, send, invocation, name=self.upstream, ask_timeout=self.ask_timeout
-                )
+            # How an upstream asks depends on the era, which is known once the session is open.
+            session = await pool.session_for(call)
+            if not call.capabilities or (session.era is Era.LEGACY and not call.is_modern):
+                result = await pool.request(method, params, call=call, is_repeatable=is_repeatable, mirrored=mirrored)
             else:
-                result = await send({})
+                send = partial(pool.request, method, is_repeatable=is_repeatable, mirrored=mirrored)
+                if session.era is Era.MODERN:
+                    result = await self._rounds(lambda more: send({**params, **more}, call=call), invocation)
+                else:
+                    result = await self.servers.parked.request(
+                        invocation,
+                        pool.config,
+                        lambda parked: send(params, call=parked),
+                        upstream=self.upstream,
+                        ask_timeout=self.ask_timeout,
+                        is_repeatable=is_repeatable,
+                    )
         # 2026-07-28 has `resultType` in every result; older revisions know none.
         kind = result.get("resultType", "complete")
         if kind == "input_required":
             raise UpstreamError(f"{self.upstream} wants input that this client does not give")
         if kind != "complete":
             raise UpstreamError(f"{self.upstream} answers with a result of an unknown type")
-        return caller.with_notes(self.uris.out(result))
+        return call.with_notes(self.uris.out(result))
 
-    async def _rounds(self, send: Send, invocation: Invocation) -> JsonObject:
+    async def _rounds(self, send: Callable[[JsonObject], Awaitable[JsonObject]], invocation: Invocation) -> JsonObject:
         """Send until the result is complete; what was asked is kept, so that no round is sent twice."""
         more: JsonObject = {}
         context = invocation.context
@@ -206,7 +200,7 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
         return Relayed(
             content=tuple(well_typed_messages(result.get("messages"), sender=self.relay.upstream)),
             meta=_forwarded_meta(result),
-            description=self.description or (description[:MAX_SAID] if isinstance(description, str) else None),
+            description=self.description or (description[:MAX_TEXT] if isinstance(description, str) else None),
         )
 
 
@@ -226,7 +220,7 @@ class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
         completion = found if isinstance(found, dict) else {}
         values, total = completion.get("values"), completion.get("total")
         return Suggestions(
-            values=[each for each in values if isinstance(each, str) and len(each) <= MAX_SAID]
+            values=[each for each in values if isinstance(each, str) and len(each) <= MAX_TEXT]
             if isinstance(values, list)
             else [],
             total=total if type(total) is int else None,

@@ -27,7 +27,6 @@ from gateway.events import Events, RootsChanged, SessionEnded, UpstreamResourceU
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.state.mailbox import Mailbox
 from gateway.upstreams.apps import page_uris
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of, unfit_prefix
 from gateway.upstreams.failures import UpstreamError
@@ -50,7 +49,7 @@ _WATCH_SECONDS: Final = 5.0
 class UpstreamSource:
     """All upstreams of the file. Implements `DefinitionSource`, and the `Servers` of relays."""
 
-    def __init__(  # noqa: PLR0913 - what it is made of
+    def __init__(
         self,
         *,
         services: Services,
@@ -58,7 +57,6 @@ class UpstreamSource:
         events: Events | None = None,
         first_lists_seconds: float | None = FIRST_LISTS_SECONDS,
         is_at_start: bool = True,
-        mailbox: Mailbox | None = None,
     ) -> None:
         """Follow nothing yet.
 
@@ -68,7 +66,6 @@ class UpstreamSource:
             events: report sessions that end and roots that change, and are told of updated resources; None: neither.
             first_lists_seconds: the longest wait for first lists; None: until each upstream has answered or failed.
             is_at_start: whether the first lists are waited for: those that come after a start are announced.
-            mailbox: the way to other replicas, if there are any.
         """
         self._services: Final = services
         self._documents: Final = documents
@@ -82,7 +79,7 @@ class UpstreamSource:
         self._is_at_start = is_at_start
         self._closing: Final = BackgroundTasks()
         self._starting: Final = asyncio.Semaphore(STARTING)
-        self.parked: Final = ParkedCalls(mailbox)
+        self.parked: Final = ParkedCalls()
 
     def pool(self, name: str) -> SessionPool | None:
         server = self._servers.get(name)

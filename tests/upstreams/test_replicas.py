@@ -1,4 +1,4 @@
-"""A client's retry may come to another replica than the one whose call to a legacy upstream waits for its answer."""
+"""Retries that arrive at another replica than the one whose call to a legacy upstream waits for the answer."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,7 +11,7 @@ from gateway.json_types import Json, JsonObject
 from tests.behaviour.cells import Cell
 from tests.behaviour.client import Client
 from tests.behaviour.conftest import Newcomer
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import redis_server
 from tests.replicas import KEY, Replica
 from tests.upstreams.upstream_servers import over_stdio, until_offered
 
@@ -39,12 +39,15 @@ async def twice(context: Context, mark: str) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def two(folder: Path) -> AsyncIterator[tuple[Replica, Replica, RedisServer]]:
+async def two(folder: Path) -> AsyncIterator[list[Replica]]:
     """Replicas of a file with an upstream until 2025-11-25, a process of its own for each."""
     server = folder / "upstream" / "server.yaml"
     (server.parent / "plugins").mkdir(parents=True)
     (server.parent / "plugins" / "asking.py").write_text(ASKING)
-    server.write_text("plugins: [plugins]\ntools: {twice: {python: 'asking:twice'}}")
+    server.write_text(
+        "plugins: [plugins]\ntools:\n  twice: {python: 'asking:twice'}\n"
+        "  again: {python: 'asking:twice', annotations: {idempotent: true, destructive: false}}\n"
+    )
     config = folder / "config.yaml"
     config.write_text(f"upstreams:\n  shelf:\n    {over_stdio(server, era='legacy')}\n")
     async with AsyncExitStack() as stack:
@@ -58,7 +61,7 @@ async def two(folder: Path) -> AsyncIterator[tuple[Replica, Replica, RedisServer
             stack.push_async_callback(each.kill)
             await each.start()
             await until_offered(each.daemon, "shelf_twice")
-        yield made[0], made[1], redis
+        yield made
 
 
 def retry(client: Client, params: JsonObject, asked: JsonObject, **answers: Json) -> dict[str, Json]:
@@ -67,25 +70,32 @@ def retry(client: Client, params: JsonObject, asked: JsonObject, **answers: Json
     return {**params, "inputResponses": given, "requestState": asked["requestState"]}
 
 
-async def test_answers_reach_the_call_whichever_replica_they_come_to(tmp_path: Path, newcomer: Newcomer) -> None:
+async def test_retry_at_another_replica_repeats_only_idempotent_calls(tmp_path: Path, newcomer: Newcomer) -> None:
     mark = tmp_path / "mark"
-    params: JsonObject = {"name": "shelf_twice", "arguments": {"mark": str(mark)}}
-    async with two(tmp_path) as (first, other, redis):
+    async with two(tmp_path) as replicas:
         here, there = [
-            await newcomer(MODERN, capabilities={"elicitation": {"form": {}}}, daemon=each.daemon)
-            for each in (first, other)
+            await newcomer(MODERN, capabilities={"elicitation": {"form": {}}}, daemon=each.daemon) for each in replicas
         ]
+        params: JsonObject = {"name": "shelf_twice", "arguments": {"mark": str(mark)}}
+        asked = (await here.ask("tools/call", params)).result
+        failed = (await there.ask("tools/call", retry(there, params, asked, name="Ada"))).result
+        assert failed["isError"]
+        assert "another replica" in failed["content"][0]["text"]
+        assert mark.read_text() == "begun "
+        again = (await here.ask("tools/call", retry(here, params, asked, name="Ada"))).result
+        assert questions(again) == ["Your last name?"]
+
+        params = {"name": "shelf_again", "arguments": {"mark": str(mark)}}
         asked = (await here.ask("tools/call", params)).result
         again = (await there.ask("tools/call", retry(there, params, asked, name="Ada"))).result
-        assert [each["params"]["message"] for each in again["inputRequests"].values()] == ["Your last name?"]
+        assert questions(again) == ["Your first name?"]
+        assert mark.read_text() == "begun begun begun "
+        again = (await there.ask("tools/call", retry(there, params, again, name="Ada"))).result
+        assert questions(again) == ["Your last name?"]
         done = (await there.ask("tools/call", retry(there, params, again, name="Lovelace"))).result
         assert done["structuredContent"] == {"long": 2**70, "names": ["Ada", "Lovelace"]}
-        assert mark.read_text() == "begun "
+        assert mark.read_text() == "begun begun begun "
 
-        asked = (await there.ask("tools/call", params)).result
-        await other.kill()
-        await redis.client.delete(
-            *await redis.client.keys("*replica:*")
-        )  # which would expire; who lives writes it anew
-        gone = (await here.ask("tools/call", retry(here, params, asked, name="Ada"))).result
-        assert (gone["isError"], "is gone" in gone["content"][0]["text"]) == (True, True)
+
+def questions(asked: JsonObject) -> list[str]:
+    return [each["params"]["message"] for each in asked["inputRequests"].values()]

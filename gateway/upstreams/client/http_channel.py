@@ -97,10 +97,23 @@ class HttpChannel:
         url = url or self.url
         request = Request(method=method, url=url, headers=bound({**self._headers, **fields}), body=body)
         host = url.raw_host or ""
+        authorization = self._authorization
         try:
-            async with self._signed(request, subject) as answer:
-                self.subject = subject or self.subject  # a session outlives the tokens of its caller
-                yield answer
+            for attempt in count(1):
+                signed = request
+                if authorization is not None:
+                    signed = await _authenticated(authorization.sign(request, subject, deadline=_deadline()))
+                async with self._sender.exchange(signed) as answer:
+                    # RFC 6750 §3.1: a token can be revoked before it expires (`invalid_token`).
+                    rejected = Rejection(signed, answer.status, answer.headers, attempt)
+                    if (
+                        authorization is None
+                        or answer.status not in REJECTIONS
+                        or not await _authenticated(authorization.renew(rejected, subject, deadline=_deadline()))
+                    ):
+                        self.subject = subject or self.subject  # a session outlives the tokens of its caller
+                        yield answer
+                        return
         except TooManyRedirectsError as error:
             raise NotMcpError(f"{host} redirects without end") from error
         except ExecutionError as error:
@@ -111,24 +124,6 @@ class HttpChannel:
             raise
         except (TimeoutError, ConnectionError) as error:
             raise ConnectionLostError(_reason(explained(error, host=host))) from error
-
-    @asynccontextmanager
-    async def _signed(self, request: Request, subject: Subject | None) -> AsyncIterator[Answer]:
-        authorization = self._authorization
-        if authorization is None:
-            async with self._sender.exchange(request) as answer:
-                yield answer
-            return
-        for attempt in count(1):
-            signed = await _authenticated(authorization.sign(request, subject, deadline=_deadline()))
-            async with self._sender.exchange(signed) as answer:
-                # RFC 6750 §3.1: a token can be revoked before it expires (`invalid_token`).
-                rejected = Rejection(signed, answer.status, answer.headers, attempt)
-                if answer.status not in REJECTIONS or not await _authenticated(
-                    authorization.renew(rejected, subject, deadline=_deadline())
-                ):
-                    yield answer
-                    return
 
     def _redirected(self, request: Request, status: int, location: str) -> Request | None:
         """Follow a redirect within the origin; what leads there once does so from now on.

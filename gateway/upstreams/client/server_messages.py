@@ -1,15 +1,15 @@
 """Takes what a server says by itself: notifications go to the caller of the request, questions to its client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, MissingCapabilityError, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.upstreams.client.caller import Caller, OpenCall
 from gateway.upstreams.client.link import Incoming, Unreadable, own_id
+from gateway.upstreams.client.relayed_call import QUESTIONS, RelayedCall
 from gateway.upstreams.failures import UpstreamError
 from gateway.wire import jsonrpc, meta
 from gateway.wire.jsonrpc import Notification, Request, RequestId
@@ -19,12 +19,6 @@ MAX_OPEN_REQUESTS: Final = 1000
 """Requests of one server that are answered at a time; more are dropped."""
 _MAX_ID_LENGTH: Final = 1024
 _Announce = Callable[[str, JsonObject], object]
-QUESTIONS: Final[Mapping[str, str]] = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
-"""The requests that a server may make of its client, and the capability that each needs."""
 
 
 class Listener(Protocol):
@@ -45,7 +39,7 @@ class ServerMessages:
         self, listener: Listener, *, send: Callable[[JsonObject], Awaitable[None]], tasks: BackgroundTasks
     ) -> None:
         """Take nothing yet; `send` sends the responses to the server's requests, which `tasks` make."""
-        self.calls: Final[dict[RequestId, OpenCall]] = {}
+        self.calls: Final[dict[RequestId, RelayedCall]] = {}
         """The open requests of callers, by id, in the order in which they began."""
         self._listener: Final = listener
         self._send: Final = send
@@ -87,11 +81,11 @@ class ServerMessages:
         await asyncio.wait([telling])
         return True
 
-    def expect_completion(self, elicitation: Json, caller: Caller) -> None:
+    def expect_completion(self, elicitation: Json, call: RelayedCall) -> None:
         """Remember the client that is sent to a URL (2025-11-25 client/elicitation), to tell it when that is done."""
         name = elicitation.get("elicitationId") if isinstance(elicitation, dict) else None
-        if isinstance(name, str) and caller.announce is not None:
-            self._match_completion(name, caller.announce)
+        if isinstance(name, str) and call.announce is not None:
+            self._match_completion(name, call.announce)
 
     def _match_completion(self, name: str, announce: _Announce | None) -> None:
         """Tell the client once both are known, in either order: it, and that the elicitation is complete (None)."""
@@ -130,17 +124,14 @@ class ServerMessages:
         call = self.calls.get(own_id(params.get("progressToken")) or "")
         value, total, said = params.get("progress"), params.get("total"), _text(params.get("message"))
         if call is not None and value is not None and _is_number(value):
-            done, caller = value, call.caller
-            call.pass_on(lambda: caller.progress(done, total if _is_number(total) else None, said))
+            call.progress(value, total if _is_number(total) else None, said)
 
     def _message(self, params: JsonObject, during: RequestId | None) -> None:
         call, level = self._call_of(during), params.get("level")
-        if call is None or level not in meta.LOG_LEVELS:
-            return
-        caller, data, logger = call.caller, params.get("data"), _text(params.get("logger"))
-        call.pass_on(lambda: caller.log(str(level), data, logger))
+        if call is not None and level in meta.LOG_LEVELS:
+            call.log(str(level), params.get("data"), _text(params.get("logger")))
 
-    def _call_of(self, during: RequestId | None) -> OpenCall | None:
+    def _call_of(self, during: RequestId | None) -> RelayedCall | None:
         """The call that a message belongs to: that of its stream, or else the one that began last."""
         call = None if during is None else self.calls.get(during)
         # Over stdio nothing tells which request a message belongs to: the newest is the best guess there is.
@@ -167,13 +158,13 @@ class ServerMessages:
         if call is None:
             self.wants_roots |= capability == "roots"
             raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"There is no client here that offers {capability}")
-        if capability not in call.caller.capabilities:
-            return call.caller.declined(request.method)
-        self.expect_completion(request.params, call.caller)
+        if capability not in call.capabilities:
+            return call.decline(request.method)
+        self.expect_completion(request.params, call)
         try:
-            return await call.ask(request.method, request.params)
+            return await call.answer(request.method, request.params)
         except MissingCapabilityError:  # a mode of elicitation, or tools in sampling: the code is not a legacy one
-            return call.caller.declined(request.method)
+            return call.decline(request.method)
 
 
 def _id(value: Json) -> RequestId:

@@ -15,9 +15,8 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
 from gateway.executors.invocation import text_size
 from gateway.json_types import Json, JsonObject
-from gateway.limits.concurrency import ConcurrencyPermit
-from gateway.upstreams.client.caller import Caller, OpenCall
 from gateway.upstreams.client.link import Link, Outgoing
+from gateway.upstreams.client.relayed_call import RelayedCall
 from gateway.upstreams.client.server_messages import Listener, ServerMessages
 from gateway.upstreams.failures import BadAnswerError, NotMcpError, UpstreamError
 from gateway.wire import headers, jsonrpc, meta
@@ -147,39 +146,37 @@ class Session:
         method: str,
         params: Mapping[str, Json] | None = None,
         *,
-        caller: Caller | None = None,
-        permit: ConcurrencyPermit | None = None,
+        call: RelayedCall | None = None,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request, and return its result. `permit` is lent to others while the caller is asked.
+        """Send a request, and return its result.
 
         Raises:
             RpcError: the server's own error.
             UpstreamError: there was no response.
         """
-        if caller is not None and caller.log_level is not None:
-            await self._set_level(caller.log_level)
+        if call is not None and call.log_level is not None:
+            await self._set_level(call.log_level)
         request_id = next(self._ids)
         given = params or {}
         message = {
             "jsonrpc": jsonrpc.VERSION,
             "id": request_id,
             "method": method,
-            "params": self._with_meta(given, request_id, caller),
+            "params": self._with_meta(given, request_id, call),
         }
         outgoing = Outgoing(
             id=request_id,
             message=message,
-            subject=None if caller is None else caller.subject,
-            is_own=caller is None,
-            fields=self._fields(method, given, caller, mirrored),
+            subject=None if call is None else call.subject,
+            is_own=call is None,
+            fields=self._fields(method, given, call, mirrored),
         )
-        call = None if caller is None else OpenCall(caller, permit)
         if call is not None:
             # Before it is sent: questions and progress may come before the response.
             self._incoming.calls[request_id] = call
         try:
-            if call is not None and self.era is Era.LEGACY and "roots" in call.caller.capabilities:
+            if call is not None and self.era is Era.LEGACY and "roots" in call.capabilities:
                 await self._tell_roots()
             response = await self._link.request(outgoing)
             # Progress and log messages that came before the response reach our client before it, too.
@@ -217,12 +214,12 @@ class Session:
         async with asyncio.timeout(_PING_SECONDS):
             await self.request("ping")
 
-    def _note_elicitations(self, response: Response, call: OpenCall) -> None:
+    def _note_elicitations(self, response: Response, call: RelayedCall) -> None:
         error = _mapping(response.error)
         if error.get("code") == ErrorCode.URL_ELICITATION_REQUIRED:
             elicitations = _mapping(error.get("data")).get("elicitations")
             for elicitation in elicitations if isinstance(elicitations, list) else ():
-                self._incoming.expect_completion(elicitation, call.caller)
+                self._incoming.expect_completion(elicitation, call)
 
     async def notify(self, method: str, params: Mapping[str, Json] | None = None) -> None:
         """Send a notification.
@@ -352,26 +349,26 @@ class Session:
 
     # What goes out.
 
-    def _with_meta(self, params: JsonObject, request_id: int, caller: Caller | None) -> JsonObject:
-        fields: dict[str, Json] = {} if caller is None else dict(caller.meta)
-        if caller is not None and caller.wants_progress:
+    def _with_meta(self, params: JsonObject, request_id: int, call: RelayedCall | None) -> JsonObject:
+        fields: dict[str, Json] = {} if call is None else dict(call.meta)
+        if call is not None and call.wants_progress:
             # Ours, not the client's own: a token must be unique among the open requests of this session
             # (2025-06-18 basic/utilities/progress).
             fields[meta.META_PROGRESS_TOKEN] = request_id
         if self.era is Era.MODERN:
             fields[meta.META_PROTOCOL_VERSION] = self.revision
             fields[meta.META_CLIENT_INFO] = CLIENT_INFO
-            fields[meta.META_CLIENT_CAPABILITIES] = self._declared if caller is None else caller.capabilities
-            if caller is not None and caller.log_level is not None:
-                fields[meta.META_LOG_LEVEL] = caller.log_level
+            fields[meta.META_CLIENT_CAPABILITIES] = self._declared if call is None else call.capabilities
+            if call is not None and call.log_level is not None:
+                fields[meta.META_LOG_LEVEL] = call.log_level
         return {**params, meta.META: fields} if fields else params
 
     def _fields(
-        self, method: str, params: JsonObject, caller: Caller | None, mirrored: tuple[HeaderParameter, ...]
+        self, method: str, params: JsonObject, call: RelayedCall | None, mirrored: tuple[HeaderParameter, ...]
     ) -> Mapping[str, str]:
         if not self._link.has_fields:
             return {}
-        fields = {} if caller is None else dict(caller.fields)
+        fields = {} if call is None else dict(call.fields)
         # 2025-06-18 basic/transports, "Protocol Version Header": on all requests after `initialize`.
         if method != "initialize":
             fields |= self._session_fields()

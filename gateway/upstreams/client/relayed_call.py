@@ -1,0 +1,193 @@
+"""A call that is relayed to an upstream, and the way back to its client."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, cast
+
+import structlog
+
+from gateway.config.models.upstreams import Upstream
+from gateway.errors import ErrorCode, ExecutionError, RpcError
+from gateway.executors.invocation import Invocation, text_size
+from gateway.json_types import Json, JsonObject
+from gateway.limits.concurrency import ConcurrencyPermit
+from gateway.plugin import LogLevel
+from gateway.wire import meta
+from gateway.wire.revisions import MODERN
+
+log: Final = structlog.get_logger(__name__)
+
+QUESTIONS: Final[Mapping[str, str]] = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+"""The requests that a server can send to its client, with the capability that each needs."""
+EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
+"""All client capabilities that `QUESTIONS` need."""
+MAX_WAITING: Final = 1000
+"""Notifications of one call that wait for the client. Later ones are dropped."""
+MAX_TEXT: Final = 4096
+"""Characters of a message of an upstream, such as one about progress."""
+_MAX_LOGGED: Final = 64 * 1024
+"""Characters of one log message of an upstream."""
+_CONNECTION_KEYS: Final = ("io.modelcontextprotocol/", "com.modelcontextprotocol/")
+
+
+class RelayedCall:
+    """One call of a client. Notifications reach the client in order, and before the response."""
+
+    def __init__(self, invocation: Invocation, config: Upstream, *, upstream: str, may_ask: bool = True) -> None:
+        """`may_ask` is false for requests that must not have questions."""
+        context, call = invocation.context, invocation.call
+        self._invocation: Invocation | None = invocation
+        """None between the requests of a parked call."""
+        self._config: Final = config
+        self._upstream: Final = upstream
+        self._declined: Final[list[str]] = []
+        self._asked = 0
+        self._permit: ConcurrencyPermit | None = None
+        self._open_questions = 0
+        self._waiting = 0
+        self._last: asyncio.Task[None] | None = None
+        self.key: Final = call.client_key
+        """The owner of the session, where each client has its own."""
+        self.subject: Final = call.caller.subject
+        """The caller that requests are authenticated as, where the server authenticates callers."""
+        self.is_modern: Final = context.protocol_version in MODERN
+        # The server of a shared session cannot tell clients apart, so it must not ask them.
+        is_shared = config.session == "shared"
+        offered: JsonObject = {} if is_shared else allowed(config, context.client_capabilities)
+        self.capabilities: Final[JsonObject] = offered if may_ask else {}
+        """The client's capabilities, as far as the keys of the upstream allow them."""
+        # A principal can have several modern clients with different capabilities.
+        self.declared: Final = allowed(config, EVERYTHING) if self.is_modern else offered
+        """The capabilities of a session that is opened for this call."""
+        self.announce: Final = call.announce
+        """Queues a notification for the client, also after the call. None if the client takes none."""
+        self.log_level: Final = call.terms.log_level if config.logging else None
+        self.wants_progress: Final = context.progress_token is not None
+        headers = call.caller.headers
+        self.fields: Final = {name: headers[name.lower()] for name in config.forward_headers if name.lower() in headers}
+        """Header fields of the client's request that are forwarded."""
+
+    @property
+    def meta(self) -> JsonObject:
+        """Return the members of `_meta` that are forwarded, with the trace context of a new span."""
+        if self._invocation is None:
+            return {}
+        fields = {
+            name: value
+            for name, value in self._invocation.context.request_meta.items()
+            if name != meta.META_PROGRESS_TOKEN and not name.startswith(_CONNECTION_KEYS)
+        }
+        with self._invocation.trace.step(f"call {self._upstream}", kind="client", facts={}) as step:
+            return fields if step.context is None else {**fields, **step.context.fields}
+
+    def lend(self, permit: ConcurrencyPermit) -> None:
+        """Release this permit while the client has a question to answer."""
+        self._permit = permit
+
+    async def answer(self, method: str, params: JsonObject) -> JsonObject:
+        """Ask the client a question of the upstream. Other calls can run in its place meanwhile.
+
+        Raises:
+            RpcError: the client cannot be asked, or refused.
+        """
+        permit = self._permit
+        if permit is None:
+            return await self._ask(method, params)
+        # A few unanswered questions must not stop the upstream.
+        self._open_questions += 1
+        permit.suspend()
+        try:
+            answer = await self._ask(method, params)
+        except BaseException:
+            self._open_questions -= 1
+            if not self._open_questions:
+                # Unlike resume(), this does not wait, so that a failed or cancelled call can end.
+                permit.force_resume()
+            raise
+        self._open_questions -= 1
+        if not self._open_questions:
+            await permit.resume()
+        return answer
+
+    async def _ask(self, method: str, params: JsonObject) -> JsonObject:
+        if self._invocation is None or QUESTIONS[method] not in self.capabilities:
+            return self.decline(method)
+        self._asked += 1
+        key = f"{self._upstream}.{self._asked}"
+        try:
+            answers = await self._invocation.context.ask({key: {"method": method, "params": params}})
+        except ExecutionError as error:
+            raise RpcError(ErrorCode.INTERNAL_ERROR, str(error)) from error
+        answer: JsonObject = answers[key]
+        return answer
+
+    def decline(self, method: str) -> JsonObject:
+        """Return the answer to a question that the client does not support.
+
+        Raises:
+            RpcError: the method has no such answer.
+        """
+        capability = QUESTIONS[method]
+        self._declined.append(capability)
+        if method == "elicitation/create":
+            return {"action": "decline"}
+        raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"The client offers no {capability}")
+
+    def with_notes(self, result: JsonObject) -> JsonObject:
+        """Return the result, with a note for the model about questions that were declined."""
+        if not self._declined or not isinstance(content := result.get("content"), list):
+            return result
+        asked = " and ".join(dict.fromkeys(self._declined))
+        note = f"{self._upstream} asked for {asked}, which this client does not offer here; it was declined."
+        return {**result, "content": [*content, {"type": "text", "text": note}]}
+
+    def progress(self, value: float, total: float | None, message: str | None) -> None:
+        async def send() -> None:
+            if self._invocation is not None:
+                await self._invocation.context.progress(value, total, message and message[:MAX_TEXT])
+
+        self._queue(send)
+
+    def log(self, level: str, data: Json, logger: str | None) -> None:
+        async def send() -> None:
+            if self._invocation is not None and self._config.logging:
+                size = text_size(data, enough=_MAX_LOGGED)
+                shown = data if size <= _MAX_LOGGED else f"[… {size} characters or more left out …]"
+                name = self._upstream if logger is None else f"{self._upstream}/{logger[:MAX_TEXT]}"
+                await self._invocation.context.log(cast("LogLevel", level), shown, name)
+
+        self._queue(send)
+
+    async def finish(self) -> None:
+        """Wait until all notifications have been sent to the client."""
+        if self._last is not None:
+            # Cancelling the call must not cut a notification off.
+            await asyncio.shield(self._last)
+
+    def _queue(self, send: Callable[[], Awaitable[None]]) -> None:
+        if self._waiting < MAX_WAITING:
+            self._waiting += 1
+            self._last = asyncio.create_task(self._send_after(self._last, send), name="relay a notification")
+
+    async def _send_after(self, before: asyncio.Task[None] | None, send: Callable[[], Awaitable[None]]) -> None:
+        # 2025-06-18 basic/utilities/progress: values must increase.
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            await send()
+        except Exception:  # Boundary: a notification of an upstream must not end the call.
+            log.exception("a notification of an upstream was not passed on")
+        finally:
+            self._waiting -= 1
+
+
+def allowed(config: Upstream, capabilities: JsonObject) -> dict[str, Json]:
+    """Return the capabilities that the keys of an upstream let it use."""
+    if not capabilities:
+        return {}
+    permitted = {name for name in QUESTIONS.values() if getattr(config, name)}
+    return {name: value for name, value in capabilities.items() if name in permitted}

@@ -20,6 +20,7 @@ from tests.authorization_server import Key
 from tests.behaviour.inside import product
 from tests.behaviour.test_outbound_auth import API_KEY, CALLERS, Served, own, pem
 from tests.token_server import RegisteredClient, TokenServer, token_server
+from tests.upstreams.test_failures import until
 
 OPEN = frozenset({"server/discover", "initialize", "notifications/initialized", "tools/list", "GET", "DELETE"})
 """What is answered without a token, where lists are open."""
@@ -119,6 +120,16 @@ async def test_a_token_that_is_not_taken_any_more_is_fetched_anew(tmp_path: Path
         assert len(server.forms) == 2
 
 
+async def until_offered_by(gateway: Gateway) -> None:
+    """Wait until the upstream's lists are known, or could not be read without a caller."""
+
+    async def is_known() -> bool:
+        state = gateway.status()["upstreams"]["web"]
+        return "offers" in state or "reason" in state
+
+    await until(is_known)
+
+
 @asynccontextmanager
 async def exchanging(
     folder: Path, server: TokenServer, upstream: Guarded, *, era: str, **changes: Any
@@ -129,8 +140,9 @@ async def exchanging(
     config = folder / "config.yaml"
     config.write_text(entry(upstream, auth, era=era) + "\n".join(line[8:] for line in callers.splitlines()))
     settings = read_settings({"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0"})
-    async with Gateway(settings, serves_one_request=True) as gateway, aiohttp.ClientSession() as http:
+    async with Gateway(settings) as gateway, aiohttp.ClientSession() as http:
         await gateway.start()
+        await until_offered_by(gateway)
         yield Served(gateway, http)
 
 

@@ -29,9 +29,9 @@ from tests.replicas import KEY, Replica, in_turn
 pytestmark = pytest.mark.build
 
 CYCLES: Final = int(os.environ.get("MCP_GATEWAY_TEST_CYCLES", "1"))
-SECONDS: Final = 300 * CYCLES
-ROUND_SECONDS: Final = 90
-PATIENCE: Final = 5
+SECONDS: Final = 400 * CYCLES
+ROUND_SECONDS: Final = 120
+PATIENCE: Final = 8
 """Seconds that an official client waits for an answer."""
 TESTDATA: Final = PROJECT / "tests" / "behaviour" / "testdata"
 PORT: Final = 8080

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
+from gateway.errors import RpcError
 from tests.fork_launcher import fork_launcher
 from tests.programs import need_sandboxes
 
@@ -63,7 +64,6 @@ TEXTS: Final = {
     "write_report": "A short report on tides.",
     "find_orders": "2 | open | 35.5 | 2026-03-02\n1 | paid",
     "customer_of_order": "city: Arlington",
-    "pay_order": "0 rows affected",
     "rebuild_index": "the index is rebuilt",
 }
 """Text that a tool's result must contain."""
@@ -80,7 +80,9 @@ ELSEWHERE: Final = frozenset(
     }
     | {"shop_find_items", "shop_getItem", "shop_createOrder"}
 )
-"""Tools that ask the user. They fail here with a message, because no user can be asked."""
+"""Tools of servers that do not run here. They fail with a message."""
+CONFIRMED: Final = {"pay_order"}
+"""Tools that need a confirmation, which this client cannot give."""
 FAILING: Final = ELSEWHERE | {"restart_everything"}
 TEMPLATES: Final = {"manual://{program}": "manual://du", "order://{id}": "order://3"}
 
@@ -103,9 +105,12 @@ async def test_a_file_does_what_it_says(path: Path) -> None:
         for tool in await listed(client, "tools/list", "tools"):
             if tool["name"] in ELSEWHERE - {"daemon_status"}:
                 continue  # its name is looked up in the public DNS
-            result = await client.request(
-                "tools/call", {"name": tool["name"], "arguments": ARGUMENTS.get(tool["name"], {})}
-            )
+            call = client.request("tools/call", {"name": tool["name"], "arguments": ARGUMENTS.get(tool["name"], {})})
+            if tool["name"] in CONFIRMED:
+                with pytest.raises(RpcError, match="the user must confirm this call"):
+                    await call
+                continue
+            result = await call
             assert result.get("isError", False) is (tool["name"] in FAILING), result
             text = "".join(block.get("text", "") for block in result["content"])
             assert TEXTS.get(tool["name"], "") in text

@@ -22,7 +22,7 @@ EVERY_CAPABILITY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call, read or prompt would do, with secrets masked."""
+    """The plan of a call, read or prompt, with secrets masked."""
 
     name: str
     """Key of the primitive in the file."""

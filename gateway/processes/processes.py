@@ -121,7 +121,7 @@ class Processes:
 
     @property
     def told_by(self) -> str:
-        """How processes of a call are found: by `marker` or, without /proc, only by process `group`."""
+        """The way to find the processes of a call: `marker` or, without /proc, only the process `group`."""
         return "marker" if self._can_adopt else "group"
 
     async def run(

@@ -50,7 +50,7 @@ class ProgressReport(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClientTerms(Protocol):
-    """What a client has declared: for its session, or in the modern era for one request."""
+    """The declarations of a client: for its session or, in the modern era, for one request."""
 
     @property
     def revision(self) -> str: ...

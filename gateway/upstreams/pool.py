@@ -137,7 +137,7 @@ class SessionPool:
         self.circuit.check_call()
         began = monotonic()
         permit = await self._permit(call)
-        call.lend(permit)
+        call.attach_permit(permit)
         is_again = False
         try:
             with self._in_use():

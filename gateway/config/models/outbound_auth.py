@@ -40,7 +40,7 @@ class BasicAuth(Model):
 
 
 class TokenRequest(Model):
-    """How the gateway identifies itself to an authorization server, and which access token it requests."""
+    """The gateway's identity at an authorization server, and the access token that it requests."""
 
     issuer: IssuerUrl | None = None
     """Issuer of the authorization server; its metadata names the token endpoint (RFC 8414, OpenID Connect Discovery).

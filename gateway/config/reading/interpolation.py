@@ -48,7 +48,7 @@ _FORMS: Final = "${env:NAME}, ${env:NAME:-default} and ${file:/path}"
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
-    """How the document uses an environment variable."""
+    """An environment variable that the document uses."""
 
     is_needed: bool
     """Whether some reference to it has no default."""

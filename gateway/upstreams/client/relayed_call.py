@@ -84,8 +84,8 @@ class RelayedCall:
         with self._invocation.trace.step(f"call {self._upstream}", kind="client", facts={}) as step:
             return fields if step.context is None else {**fields, **step.context.fields}
 
-    def lend(self, permit: ConcurrencyPermit) -> None:
-        """Release this permit while the client has a question to answer."""
+    def attach_permit(self, permit: ConcurrencyPermit) -> None:
+        """Set the permit that is released while the client answers a question."""
         self._permit = permit
 
     async def answer(self, method: str, params: JsonObject) -> JsonObject:

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.console.security_headers import OF_PAGE
+from gateway.wire.revisions import LATEST_MODERN
 
 INDEX: Final = "index.html"
 _TYPES: Final = {
@@ -29,6 +30,8 @@ _TYPES: Final = {
     ".woff2": "font/woff2",
 }
 """Media types by suffix. Not `mimetypes`, whose answers depend on the machine."""
+_REVISION: Final = b"@LATEST_MODERN@"
+"""The placeholder in scripts for the newest revision of the protocol."""
 _OTHER_TYPE: Final = "application/octet-stream"
 
 
@@ -67,6 +70,8 @@ def _below(directory: Traversable, path: PurePosixPath) -> Iterator[tuple[str, S
             yield from _below(each, where)
             continue
         content = each.read_bytes()
+        if where.suffix == ".js":
+            content = content.replace(_REVISION, LATEST_MODERN.encode())
         yield (
             str(where),
             StaticFile(

@@ -13,9 +13,10 @@ from gateway.catalog.primitives import Completer
 from gateway.config.definition_source import SourceDefinition
 from gateway.config.models.base import defaults_of
 from gateway.config.models.definition_keys import UNFIT_PREFIX, Definition, may_begin_names, narrowed
-from gateway.config.models.definitions import PromptArgument, ToolAnnotations
+from gateway.config.models.definitions import PromptArgument
 from gateway.config.models.overrides import PromptOverride, ResourceOverride, ToolOverride
 from gateway.config.models.tasks import ToolTask
+from gateway.config.models.tool_annotations import HINTS, ToolAnnotations
 from gateway.config.models.upstreams import (
     PromptSelection,
     ResourceSelection,
@@ -40,12 +41,6 @@ _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
 _QUESTIONS: Final = ("sampling", "elicitation", "roots")
 _NOT_OURS: Final = frozenset({"execution"})
 """Members of definitions that promise what is not relayed: tasks of 2025-11-25 are ordinary calls here."""
-_HINTS: Final = {
-    "readOnlyHint": "read_only",
-    "destructiveHint": "destructive",
-    "idempotentHint": "idempotent",
-    "openWorldHint": "open_world",
-}
 
 Definitions = dict[tuple[str, str], SourceDefinition]
 
@@ -298,7 +293,7 @@ def _annotations(wire: JsonObject, override: ToolOverride) -> ToolAnnotations:
     said = wire.get("annotations")
     given: dict[str, Any] = {
         ours: value
-        for theirs, ours in _HINTS.items()
+        for ours, theirs in HINTS.items()
         if isinstance(said, dict) and isinstance(value := said.get(theirs), bool)
     }
     if override.annotations is not None:

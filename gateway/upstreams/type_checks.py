@@ -6,6 +6,7 @@ Why: a client that checks what it is given refuses a whole list for one wrong me
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gateway.config.models.tool_annotations import HINTS
 from gateway.executors.invocation import sole_text
 from gateway.executors.output.size_limit import text_block
 from gateway.json_types import Json, JsonObject
@@ -19,7 +20,7 @@ _ENTRY: Final[_Types] = {
     "size": int,
 }
 _ANNOTATIONS: Final[_Types] = {
-    **dict.fromkeys(("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"), bool),
+    **dict.fromkeys(HINTS.values(), bool),
     **dict.fromkeys(("title", "lastModified"), str),
     "audience": list,
     "priority": (int, float),

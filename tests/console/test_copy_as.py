@@ -12,6 +12,7 @@ import pytest
 from gateway import exact_json
 from gateway.cli import main
 from gateway.json_types import Json
+from gateway.wire.revisions import LATEST_MODERN
 from tests.cli.typed import started
 from tests.console.node_program import node_program
 from tests.programs import need
@@ -78,7 +79,7 @@ def copies(url: str) -> dict[str, dict[str, str]]:
         for case, values in VALUES.items()
     }
     done = subprocess.run(
-        [node_program(), HERE / "write_copies.mjs"],
+        [node_program(), HERE / "write_copies.mjs", LATEST_MODERN],
         input=json.dumps(requests),
         capture_output=True,
         text=True,

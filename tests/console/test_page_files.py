@@ -57,6 +57,14 @@ def test_every_import_of_a_module_names_a_file_of_ours() -> None:
             assert (path.parent / target).is_file(), f"{path}: {target}"
 
 
+def test_revisions_are_only_named_in_one_module() -> None:
+    """A new revision is a constant in `wire/revisions.py`. What the revision adds is in the tables of `downgrade`."""
+    literal = re.compile(r"""["'`]20\d\d-\d\d-\d\d["'`]""")
+    files = [path for path in STATIC.parents[1].rglob("*") if path.suffix in {".py", ".js"}]
+    named = {path.name for path in files if literal.search(path.read_text())}
+    assert named - {"plugin.py"} == {"revisions.py"}  # an example in a docstring
+
+
 def test_the_page_stays_small() -> None:
     sent = {path: len(gzip.compress(path.read_bytes())) for path in STATIC.rglob("*") if path.is_file()}
     assert sum(sent.values()) <= MAX_BYTES, sent

@@ -1,12 +1,13 @@
-/** Writes what the Call page would copy: reads requests as a JSON object, prints the forms of each as JSON. */
+/** Prints as JSON what the Call page copies for each of the requests in standard input. The argument is the revision. */
 
 import { readFileSync } from "node:fs";
 
 import { commandOf, curlOf, testOf } from "../../gateway/console/static/call/copy.js";
 import { parse, stringify } from "../../gateway/console/static/call/json.js";
+import { REVISION } from "../../gateway/console/static/call/wire.js";
 
 const written = Object.entries(parse(readFileSync(0, "utf8"))).map(([key, { name, values, url, schema, result }]) => {
   const request = { method: "tools/call", params: { name, arguments: values }, url, schema };
   return [key, { command: commandOf(request), curl: curlOf(request), test: testOf({ arguments: values, result }) }];
 });
-process.stdout.write(stringify(Object.fromEntries(written)));
+process.stdout.write(stringify(Object.fromEntries(written)).replaceAll(REVISION, process.argv[2]));

@@ -6,9 +6,10 @@ from typing import Final
 import gateway
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.config.models.definition_keys import ContentAnnotations, Icon
-from gateway.config.models.definitions import Prompt, PromptArgument, Resource, Tool, ToolAnnotations
+from gateway.config.models.definitions import Prompt, PromptArgument, Resource, Tool
 from gateway.config.models.document import SKILL_FILE
 from gateway.config.models.server import Server
+from gateway.config.models.tool_annotations import HINTS, ToolAnnotations
 from gateway.control_characters import visible_path
 from gateway.executors.content import content_annotations
 from gateway.executors.files.globs import Found
@@ -17,13 +18,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.files.media_types import media_type_of
 from gateway.rfc3339 import timestamp
 
-_HINTS: Final = {
-    "title": "title",
-    "read_only": "readOnlyHint",
-    "destructive": "destructiveHint",
-    "idempotent": "idempotentHint",
-    "open_world": "openWorldHint",
-}
+_ANNOTATIONS: Final = {"title": "title", **HINTS}
 
 
 def server_info(server: Server) -> JsonObject:
@@ -152,8 +147,8 @@ def _annotations(annotations: ContentAnnotations | None) -> JsonObject | None:
 def _hints(annotations: ToolAnnotations | None) -> JsonObject | None:
     if annotations is None:
         return None
-    given = annotations.model_dump(include=set(_HINTS), exclude_none=True)
-    return {_HINTS[name]: value for name, value in given.items()} or None
+    given = annotations.model_dump(include=set(_ANNOTATIONS), exclude_none=True)
+    return {_ANNOTATIONS[name]: value for name, value in given.items()} or None
 
 
 def _icons(icons: Sequence[Icon] | None) -> list[JsonObject] | None:

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.config.models.address import host_of, is_loopback_name
 from gateway.config.models.base import DISTINCT, ONE_OR_MANY, SOME_DISTINCT, Flag, Model, NotEmpty, matching, misplaced
+from gateway.config.models.tool_annotations import ToolHint
 
 MAX_KEY_LENGTH: Final = 4096
 """Characters. Keys are sent in a header field, and servers limit the length of header fields."""
@@ -111,7 +112,7 @@ class Match(Model):
     """A glob that matches names as written in the configuration: `deploy_*`."""
     tag: NotEmpty | None = None
     """A tag that the definition must have."""
-    annotation: Literal["read_only", "destructive", "idempotent", "open_world"] | None = None
+    annotation: ToolHint | None = None
     """A tool annotation that must be true in the configuration."""
 
     @model_validator(mode="after")

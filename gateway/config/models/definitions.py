@@ -34,6 +34,7 @@ from gateway.config.models.definition_keys import (
 from gateway.config.models.field_use import Use
 from gateway.config.models.quantities import PositiveDuration, PositiveSize
 from gateway.config.models.tasks import WrittenToolTask
+from gateway.config.models.tool_annotations import ToolAnnotations
 from gateway.config.models.tool_tests import ToolTest
 from gateway.json_types import Json
 
@@ -90,21 +91,6 @@ def backend_of(config: Model) -> str:
 def backends_of(model: type[Model]) -> tuple[str, ...]:
     """Return the backends that a kind of definition allows, in the order of its fields."""
     return tuple(name for name, field in model.model_fields.items() if BACKEND in field.metadata)
-
-
-class ToolAnnotations(Model):
-    """Hints for the client about the effects of a call."""
-
-    title: str | None = None
-    """Display name. The tool's `title` takes precedence."""
-    read_only: Flag | None = None
-    """The tool does not change anything."""
-    destructive: Flag | None = None
-    """The tool can destroy data. Only meaningful if it is not read-only."""
-    idempotent: Flag | None = None
-    """Repeating a call with the same arguments has no further effect."""
-    open_world: Flag | None = None
-    """The tool interacts with systems outside this one."""
 
 
 def _word_or_schema(value: Json) -> str | dict[str, Json]:

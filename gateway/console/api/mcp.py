@@ -12,11 +12,11 @@ from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.streamable_http.endpoint import StreamableHttp
 from gateway.wire import meta
-from gateway.wire.revisions import is_modern_date
+from gateway.wire.revisions import LATEST_MODERN, is_modern_date
 
 _STATELESS: Final = HttpError(
     status=400,
-    message=f"This path speaks the stateless revision alone: send {meta.HEADER_PROTOCOL_VERSION}: 2026-07-28",
+    message=f"This path speaks the stateless revision alone: send {meta.HEADER_PROTOCOL_VERSION}: {LATEST_MODERN}",
 )
 # Also for callers who may not use it: it is for them alone to know that there is one.
 _NO_VIEW: Final = HttpError(status=404, message="There is no such view")

@@ -1,8 +1,9 @@
-/** Requests of Streamable HTTP 2026-07-28, and the event streams that answer them. Pure. */
+/** Requests of stateless Streamable HTTP and the event streams of their responses. Pure. */
 
 import { ExactNumber, isObject, member, stringify } from "./json.js";
 
-export const REVISION = "2026-07-28";
+/** The server replaces the placeholder by the newest revision. */
+export const REVISION = "@LATEST_MODERN@";
 export const TASKS = "io.modelcontextprotocol/tasks";
 const META = "io.modelcontextprotocol/";
 /** Methods that need `Mcp-Name`, and the parameter that it mirrors. */

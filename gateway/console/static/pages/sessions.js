@@ -1,5 +1,6 @@
 /** The Sessions page: sessions of clients, streams that are open, and clients by kind. */
 import { remove } from "../api.js";
+import { REVISION } from "../call/wire.js";
 import {
   ConfirmButton,
   Empty,
@@ -149,7 +150,7 @@ const Nothing = ({ searched: text }) =>
   text
     ? html`<${Empty} title="Nothing matches"><a href=${link("sessions")}>Remove the search</a><//>`
     : html`<${Empty} title="None open">
-      <p>Clients of the revision 2026-07-28 have no sessions: see their calls in <a href=${link("traffic")}>Traffic</a>.</p><//>`;
+      <p>Clients of the revision ${REVISION} have no sessions: see their calls in <a href=${link("traffic")}>Traffic</a>.</p><//>`;
 
 function Details({ session, id, onEnded }) {
   const close = () => setQuery({ open: null });

@@ -18,14 +18,22 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
+import structlog
+from msgspec.structs import replace
 
 from gateway.access.auth_error import AuthError, insufficient_scope, invalid_token, temporarily_unavailable
+from gateway.access.claims import roles_of, scopes_of, strings_of
 from gateway.access.identity import Identity
-from gateway.access.jose import TokenError, WrongKeyError, read_claims, read_header
+from gateway.access.introspection import Introspector
+from gateway.access.issuer import FetchError
+from gateway.access.jose import FOREIGN_ISSUER, LEEWAY_SECONDS, TokenError, WrongKeyError, read_claims, read_header
 from gateway.access.jwks import JwksCache, KeysUnavailableError
 from gateway.bounded_map import BoundedMap
 from gateway.config.models.address import host_of
+from gateway.config.models.auth import OAuth
 from gateway.json_types import Json, JsonObject
+
+log: Final = structlog.get_logger(__name__)
 
 _MAX_TRIED: Final = 8
 """Keys that are tried for a token without `kid`. Anybody can send one, and each try costs a signature check."""
@@ -45,29 +53,63 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
     required_scopes: Sequence[str] = ()
     takes_client_id: bool = False
     """Whether `client_id` stands in for a missing `aud`."""
+    entry: OAuth = OAuth(issuer=["https://unknown.invalid"])
+    """The entry in the file, for its roles, algorithms and DPoP policy."""
 
     @property
     def fingerprint(self) -> str:
         """A digest that differs between rules that accept different tokens."""
         # Without scopes and views: `accepts` compares these with what the identity holds.
-        facts = [self.issuer, *sorted(self.audiences), *(["client_id"] if self.takes_client_id else [])]
+        policy = ["client_id"] * self.takes_client_id + [self.entry.dpop] * (self.entry.dpop == "required")
+        facts = [self.issuer, *sorted(self.audiences), *policy, *(self.entry.algorithms or ())]
         return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
-    def accepts(self, identity: Identity) -> bool:
-        """Whether these rules still accept an identity that they, or earlier rules, accepted."""
-        return (
-            identity.realm == self.issuer
-            and identity.credential == self.fingerprint
-            and identity.holds(frozenset(self.required_scopes))
-            and (identity.views is None or identity.views <= frozenset(self.views.values()))
+    def renewed(self, identity: Identity) -> Identity | None:
+        """Return an identity that earlier rules accepted, with its scopes by these rules; None if it is not valid."""
+        roles = roles_of(identity.claims, self.entry)
+        scopes = scopes_of(identity.claims, roles, self.entry)
+        if identity.realm != self.issuer or identity.credential != self.fingerprint:
+            return None
+        if not scopes.issuperset(self.required_scopes):
+            return None
+        if identity.views is not None and not identity.views <= frozenset(self.views.values()):
+            return None
+        return replace(identity, roles=roles, scopes=scopes)
+
+    def identity(self, claims: JsonObject, *, views: frozenset[str] | None) -> Identity | AuthError:
+        """Return the identity of a token that is valid and meant for this server, if it has the required scopes."""
+        roles = roles_of(claims, self.entry)
+        scopes = scopes_of(claims, roles, self.entry)
+        if not scopes.issuperset(self.required_scopes):
+            return insufficient_scope(self.required_scopes)
+        return Identity(
+            principal=claims["sub"],
+            realm=self.issuer,
+            scopes=scopes,
+            credential=self.fingerprint,
+            views=views,
+            expires_at=float(claims["exp"]) if "exp" in claims else None,
+            claims=dict(claims),
+            roles=roles,
         )
+
+    def views_of(self, claims: JsonObject) -> frozenset[str] | None:
+        """Return the views that a token is meant for; None is all and the whole, and no view is another server."""
+        # Amazon Cognito: access tokens have no `aud`, and name their client.
+        takes_client_id = self.takes_client_id or claims.get("token_use") == "access"
+        audience = claims.get("aud", claims.get("client_id") if takes_client_id else None)
+        audiences = frozenset(map(normal_audience, strings_of(audience)))
+        if not self.audiences.isdisjoint(audiences):
+            return None
+        return frozenset(self.views[each] for each in audiences if each in self.views)
 
 
 class AccessTokens:
     """Identifies callers by access tokens of one issuer."""
 
-    def __init__(self, rules: TokenRules, keys: JwksCache) -> None:
+    def __init__(self, rules: TokenRules, keys: JwksCache, introspector: Introspector | None = None) -> None:
         self.rules: Final = rules
+        self.introspector: Final = introspector
         self._fingerprint: Final = rules.fingerprint
         self._keys: Final = keys
         self._verified: Final[BoundedMap[bytes, tuple[int, Identity]]] = BoundedMap(MAX_TOKENS, clock=time.time)
@@ -88,6 +130,46 @@ class AccessTokens:
         version, identity = self._verified.get(_digest(token)) or (0, None)
         return identity if identity is not None and version == self._keys.version else await self._verify(token)
 
+    async def introspect(self, token: str) -> Identity | AuthError | None:
+        """Ask the issuer about an opaque token; None if the issuer does not know it.
+
+        1. the issuer responds: 503
+        2. the token is active, and the response is not about another issuer or a time that has passed: 401
+        3. its audience is this server: 401
+        4. it has the scopes that every token must have: 403
+        """
+        if self.introspector is None:
+            return None
+        try:
+            claims = await self.introspector.claims_of(token)
+        except FetchError as error:
+            log.warning("token not introspected", issuer=self.rules.issuer, reason=str(error))
+            return temporarily_unavailable("The authorization server cannot be asked about the token", retry_after=5)
+        if claims is None:
+            return None
+        try:
+            self._check_introspected(claims)
+        except TokenError as error:
+            return invalid_token(str(error))
+        return self.rules.identity(claims, views=self.rules.views_of(claims) if "aud" in claims else None)
+
+    def _check_introspected(self, claims: JsonObject) -> None:
+        now = time.time()
+        if claims.get("iss", self.rules.issuer) != self.rules.issuer:
+            raise TokenError(FOREIGN_ISSUER)
+        if not isinstance(claims.get("sub"), str) or not claims["sub"]:
+            raise TokenError("The introspection response has no sub")
+        if not all(_is_time(claims[name]) for name in ("exp", "nbf") if name in claims):
+            raise TokenError("The exp or nbf of the token is not a time")
+        if claims.get("exp", now + 1) <= now:
+            raise TokenError("The token has expired")
+        if claims.get("nbf", now) > now + LEEWAY_SECONDS:
+            raise TokenError("The token is not valid yet")
+        # RFC 7662 §2.2: `aud` is optional. An entry that names audiences requires it.
+        is_missing = "aud" not in claims and self.rules.entry.audience is None
+        if not is_missing and self.rules.views_of(claims) == frozenset():
+            raise TokenError("The token is meant for another server")
+
     async def _verify(self, token: str) -> Identity | AuthError:
         try:
             claims = await self._verified_claims(token)
@@ -98,24 +180,17 @@ class AccessTokens:
             return temporarily_unavailable(
                 "The keys of the authorization server cannot be fetched now", retry_after=seconds
             )
-        scopes = scopes_of(claims)
-        if not scopes.issuperset(self.rules.required_scopes):
-            return insufficient_scope(self.rules.required_scopes)
-        identity = Identity(
-            principal=claims["sub"],
-            realm=self.rules.issuer,
-            scopes=scopes,
-            credential=self._fingerprint,
-            views=self._views_of(claims),
-            expires_at=float(claims["exp"]),
-            claims=dict(claims),
-        )
+        identity = self.rules.identity(claims, views=self.rules.views_of(claims))
+        if isinstance(identity, AuthError):
+            return identity
         # Nothing was awaited since the keys were found: this is the version that has verified the token.
         self._verified.put(_digest(token), (self._keys.version, identity), expires=identity.expires_at or 0)
         return identity
 
     async def _verified_claims(self, token: str) -> JsonObject:
         algorithm, kid = read_header(token)
+        if self.rules.entry.algorithms is not None and algorithm not in self.rules.entry.algorithms:
+            raise TokenError("The token is signed with an algorithm that this server does not accept")
         wrong = WrongKeyError("The token is signed with a key that the authorization server does not publish")
         for each in (await self._keys.find(kid, algorithm))[:_MAX_TRIED]:
             try:
@@ -126,18 +201,10 @@ class AccessTokens:
             # Cognito: an ID token has an `aud`, which is the client, and no `typ`.
             if claims.get("token_use", "access") != "access":
                 raise TokenError("The token is not an access token")
-            if self._views_of(claims) == frozenset():
+            if self.rules.views_of(claims) == frozenset():
                 raise TokenError("The token is meant for another server")
             return claims
         raise wrong
-
-    def _views_of(self, claims: JsonObject) -> frozenset[str] | None:
-        """The views that a token is meant for; None is all and the whole, and no view is another server."""
-        audience = claims.get("aud", claims.get("client_id") if self.rules.takes_client_id else None)
-        audiences = frozenset(map(normal_audience, _strings(audience)))
-        if not self.rules.audiences.isdisjoint(audiences):
-            return None
-        return frozenset(self.rules.views[each] for each in audiences if each in self.rules.views)
 
 
 def normal_audience(text: str) -> str:
@@ -157,18 +224,8 @@ def normal_audience(text: str) -> str:
     return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), parts.query, ""))
 
 
-def scopes_of(claims: JsonObject) -> frozenset[str]:
-    """The scopes of a token (RFC 9068 §2.2.3). Some issuers write `scp` instead of `scope`, and some a list.
-
-    Auth0 adds `permissions` where the operator of the API has asked for it.
-    """
-    claim = claims["scope"] if "scope" in claims else claims.get("scp")
-    return frozenset(" ".join([*_strings(claim), *_strings(claims.get("permissions"))]).split())
-
-
-def _strings(claim: Json) -> list[str]:
-    """The strings of a claim that is a string or a list of strings."""
-    return [each for each in (claim if isinstance(claim, list) else [claim]) if isinstance(each, str)]
+def _is_time(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _digest(token: str) -> bytes:

@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from gateway.access.jose import ALGORITHMS
+
 _UNQUOTABLE: Final = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 """Characters that `error_description` may not contain: RFC 6750 §3 excludes the quote and the backslash."""
 
@@ -34,6 +36,10 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
     """The scopes that are missing, beside those that every token must have."""
     retry_after: int | None = None
     """Seconds."""
+    is_for_proof: bool = False
+    """Whether the client must send a DPoP proof (RFC 9449 §7.1)."""
+    nonce: str | None = None
+    """The nonce for the next DPoP proof (RFC 9449 §9)."""
 
     def headers(self, challenge: Challenge) -> Mapping[str, str]:
         """Return the header fields of the response."""
@@ -49,8 +55,12 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
             "scope": None if self.status == 400 else " ".join(scopes),
             "resource_metadata": challenge.metadata_url,
         }
+        scheme = "Bearer"
+        if self.is_for_proof:
+            scheme, parameters = "DPoP", {**parameters, "algs": " ".join(ALGORITHMS)}
         given = ", ".join(f'{name}="{value}"' for name, value in parameters.items() if value)
-        return {"WWW-Authenticate": f"Bearer {given}" if given else "Bearer"}
+        nonce = {} if self.nonce is None else {"DPoP-Nonce": self.nonce}
+        return {"WWW-Authenticate": f"{scheme} {given}" if given else scheme, **nonce}
 
 
 def invalid_request(message: str) -> AuthError:

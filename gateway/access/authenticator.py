@@ -8,13 +8,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from jmespath.exceptions import JMESPathError
+from msgspec.structs import replace
+
 from gateway.access.access_tokens import AccessTokens, TokenRules, normal_audience
 from gateway.access.api_keys import REALM, ApiKeys, check_api_keys
 from gateway.access.auth_error import AuthError, invalid_token, missing_credentials
+from gateway.access.claims import compile_claim
 from gateway.access.credentials import Credential, read_credential
+from gateway.access.dpop import ProofRequest, ProofVerifier, thumbprint_of
 from gateway.access.identity import ANONYMOUS, Identity
+from gateway.access.introspection import Introspector, Post
 from gateway.access.issuer import Fetch
-from gateway.access.jose import is_installed, read_issuer
+from gateway.access.jose import FOREIGN_ISSUER, TokenError, is_installed, is_signed_token, read_header, read_issuer
 from gateway.access.jwks import JwksCache
 from gateway.background_tasks import BackgroundTasks
 from gateway.config.diagnostics.problems import Problems
@@ -33,8 +39,13 @@ _OFFLINE_ACCESS: Final = "offline_access"
 class Authenticator:
     """Holds the API keys and the issuers of the section `auth`. Its methods raise nothing but CancelledError."""
 
-    def __init__(self, fetch: Fetch, *, on_denied: OnDenied | None = None) -> None:
-        """Require nothing until `configure` is called; `fetch` gets the documents that issuers publish."""
+    def __init__(self, fetch: Fetch, *, post: Post, key: bytes, on_denied: OnDenied | None = None) -> None:
+        """Require nothing until `configure` is called.
+
+        `fetch` and `post` send requests to issuers. Replicas with the same `key` accept each other's DPoP nonces.
+        """
+        self._post: Final = post
+        self._proofs: Final = ProofVerifier(key)
         self._on_denied: Final = on_denied
         self._fetch: Final = fetch
         self._auth: Auth | None = None
@@ -56,8 +67,8 @@ class Authenticator:
         return self._auth is None
 
     @property
-    def oauth(self) -> OAuth | None:
-        return None if self._auth is None else self._auth.oauth
+    def oauth(self) -> Sequence[OAuth]:
+        return [] if self._auth is None else self._auth.oauth
 
     @property
     def takes_keys(self) -> bool:
@@ -79,34 +90,70 @@ class Authenticator:
         self._own_names = frozenset(map(normal_audience, names))
         self._configure_issuers()
 
-    async def identify(self, *, authorization: Sequence[str], api_key: Sequence[str]) -> Identity | AuthError:
+    async def identify(
+        self, *, authorization: Sequence[str], api_key: Sequence[str], request: ProofRequest | None = None
+    ) -> Identity | AuthError:
         """Return the identity of a request's sender, by the values of its two header fields.
 
         1. without a section `auth` the request is anonymous, whatever it carries
         2. there is one well-formed credential: 400, 401
         3. it is a known API key or a valid access token: 401, and see `AccessTokens.identify`
+        4. a token that is bound to a key comes with a proof: 401; see `ProofVerifier.refusal`
         """
         if self._auth is None:
             return ANONYMOUS
-        found = await self._identify(authorization, api_key)
+        found = await self._identify(authorization, api_key, request)
         if isinstance(found, AuthError):
             self.denied[found.status] += 1
         return found
 
-    async def _identify(self, authorization: Sequence[str], api_key: Sequence[str]) -> Identity | AuthError:
+    async def _identify(
+        self, authorization: Sequence[str], api_key: Sequence[str], request: ProofRequest | None
+    ) -> Identity | AuthError:
         credential = read_credential(authorization=authorization, api_key=api_key)
         if not isinstance(credential, Credential):
-            return credential or missing_credentials()
+            is_for_proof = bool(self.oauth) and all(entry.dpop == "required" for entry in self.oauth)
+            return credential or replace(missing_credentials(), is_for_proof=is_for_proof)
         # Keys first: that costs a digest, where a token may cost a signature check and a fetch.
         holder = self._keys.find(credential.secret)
         if holder is not None:
             return holder
         if not self._tokens or not credential.is_bearer:
             return invalid_token("The key is not known here")
-        tokens = next(iter(self._tokens.values()))
-        if len(self._tokens) > 1:
-            tokens = self._tokens.get(read_issuer(credential.secret) or "", tokens)
-        return await tokens.identify(credential.secret)
+        found = await self._identify_token(credential.secret)
+        return found if isinstance(found, AuthError) else self._checked_binding(found, credential, request)
+
+    async def _identify_token(self, token: str) -> Identity | AuthError:
+        """Verify a token by the entry of its issuer, or ask each issuer that introspects an opaque token, in order."""
+        error: AuthError | None = None
+        if not is_signed_token(token):
+            for tokens in self._tokens.values():
+                found = await tokens.introspect(token)
+                if isinstance(found, Identity):
+                    return found
+                error = error or found
+        # Before anything is fetched: the keys of one issuer never verify tokens of another.
+        elif (of_issuer := self._tokens.get(read_issuer(token) or "")) is not None:
+            return await of_issuer.identify(token)
+        return error or invalid_token(_reason_for(token))
+
+    def _checked_binding(
+        self, identity: Identity, credential: Credential, request: ProofRequest | None
+    ) -> Identity | AuthError:
+        """Check that a token is used as it may be: with a proof if it is bound to a key, and only then (RFC 9449)."""
+        thumbprint = thumbprint_of(identity.claims)
+        if thumbprint is None:
+            if credential.is_bound:
+                return invalid_token("The token is not bound to a key; send it as `Authorization: Bearer …`")
+            is_required = self._tokens[identity.realm].rules.entry.dpop == "required"
+            return self._unproven("The token must be bound to a key of the client (DPoP)") if is_required else identity
+        if not credential.is_bound:
+            return self._unproven("The token is bound to a key; send it as `Authorization: DPoP …` with a proof")
+        proof = request or ProofRequest(proofs=(), method="", url="")
+        return self._proofs.refusal(proof, token=credential.secret, thumbprint=thumbprint) or identity
+
+    def _unproven(self, message: str) -> AuthError:
+        return replace(invalid_token(message), is_for_proof=True, nonce=self._proofs.nonce())
 
     def record_denial(self, auth_error: AuthError, *, address: str, path: str) -> None:
         """Report a denied request, for the audit log."""
@@ -121,7 +168,7 @@ class Authenticator:
         if identity.realm == REALM:
             return self._keys.revalidate(identity)
         tokens = self._tokens.get(identity.realm)
-        return identity if tokens is not None and tokens.rules.accepts(identity) else None
+        return None if tokens is None else tokens.rules.renewed(identity)
 
     def status(self) -> JsonObject | None:
         """Return the part of `/-/status` about authentication; None without a section `auth`."""
@@ -141,19 +188,20 @@ class Authenticator:
         await self._closing.cancel()
 
     def _configure_issuers(self) -> None:
-        oauth = self.oauth
-        sources = {} if oauth is None else {issuer: (issuer, oauth.jwks_url) for issuer in oauth.issuer}
+        entries = {issuer: entry for entry in self.oauth for issuer in entry.issuer}
+        sources = {issuer: (issuer, entry.jwks_url) for issuer, entry in entries.items()}
         for gone in self._signing_keys.keys() - sources.values():
             # A reload does not wait for the fetch from an issuer that it has just replaced.
             self._closing.begin(self._signing_keys.pop(gone).close(), name="issuer left")
-        self._tokens = {} if oauth is None else {each: self._tokens_of(oauth, each, sources[each]) for each in sources}
+        self._tokens = {issuer: self._tokens_of(entry, issuer, sources[issuer]) for issuer, entry in entries.items()}
 
     def _tokens_of(self, oauth: OAuth, issuer: str, source: tuple[str, str | None]) -> AccessTokens:
         if source not in self._signing_keys:
             self._signing_keys[source] = JwksCache(issuer=issuer, keys_url=oauth.jwks_url, fetch=self._fetch)
         keys = self._signing_keys[source]
         # The names are known once listeners are open: before that nobody can show a token.
-        if self._own_names:
+        # An issuer of opaque tokens may publish no keys at all.
+        if self._own_names and oauth.introspection is None:
             keys.refresh_soon()
         own = self._own_names if oauth.audience is None else frozenset()
         rules = TokenRules(
@@ -162,8 +210,12 @@ class Authenticator:
             views={normal_audience(f"{url}/{view}"): view for url in own for view in self._views},
             required_scopes=oauth.required_scopes,
             takes_client_id=oauth.audience_claim == "client_id",
+            entry=oauth,
         )
-        return AccessTokens(rules, keys)
+        introspector = None
+        if oauth.introspection is not None:
+            introspector = Introspector(issuer, oauth.introspection, fetch=self._fetch, post=self._post, keys=keys)
+        return AccessTokens(rules, keys, introspector)
 
 
 def access_token_of(identity: Identity, authorization: Sequence[str]) -> Credential | None:
@@ -180,20 +232,39 @@ def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
     if auth is None:
         return
     check_api_keys(auth.api_keys, problems.at("api_keys"))
-    if auth.oauth is None:
-        return
-    if not is_installed():
+    if auth.oauth and not is_installed():
         message = f"needs packages that are not installed: {install_command('auth')}"
         problems.at("oauth").error(message)
     listen = loaded.document.listen
     is_elsewhere = listen.trusted_proxies or listen.allowed_hosts or not Address.parse(listen.http).is_loopback
-    if auth.oauth.audience is None and listen.public_url is None and is_elsewhere:
-        problems.at("oauth").warning(
-            f"tokens must be meant for this server, and clients do not know it as {listen.http}: "
-            "set `listen.public_url`, or `audience` here"
-        )
-    for key in ("required_scopes", "scopes_supported"):
-        if _OFFLINE_ACCESS in getattr(auth.oauth, key):
-            # MCP 2026-07-28 basic/authorization, "Refresh Tokens".
-            message = f"`{_OFFLINE_ACCESS}` is between clients and the issuer; a server should not ask for it"
-            problems.at("oauth", key).warning(message)
+    for index, entry in enumerate(auth.oauth):
+        place = problems.at("oauth", index) if len(auth.oauth) > 1 else problems.at("oauth")
+        _check_claim(entry, place)
+        if entry.audience is None and listen.public_url is None and is_elsewhere:
+            place.warning(
+                f"tokens must be meant for this server, and clients do not know it as {listen.http}: "
+                "set `listen.public_url`, or `audience` here"
+            )
+        for key in ("required_scopes", "scopes_supported"):
+            if _OFFLINE_ACCESS in getattr(entry, key):
+                # MCP 2026-07-28 basic/authorization, "Refresh Tokens".
+                message = f"`{_OFFLINE_ACCESS}` is between clients and the issuer; a server should not ask for it"
+                place.at(key).warning(message)
+
+
+def _check_claim(entry: OAuth, problems: Problems) -> None:
+    """Report an expression of `roles.claim` that is not JMESPath."""
+    if entry.roles is not None and entry.roles.claim is not None:
+        try:
+            compile_claim(entry.roles.claim)
+        except JMESPathError as error:
+            problems.at("roles", "claim").error(f"`{entry.roles.claim}` is not a JMESPath expression: {error}")
+
+
+def _reason_for(token: str) -> str:
+    """Return the reason to refuse a token that no entry has accepted."""
+    try:
+        read_header(token)
+    except TokenError as error:
+        return str(error)
+    return FOREIGN_ISSUER

@@ -1,10 +1,70 @@
-"""Identities of callers as written claims describe them, for the command line and for tests of tools."""
+"""Scopes and roles in the claims of tokens, in the layouts of common identity providers."""
 
-from gateway.access.access_tokens import scopes_of
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from jmespath.parser import ParsedResult
+
 from gateway.access.api_keys import REALM
 from gateway.access.identity import Identity
-from gateway.config.models.auth import Auth
-from gateway.json_types import Json
+from gateway.config.models.auth import Auth, OAuth
+from gateway.json_types import Json, JsonObject
+
+_EVERY_CALLER: Final = "*"
+_ROLE_CLAIMS: Final = ("roles", "groups", "cognito:groups")
+"""Lists of Microsoft Entra ID and others, of Okta, and of Amazon Cognito."""
+
+
+@lru_cache(maxsize=64)
+def compile_claim(expression: str) -> ParsedResult:
+    """Compile the JMESPath expression of `roles.claim`.
+
+    Raises:
+        JMESPathError: the expression is not valid.
+    """
+    return jmespath.compile(expression)
+
+
+def roles_of(claims: JsonObject, entry: OAuth) -> tuple[str, ...]:
+    """Return the roles and groups of a caller, from `roles.claim` or else from the claims that are known."""
+    if entry.roles is not None and entry.roles.claim is not None:
+        try:
+            return _words(compile_claim(entry.roles.claim).search(claims))
+        except JMESPathError:  # a function that does not accept the type of this claim
+            return ()
+    found = [role for name in _ROLE_CLAIMS for role in strings_of(claims.get(name))]
+    return tuple(dict.fromkeys([*found, *_keycloak_roles(claims, entry.audience or ())]))
+
+
+def _keycloak_roles(claims: JsonObject, audiences: Sequence[str]) -> Sequence[str]:
+    """Return the roles of the realm, and of the client that represents this server."""
+    realm, clients = claims.get("realm_access"), claims.get("resource_access")
+    holders = [realm, *(clients.get(name) for name in audiences)] if isinstance(clients, dict) else [realm]
+    return [role for holder in holders if isinstance(holder, dict) for role in strings_of(holder.get("roles"))]
+
+
+def scopes_of(claims: JsonObject, roles: Sequence[str] = (), entry: OAuth | None = None) -> frozenset[str]:
+    """Return the scopes of a token, with those that its roles grant. Roles are never scopes by themselves.
+
+    RFC 9068 §2.2.3 has `scope`. Entra and Okta use `scp`, and Auth0 adds `permissions`.
+    """
+    claim = claims["scope"] if "scope" in claims else claims.get("scp")
+    written = " ".join([*strings_of(claim), *strings_of(claims.get("permissions"))]).split()
+    granted = {} if entry is None or entry.roles is None else entry.roles.scopes
+    return frozenset(written).union(*(granted.get(role, ()) for role in (*roles, _EVERY_CALLER)))
+
+
+def _words(claim: Json) -> tuple[str, ...]:
+    """The roles of a claim: a list, or a string with spaces between them."""
+    return tuple(claim.split()) if isinstance(claim, str) else tuple(strings_of(claim))
+
+
+def strings_of(claim: Json) -> list[str]:
+    """Return the strings of a claim that is a string or a list of strings."""
+    return [each for each in (claim if isinstance(claim, list) else [claim]) if isinstance(each, str)]
 
 
 def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
@@ -20,10 +80,11 @@ def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
     subject, issuer = claims["sub"], claims.get("iss")
     if issuer is None and subject in auth.api_keys:
         return Identity(principal=subject, realm=REALM, scopes=frozenset(auth.api_keys[subject].scopes))
-    issuers = auth.issuers
-    if not issuers:
+    if not auth.oauth:
         raise ValueError(f"`{subject}` is not a key of `auth.api_keys`, and `auth` has no `oauth`")
-    if issuer is not None and issuer not in issuers:
-        raise ValueError(f"`iss` must be an issuer of `auth.oauth`: {', '.join(issuers)}")
-    realm = issuer or issuers[0]
-    return Identity(principal=subject, realm=realm, scopes=scopes_of(claims), claims={"iss": realm, **claims})
+    entry = next((each for each in auth.oauth if issuer is None or issuer in each.issuer), None)
+    if entry is None:
+        raise ValueError(f"`iss` must be an issuer of `auth.oauth`: {', '.join(auth.issuers)}")
+    roles, realm = roles_of(claims, entry), issuer or entry.issuer[0]
+    scopes = scopes_of(claims, roles, entry)
+    return Identity(principal=subject, realm=realm, scopes=scopes, claims={"iss": realm, **claims}, roles=roles)

@@ -15,6 +15,7 @@ from gateway.access.auth_error import AuthError, invalid_request
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 """RFC 6750 §2.1 allows fewer characters; a key that an operator chose may have any visible ones."""
 _BEARER: Final = "bearer"
+_DPOP: Final = "dpop"
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -23,6 +24,8 @@ class Credential(msgspec.Struct, frozen=True):
     secret: str
     is_bearer: bool
     """Whether the secret may be an access token as well as an API key."""
+    is_bound: bool = False
+    """Whether the secret was sent with the scheme DPoP, so that it is a token that is bound to a key."""
 
     def __repr__(self) -> str:
         """Leave the secret out, because tracebacks and logs show it."""
@@ -34,7 +37,7 @@ def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> 
 
     1. there is at most one: 400, because two could name two callers
     2. the value is a scheme and one word, or one word for a key: 400
-    3. the scheme is Bearer; a credential of another scheme counts as none
+    3. the scheme is Bearer or DPoP; a credential of another scheme counts as none
     """
     if len(authorization) + len(api_key) > 1:
         return invalid_request(
@@ -48,12 +51,12 @@ def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> 
     if not scheme:
         return invalid_request("The header Authorization is empty")
     # RFC 9110 §11.1: the name of a scheme is case-insensitive.
-    if scheme.lower() != _BEARER:
+    if scheme.lower() not in {_BEARER, _DPOP}:
         return None
-    return _credential(rest.strip(" "), what="Authorization", is_bearer=True)
+    return _credential(rest.strip(" "), what="Authorization", is_bearer=True, is_bound=scheme.lower() == _DPOP)
 
 
-def _credential(text: str, *, what: str, is_bearer: bool) -> Credential | AuthError:
+def _credential(text: str, *, what: str, is_bearer: bool, is_bound: bool = False) -> Credential | AuthError:
     if _VISIBLE.fullmatch(text) is None:
         return invalid_request(f"The header {what} holds no credential, or more than one word")
-    return Credential(text, is_bearer)
+    return Credential(text, is_bearer, is_bound)

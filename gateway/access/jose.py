@@ -4,10 +4,13 @@ The only module that knows PyJWT. It comes with the extra `auth` alone, so it is
 header is checked here first, because PyJWT accepts some headers that must be refused.
 """
 
+import base64
+import hashlib
 import importlib
+import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -23,7 +26,8 @@ ALGORITHMS: Final = {
 }
 """Accepted values of `alg`, each with the type and the curve of its key. No shared secrets, and not `none`."""
 
-_LEEWAY_SECONDS: Final = 10
+FOREIGN_ISSUER: Final = "The token was issued by a different authorization server"
+LEEWAY_SECONDS: Final = 10
 """How far the issuer's clock may be ahead: a token is used as soon as it is made. There is none for `exp`: a client
 whose token is refused a little early fetches another one."""
 MAX_TOKEN_LENGTH: Final = 16 * 1024
@@ -39,6 +43,8 @@ _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/j
 _END_OF_TIME: Final = 253_402_300_800
 """The year 10000, in which a NumericDate (RFC 7519 §2) is no longer a date that Python can represent."""
 _CLAIMS: Final = ("iss", "sub", "exp")
+_THUMBPRINT_MEMBERS: Final = {"RSA": ("e", "kty", "n"), "EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x")}
+"""Members of a key's thumbprint, by its type (RFC 7638 §3.2, RFC 8037 §2)."""
 _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 """Curves by OpenSSL's names, each with its algorithm (RFC 7518 §3.4)."""
 
@@ -61,7 +67,7 @@ def is_installed() -> bool:
     return True
 
 
-def read_header(token: str) -> tuple[str, str | None]:
+def read_header(token: str, *, types: Collection[str] = _TYPES) -> tuple[str, str | None]:
     """Return `alg` and `kid` of a token that is not verified yet.
 
     1. the token has the form of a signed JWT (RFC 7519 §3), and a bounded length
@@ -83,7 +89,7 @@ def read_header(token: str) -> tuple[str, str | None]:
     algorithm, kind, kid = header.get("alg"), header.get("typ", "JWT"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise TokenError("The token is not signed in a way that this server takes")
-    if not isinstance(kind, str) or kind.lower() not in _TYPES or "crit" in header or len(kid or "") > _MAX_KID_LENGTH:
+    if not isinstance(kind, str) or kind.lower() not in types or "crit" in header or len(kid or "") > _MAX_KID_LENGTH:
         raise TokenError("The token is of a kind that this server does not take")
     return algorithm, kid
 
@@ -97,6 +103,72 @@ def read_issuer(token: str) -> str | None:
     except (jwt.PyJWTError, RecursionError):
         return None
     return issuer if isinstance(issuer, str) else None
+
+
+def is_signed_token(token: str) -> bool:
+    """Whether a token is a JSON Web Token, signed or not, rather than opaque."""
+    import jwt  # noqa: PLC0415 - of the extra
+
+    try:
+        return len(token) <= MAX_TOKEN_LENGTH and bool(jwt.get_unverified_header(token))
+    except jwt.PyJWTError:
+        return False
+
+
+def read_signed_response(token: str, key: Json, *, algorithm: str, issuer: str, audience: str) -> JsonObject:
+    """Return the claims of a JWT that an issuer sent as a response, such as RFC 9701 defines.
+
+    Raises:
+        WrongKeyError: another key may have signed it.
+        TokenError: the response is not valid.
+    """
+    import jwt  # noqa: PLC0415 - of the extra
+
+    try:
+        claims: JsonObject = jwt.decode(
+            token, key, algorithms=[algorithm], issuer=issuer, audience=audience, leeway=LEEWAY_SECONDS
+        )
+    except jwt.InvalidSignatureError:
+        raise WrongKeyError("The signature of the response is wrong") from None
+    except (jwt.PyJWTError, OverflowError):
+        raise TokenError("The response is not valid") from None
+    return claims
+
+
+def read_proof(proof: str) -> tuple[JsonObject, str]:
+    """Return the claims of a DPoP proof (RFC 9449 §4.2) and the SHA-256 thumbprint of its key (RFC 7638).
+
+    Raises:
+        TokenError: the proof is malformed, or its key did not sign it.
+    """
+    import jwt  # noqa: PLC0415 - of the extra
+
+    try:
+        if len(proof) > MAX_TOKEN_LENGTH:
+            raise TokenError("The DPoP proof is too long")
+        header = jwt.get_unverified_header(proof)
+        algorithm, jwk = header.get("alg"), header.get("jwk")
+        if header.get("typ") != "dpop+jwt" or algorithm not in ALGORITHMS or "crit" in header:
+            raise TokenError("The DPoP proof is not signed in a way that this server accepts")
+        if not isinstance(jwk, dict) or not isinstance(jwk.get("kty"), str) or (key := public_key(jwk)) is None:
+            raise TokenError("The DPoP proof has no public key that this server accepts")
+        # PyJWT checks that the algorithm is one for this type of key.
+        claims: JsonObject = jwt.decode(
+            proof,
+            key,
+            algorithms=[algorithm],
+            options={"verify_exp": False, "verify_iat": False, "verify_nbf": False, "verify_aud": False},
+        )
+        members = {name: jwk[name] for name in _THUMBPRINT_MEMBERS[jwk["kty"]]}
+        text = json.dumps(members, sort_keys=True, separators=(",", ":"))
+    except (jwt.PyJWTError, RecursionError, KeyError, TypeError, ValueError):
+        raise TokenError("The DPoP proof is not valid") from None
+    return claims, encoded(hashlib.sha256(text.encode()).digest())
+
+
+def encoded(data: bytes) -> str:
+    """Return base64url without padding (RFC 7515 §2)."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonObject:
@@ -114,7 +186,7 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
             key,
             algorithms=[algorithm],
             issuer=issuer,
-            leeway=_LEEWAY_SECONDS,
+            leeway=LEEWAY_SECONDS,
             # `AccessTokens` checks the audience: PyJWT does not know that two spellings of a URL are the same.
             options={"require": list(_CLAIMS), "verify_aud": False},
         )
@@ -125,7 +197,7 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
     except jwt.ImmatureSignatureError:
         raise TokenError("The token is not valid yet") from None
     except jwt.InvalidIssuerError:
-        raise TokenError("The token is of another authorization server") from None
+        raise TokenError(FOREIGN_ISSUER) from None
     except jwt.MissingRequiredClaimError as error:
         raise TokenError(f"The token has no {error.claim}") from None
     except (jwt.PyJWTError, OverflowError):  # the latter for a time that is Infinity

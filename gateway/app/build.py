@@ -58,7 +58,7 @@ from gateway.console.status_ticker import StatusTicker
 from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChanged
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json, JsonObject
-from gateway.net.json_fetcher import fetch_json, issuer_sender
+from gateway.net.json_fetcher import fetch_json, issuer_sender, post
 from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.openapi.source import OpenApiSource
 from gateway.protocol.dispatcher import Dispatcher
@@ -349,7 +349,10 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     # Stored outputs of tasks survive a restart, as the tasks do.
     await services.output_store.use(state.outputs)
     audit = AuditRecorder(key=state.keys()[0], generation=lambda: pipeline.store.current.generation)
-    authenticator = Authenticator(partial(fetch_json, issuer_sender(services.http)), on_denied=audit.denied)
+    to_issuers = issuer_sender(services.http)
+    authenticator = Authenticator(
+        partial(fetch_json, to_issuers), post=partial(post, to_issuers), key=state.keys()[0], on_denied=audit.denied
+    )
     stack.push_async_callback(authenticator.close)
     events, replica = Events(), state.replica
     upstreams = UpstreamSource(

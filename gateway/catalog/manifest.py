@@ -95,7 +95,7 @@ def _audiences(document: Document, catalog: Catalog) -> Iterator[tuple[str, Audi
         return
     for name, key in auth.api_keys.items():
         yield f"key {name}", _audience(scoped(catalog, frozenset(key.scopes)))
-    if auth.oauth is not None:
+    if auth.oauth:
         yield "token without scopes", _audience(scoped(catalog, frozenset()))
         # Sets of scopes would be too many: 2^n.
         for scope in sorted(catalog.scopes):

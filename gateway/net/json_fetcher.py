@@ -4,16 +4,18 @@ Redirects are not followed: the source of keys must be named in the file, or in 
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 import orjson
 
+from gateway.access.introspection import IntrospectionResponse
 from gateway.access.issuer import FetchError, NotFoundError
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
 from gateway.net.address_guard import ANYWHERE
 from gateway.net.clients import HttpClients
-from gateway.net.request import Header, Request, parse_url
+from gateway.net.request import Header, Request, bound, parse_url
 from gateway.net.sender import Sender
 
 REQUEST_SECONDS: Final = 10.0
@@ -26,6 +28,22 @@ ACCEPT_JSON: Final = Header(name="Accept", value="application/json", is_bound=Fa
 def issuer_sender(clients: HttpClients) -> Sender:
     """Return a way to the issuers of the file; private addresses are allowed, because the operator names them."""
     return Sender(clients=clients, policy=ANYWHERE, max_bytes=MAX_BYTES)
+
+
+async def post(sender: Sender, url: str, *, headers: Mapping[str, str], body: bytes) -> IntrospectionResponse:
+    """Send a POST request to an endpoint of an authorization server.
+
+    Raises:
+        FetchError: there is no response.
+    """
+    deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+    try:
+        request = Request(method="POST", url=parse_url(url, encoded=True), headers=bound(headers), body=body)
+        response = await sender.send(request, deadline=deadline)
+    except (ExecutionError, ValueError) as error:
+        raise FetchError(f"{url}: {error}") from error
+    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return IntrospectionResponse(status=response.status, media_type=media_type, body=response.body)
 
 
 async def fetch_json(sender: Sender, url: str) -> Json:

@@ -1,11 +1,13 @@
 """A pipeline as a daemon has it, without listeners."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
 from gateway.access.authenticator import Authenticator
+from gateway.access.introspection import IntrospectionResponse
+from gateway.access.issuer import FetchError
 from gateway.audit.recorder import AuditRecorder
 from gateway.config.definition_source import DefinitionSource
 from gateway.config.loader import load
@@ -15,6 +17,10 @@ from gateway.executors.shared_services import running_services
 from gateway.json_types import JsonObject
 from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.pipeline import ReloadPipeline
+
+
+async def _nothing_to_send(url: str, *, headers: Mapping[str, str], body: bytes) -> IntrospectionResponse:
+    raise FetchError(url)
 
 
 async def _nothing_to_fetch(url: str) -> JsonObject:
@@ -34,7 +40,7 @@ async def opened(
             path,
             sources=sources,
             services=services,
-            authenticator=Authenticator(_nothing_to_fetch),
+            authenticator=Authenticator(_nothing_to_fetch, post=_nothing_to_send, key=b""),
             audit=AuditRecorder(key=b"", generation=lambda: 0),
             grace=grace,
             redactor=LiveRedactor(),

@@ -28,7 +28,7 @@ from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcom
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
 from gateway.net.clients import HttpClients
-from gateway.net.json_fetcher import fetch_json, issuer_sender
+from gateway.net.json_fetcher import fetch_json, issuer_sender, post
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys
 from gateway.telemetry.health import Health
@@ -370,9 +370,8 @@ async def http_server(  # the defaults that differ from the daemon's make tests 
     course = Course()
     async with AsyncExitStack() as stack:
         dispatcher = await stack.enter_async_context(dispatching(course, catalog_store))
-        authenticator = Authenticator(
-            partial(fetch_json, issuer_sender(await stack.enter_async_context(HttpClients())))
-        )
+        sender = issuer_sender(await stack.enter_async_context(HttpClients()))
+        authenticator = Authenticator(partial(fetch_json, sender), post=partial(post, sender), key=b"of this test")
         stack.push_async_callback(authenticator.close)
         authenticator.configure(auth)
         health = Health(missing=lambda: missing)

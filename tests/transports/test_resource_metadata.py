@@ -21,7 +21,7 @@ SECONDS = 10
 
 def auth_of(issuer: AuthorizationServer, **more: object) -> Auth:
     oauth = OAuth.model_validate({"issuer": issuer.issuer, **more})
-    return Auth(api_keys={"ci": ApiKey(secret=[KEY], scopes=["tools.use"])}, oauth=oauth)
+    return Auth(api_keys={"ci": ApiKey(secret=[KEY], scopes=["tools.use"])}, oauth=[oauth])
 
 
 @asynccontextmanager

@@ -154,7 +154,7 @@ def _endpoint(document: Document, view: str | None) -> PublicEndpoint | None:
         url=f"{base}{listen.path.rstrip('/')}{suffix}",
         sse_url=f"{base}{SSE_PATH}{suffix}" if listen.sse else None,
         takes_keys=auth is not None and bool(auth.api_keys),
-        takes_tokens=auth is not None and auth.oauth is not None,
+        takes_tokens=auth is not None and bool(auth.oauth),
     )
 
 

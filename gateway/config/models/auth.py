@@ -1,6 +1,7 @@
 """The section `auth`: API keys, access tokens and rules. These models do not check credentials of callers."""
 
 import re
+from collections import Counter
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
@@ -52,6 +53,7 @@ def _without_query(value: str) -> str:
 
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """RFC 6749 §3.3."""
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 ScopeToken = Annotated[str, matching(SCOPE.pattern, "a scope such as ops.read")]
 KeyText = Annotated[str, AfterValidator(_sendable)]
 Digest = Annotated[
@@ -80,6 +82,34 @@ class ApiKey(Model):
         return self
 
 
+class Roles(Model):
+    """Scopes that roles or groups in a token grant, beside the scopes of the token."""
+
+    claim: NotEmpty | None = None
+    """JMESPath of the roles: a list, or a string with spaces. By default, the claims of common providers are used."""
+    scopes: dict[NotEmpty, Annotated[list[ScopeToken], ONE_OR_MANY, DISTINCT]] = {}
+    """Scopes by role. `"*"` means every caller of this issuer."""
+
+
+class Introspection(Model):
+    """Credentials to ask the issuer about opaque tokens (RFC 7662)."""
+
+    client_id: NotEmpty
+    """Client ID of this server at the issuer."""
+    client_secret: NotEmpty
+    """Client secret of this server at the issuer."""
+    url: TrustedUrl | None = None
+    """URL of the introspection endpoint. By default it is discovered."""
+    type: Literal["rfc7662", "github"] = "rfc7662"
+    """`github`: the endpoint is GitHub's `POST /applications/{client_id}/token`, which needs `url`."""
+
+    @model_validator(mode="after")
+    def _has_a_url_for_github(self) -> Self:
+        if self.type == "github" and self.url is None:
+            raise misplaced("type", goes_with="url")
+        return self
+
+
 class OAuth(Model):
     """Access tokens from an authorization server."""
 
@@ -91,6 +121,14 @@ class OAuth(Model):
     """`client_id`: accept tokens without `aud` if their `client_id` is listed in `audience`. For Amazon Cognito."""
     jwks_url: TrustedUrl | None = None
     """URL of the key set (JWKS). By default it is discovered."""
+    algorithms: Annotated[list[Algorithm], SOME_DISTINCT] | None = None
+    """Accepted signature algorithms. Default: all asymmetric algorithms."""
+    roles: Roles | None = None
+    """Scopes that roles or groups grant."""
+    introspection: Introspection | None = None
+    """Accept opaque tokens of this issuer, and ask it about each."""
+    dpop: Literal["accepted", "required"] = "accepted"
+    """`required`: refuse tokens that are not bound to a key of the client (RFC 9449)."""
     required_scopes: Annotated[list[ScopeToken], DISTINCT] = []
     """Scopes that every token must have."""
     scopes_supported: Annotated[list[ScopeToken], DISTINCT] = []
@@ -100,6 +138,9 @@ class OAuth(Model):
     def _names_clients(self) -> Self:
         if self.audience_claim != "aud" and self.audience is None:
             raise misplaced("audience_claim", goes_with="audience")
+        if self.introspection is not None and len(self.issuer) > 1:
+            message = "goes with one `issuer`; use one entry of `oauth` for each issuer"
+            raise PydanticCustomError("many_issuers", message, {"culprit": "introspection"})
         return self
 
 
@@ -138,19 +179,23 @@ class Auth(Model):
 
     api_keys: dict[str, ApiKey] = {}
     """API keys by name of the holder."""
-    oauth: OAuth | None = None
-    """Access tokens from an authorization server."""
+    oauth: Annotated[list[OAuth], ONE_OR_MANY] = []
+    """Access tokens from an authorization server, or a list with an entry for each server."""
     rules: list[Rule] = []
     """Scopes required by groups of definitions."""
 
     @property
     def issuers(self) -> list[str]:
         """Return the issuers whose tokens are accepted."""
-        return [] if self.oauth is None else self.oauth.issuer
+        return [issuer for entry in self.oauth for issuer in entry.issuer]
 
     @model_validator(mode="after")
     def _lets_somebody_in(self) -> Self:
-        if not self.api_keys and self.oauth is None:
+        repeated = [issuer for issuer, count in Counter(self.issuers).items() if count > 1]
+        if repeated:
+            message = f"the issuer {repeated[0]} is in two entries; a token could belong to either"
+            raise PydanticCustomError("repeated_issuer", message, {"culprit": "oauth"})
+        if not self.api_keys and not self.oauth:
             raise PydanticCustomError("nothing_given", "no one can authenticate: set `api_keys` or `oauth`")
         if "" in self.api_keys:
             raise PydanticCustomError("no_name", "a key needs the name of its holder", {"culprit": "api_keys"})

@@ -40,6 +40,7 @@ _ALLOWED_HEADERS: Final = {
         "Content-Type",
         "Accept",
         "Authorization",
+        "DPoP",
         "X-API-Key",
         "Mcp-Session-Id",
         "MCP-Protocol-Version",

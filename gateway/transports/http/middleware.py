@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from gateway.access.auth_error import AuthError, insufficient_scope, invalid_token
 from gateway.access.authenticator import Authenticator
+from gateway.access.dpop import ProofRequest
 from gateway.access.identity import ANONYMOUS, UNAUTHENTICATED, Identity
 from gateway.protocol.exchange import Binding
 from gateway.transports.errors import HttpError
@@ -236,8 +237,14 @@ class Middleware:
         return isinstance(identity, Identity) and identity.holds(scopes)
 
     async def _identify(self, raw: web.Request) -> Identity | AuthError:
+        proofs, request = raw.headers.getall("DPoP", ()), None
+        if proofs:
+            url = f"{self._head(raw).entrance.client_endpoint.base_url}{raw.rel_url.raw_path}"
+            request = ProofRequest(proofs=proofs, method=raw.method, url=url)
         return await self.authenticator.identify(
-            authorization=raw.headers.getall("Authorization", ()), api_key=raw.headers.getall("X-API-Key", ())
+            authorization=raw.headers.getall("Authorization", ()),
+            api_key=raw.headers.getall("X-API-Key", ()),
+            request=request,
         )
 
     def _head(self, raw: web.Request) -> _Head:

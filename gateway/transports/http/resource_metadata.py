@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gateway.access.auth_error import NO_CHALLENGE, Challenge
 from gateway.access.authenticator import Authenticator
+from gateway.access.jose import ALGORITHMS
 from gateway.json_types import Json
 from gateway.protocol.exchange import ViewEntry
 from gateway.transports.http.forwarded import ClientEndpoint
@@ -47,12 +48,14 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
             path = path.rstrip("/").removesuffix(f"/{name}")
         if view is not None:
             scopes |= view.scopes
-        if oauth is None:
+        if not oauth:
             return Challenge(scopes=sorted(scopes)) if scopes else NO_CHALLENGE
         resource = next((other for other in self.others if path.rstrip("/").endswith(other)), self.path)
         suffix = "" if view is None else f"/{view.name}"
         url = f"{client_endpoint.base_url}{WELL_KNOWN}{resource.rstrip('/')}{suffix}"
-        return Challenge(metadata_url=url, scopes=(*oauth.required_scopes, *sorted(scopes)))
+        return Challenge(
+            metadata_url=url, scopes=(*(each for entry in oauth for each in entry.required_scopes), *sorted(scopes))
+        )
 
     def endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
         """Each path at which a document stands, and what answers there."""
@@ -73,7 +76,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     def _answer(self, request: HttpRequest, resource: str) -> web.Response:
         oauth = self.authenticator.oauth
-        if oauth is None:
+        if not oauth:
             return request.answer({"error": "not found; this server takes no access tokens"}, status=404)
         name = request.raw.match_info.get("view")
         view = None if name is None else self.find_view(name)
@@ -83,11 +86,15 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
         document: dict[str, Json] = {
             # RFC 9728 §3.3: it must be identical to the URL that the client has, so a path `/` adds nothing to it.
             "resource": f"{request.client_endpoint.base_url}{where}".rstrip("/"),
-            "authorization_servers": oauth.issuer,
+            "authorization_servers": [issuer for entry in oauth for issuer in entry.issuer],
             # MCP 2025-11-25 basic/authorization: access tokens must not stand in the query.
             "bearer_methods_supported": ["header"],
         }
         own = () if view is None else sorted(view.scopes)
-        if scopes := dict.fromkeys([*(oauth.scopes_supported or oauth.required_scopes), *own]):
+        supported = (scope for entry in oauth for scope in entry.scopes_supported or entry.required_scopes)
+        if scopes := dict.fromkeys([*supported, *own]):
             document["scopes_supported"] = list(scopes)
+        if all(entry.dpop == "required" for entry in oauth):
+            document["dpop_signing_alg_values_supported"] = list(ALGORITHMS)
+            document["dpop_bound_access_tokens_required"] = True
         return request.answer(document)

@@ -88,7 +88,7 @@ class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
             url=f"{base}{self.path.rstrip('/')}{suffix}",
             sse_url=None if self.sse_path is None else f"{base}{self.sse_path}{suffix}",
             takes_keys=self.authenticator.takes_keys,
-            takes_tokens=self.authenticator.oauth is not None,
+            takes_tokens=bool(self.authenticator.oauth),
         )
 
 

@@ -1,0 +1,113 @@
+"""Verifies DPoP proofs: a token that is bound to a key is used by the holder of that key (RFC 9449).
+
+Threats answered here:
+
+- a stolen token: the proof must be signed with the key that the token names (`cnf.jkt`);
+- a stolen proof: it is valid for one token, one method, one URL, about a minute, and once;
+- a proof that was made in advance: it must contain a nonce that this server issued lately.
+"""
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from gateway.access.access_tokens import normal_audience
+from gateway.access.auth_error import AuthError
+from gateway.access.jose import TokenError, encoded, read_proof
+from gateway.bounded_map import BoundedMap
+from gateway.json_types import Json, JsonObject
+
+_AGE_SECONDS: Final = 60
+"""Age up to which a proof is accepted."""
+_AHEAD_SECONDS: Final = 10
+"""Time by which the clock of a client can be ahead."""
+NONCE_SECONDS: Final = 300
+_MAX_PROOFS: Final = 65_536
+"""Proofs that are remembered until they expire."""
+_MAX_ID_LENGTH: Final = 512
+
+
+class ProofRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a request that a proof is about."""
+
+    proofs: Sequence[str]
+    """Values of the header field `DPoP`."""
+    method: str
+    url: str
+    """URL under which clients reach the path, without a query."""
+
+
+class ProofVerifier:
+    """Verifies proofs, issues nonces and remembers the proofs that were used."""
+
+    def __init__(self, key: bytes, *, clock: Callable[[], float] = time.time) -> None:
+        """Replicas with the same `key` accept each other's nonces."""
+        self._key: Final = hmac.digest(key, b"mcp-gateway dpop nonce", "sha256")
+        self._clock: Final = clock
+        self._used: Final[BoundedMap[bytes, bool]] = BoundedMap(_MAX_PROOFS, clock=clock)
+
+    def nonce(self) -> str:
+        return self._nonce_of(int(self._clock() // NONCE_SECONDS))
+
+    def refusal(self, request: ProofRequest, *, token: str, thumbprint: str) -> AuthError | None:
+        """Return why a request does not prove that its sender holds the key; None if it does (RFC 9449 §4.3)."""
+        try:
+            claims = self._checked_claims(request, token=token, thumbprint=thumbprint)
+            if not self._is_ours(claims.get("nonce")):
+                return self._error("use_dpop_nonce", "The DPoP proof needs the nonce of this response")
+            self._use(claims, thumbprint)
+        except TokenError as error:
+            return self._error("invalid_dpop_proof", str(error))
+        return None
+
+    def _checked_claims(self, request: ProofRequest, *, token: str, thumbprint: str) -> JsonObject:
+        if len(request.proofs) != 1:
+            raise TokenError("The token is bound to a key: send one header DPoP with a proof")
+        claims, proven = read_proof(request.proofs[0])
+        if proven != thumbprint:
+            raise TokenError("The DPoP proof is signed with another key than the token is bound to")
+        if claims.get("htm") != request.method:
+            raise TokenError("The DPoP proof is for another method")
+        url = claims.get("htu")
+        if not isinstance(url, str) or normal_audience(url.partition("?")[0]) != normal_audience(request.url):
+            raise TokenError("The DPoP proof is for another URL")
+        issued_at = claims.get("iat")
+        if not isinstance(issued_at, int | float):
+            raise TokenError("The DPoP proof has no iat")
+        if not -_AHEAD_SECONDS <= self._clock() - issued_at <= _AGE_SECONDS:
+            raise TokenError("The DPoP proof is too old, or from the future")
+        if claims.get("ath") != encoded(hashlib.sha256(token.encode()).digest()):
+            raise TokenError("The DPoP proof is for another token")
+        return claims
+
+    def _use(self, claims: JsonObject, thumbprint: str) -> None:
+        """Remember a proof, so that it is accepted only once."""
+        identifier = claims.get("jti")
+        if not isinstance(identifier, str) or not 0 < len(identifier) <= _MAX_ID_LENGTH:
+            raise TokenError("The DPoP proof has no jti")
+        key = hashlib.sha256(f"{thumbprint} {identifier}".encode()).digest()
+        if self._used.get(key):
+            raise TokenError("The DPoP proof was used before")
+        self._used.put(key, True, expires=self._clock() + _AGE_SECONDS + _AHEAD_SECONDS)  # noqa: FBT003 - a set
+
+    def _is_ours(self, nonce: Json) -> bool:
+        period = int(self._clock() // NONCE_SECONDS)
+        known = (self._nonce_of(period), self._nonce_of(period - 1))
+        return isinstance(nonce, str) and any(hmac.compare_digest(nonce.encode(), each.encode()) for each in known)
+
+    def _nonce_of(self, period: int) -> str:
+        return encoded(hmac.digest(self._key, str(period).encode(), "sha256")[:16])
+
+    def _error(self, code: str, message: str) -> AuthError:
+        return AuthError(status=401, error=code, message=message, is_for_proof=True, nonce=self.nonce())
+
+
+def thumbprint_of(claims: JsonObject) -> str | None:
+    """Return the thumbprint of the key that a token is bound to (RFC 9449 §6.1); None for a bearer token."""
+    confirmation = claims.get("cnf")
+    found = confirmation.get("jkt") if isinstance(confirmation, dict) else None
+    return found if isinstance(found, str) else None

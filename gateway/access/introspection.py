@@ -1,0 +1,176 @@
+"""Asks an authorization server about opaque tokens (RFC 7662), which may respond with a signed JWT (RFC 9701)."""
+
+import asyncio
+import base64
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+from urllib.parse import quote_plus, urlencode
+
+import msgspec
+import orjson
+
+from gateway.access.claims import strings_of
+from gateway.access.issuer import Fetch, FetchError, first_document, is_trustworthy, metadata_urls
+from gateway.access.jose import TokenError, WrongKeyError, read_header, read_signed_response
+from gateway.access.jwks import JwksCache, KeysUnavailableError
+from gateway.bounded_map import BoundedMap
+from gateway.config.models.auth import Introspection
+from gateway.json_types import Json, JsonObject
+
+_CACHE_SECONDS: Final = 60.0
+"""Time for which a response is used, whether the token is active or not."""
+_ENDPOINT_SECONDS: Final = 600.0
+_MAX_RESPONSES: Final = 4096
+_MAX_RUNNING: Final = 16
+"""Requests to one issuer at the same time. Anyone can send tokens that no one knows."""
+_JWT: Final = "application/token-introspection+jwt"
+_JWT_TYPE: Final = "token-introspection+jwt"
+_ACCEPT: Final = f"application/json, {_JWT};q=0.5"
+
+
+class IntrospectionResponse(msgspec.Struct, frozen=True, kw_only=True):
+    status: int
+    media_type: str
+    body: bytes
+
+
+class Post(Protocol):
+    """Sends a POST request, bounded in time and size, without following redirects."""
+
+    async def __call__(self, url: str, *, headers: Mapping[str, str], body: bytes) -> IntrospectionResponse:
+        """Return the response.
+
+        Raises:
+            FetchError: there is no response.
+        """
+
+
+class Introspector:
+    """Asks one issuer about tokens, and remembers its responses for a short time."""
+
+    def __init__(  # noqa: PLR0913 - the issuer, and ways to reach it
+        self,
+        issuer: str,
+        config: Introspection,
+        *,
+        fetch: Fetch,
+        post: Post,
+        keys: JwksCache,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._issuer: Final = issuer
+        self._config: Final = config
+        self._fetch: Final = fetch
+        self._post: Final = post
+        self._keys: Final = keys
+        self._clock: Final = clock
+        self._responses: Final[BoundedMap[bytes, JsonObject]] = BoundedMap(_MAX_RESPONSES, clock=clock)
+        """By digest of the token. An empty object means that the token is not active."""
+        self._running: Final = asyncio.Semaphore(_MAX_RUNNING)
+        self._metadata: JsonObject = {}
+        self._metadata_until = 0.0
+
+    async def claims_of(self, token: str) -> JsonObject | None:
+        """Return the claims of an active token; None for any other.
+
+        Raises:
+            FetchError: the issuer cannot be asked, or its response is malformed.
+        """
+        digest = hashlib.sha256(token.encode()).digest()
+        claims = self._responses.get(digest)
+        if claims is None:
+            async with self._running:
+                claims = await self._asked(token)
+            until = self._clock() + _CACHE_SECONDS
+            expires = claims.get("exp")
+            if isinstance(expires, int | float):
+                until = min(until, expires)
+            self._responses.put(digest, claims, expires=until)
+        return claims or None
+
+    async def _asked(self, token: str) -> JsonObject:
+        response = await self._send(token)
+        if self._config.type == "github":
+            return _github_claims(response)
+        if response.status != 200:
+            raise FetchError(f"{self._issuer}: the introspection endpoint responded with status {response.status}")
+        document = await self._document(response)
+        if not isinstance(document, dict) or not isinstance(document.get("active"), bool):
+            raise FetchError(f"{self._issuer}: the introspection response has no boolean `active`")
+        return document if document["active"] else {}
+
+    async def _send(self, token: str) -> IntrospectionResponse:
+        config, metadata = self._config, await self._known_metadata()
+        url = config.url or metadata.get("introspection_endpoint")
+        if not isinstance(url, str) or not is_trustworthy(url):
+            raise FetchError(f"{self._issuer}: its metadata has no introspection_endpoint with an https URL")
+        # RFC 6749 §2.3.1: both parts are form-encoded before they are joined.
+        pair = f"{quote_plus(config.client_id)}:{quote_plus(config.client_secret)}"
+        basic = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+        if config.type == "github":
+            headers = {"Accept": "application/json", "Content-Type": "application/json", **basic}
+            return await self._post(url, headers=headers, body=orjson.dumps({"access_token": token}))
+        form = {"token": token, "token_type_hint": "access_token"}
+        methods = metadata.get("introspection_endpoint_auth_methods_supported")
+        # RFC 8414 §2: without a list, it is client_secret_basic.
+        if isinstance(methods, list) and "client_secret_basic" not in methods and "client_secret_post" in methods:
+            basic, form = {}, {**form, "client_id": config.client_id, "client_secret": config.client_secret}
+        headers = {"Accept": _ACCEPT, "Content-Type": "application/x-www-form-urlencoded", **basic}
+        return await self._post(url, headers=headers, body=urlencode(form).encode())
+
+    async def _known_metadata(self) -> JsonObject:
+        if self._config.url is None and self._clock() >= self._metadata_until:
+            missing = f"{self._issuer} has no metadata at a well-known place; set `introspection.url`"
+            url, metadata = await first_document(metadata_urls(self._issuer), self._fetch, missing=missing)
+            if metadata.get("issuer") != self._issuer:  # RFC 8414 §3.3
+                raise FetchError(f"{url}: its issuer is not {self._issuer}")
+            self._metadata, self._metadata_until = metadata, self._clock() + _ENDPOINT_SECONDS
+        return self._metadata
+
+    async def _document(self, response: IntrospectionResponse) -> Json:
+        if response.media_type != _JWT:
+            return _json(response, self._issuer)
+        try:
+            claims = await self._signed(response.body.decode())
+        except (TokenError, UnicodeDecodeError, KeysUnavailableError) as error:
+            raise FetchError(f"{self._issuer}: the signed introspection response is not valid: {error}") from error
+        return claims.get("token_introspection")
+
+    async def _signed(self, text: str) -> JsonObject:
+        """Return the claims of a signed response, which is for this client only (RFC 9701 §5)."""
+        algorithm, kid = read_header(text, types=(_JWT_TYPE, _JWT))
+        wrong = WrongKeyError("it is signed with an unknown key")
+        for each in await self._keys.find(kid, algorithm):
+            try:
+                return read_signed_response(
+                    text, each.key, algorithm=algorithm, issuer=self._issuer, audience=self._config.client_id
+                )
+            except WrongKeyError as error:
+                wrong = error
+        raise wrong
+
+
+def _github_claims(response: IntrospectionResponse) -> JsonObject:
+    """Return claims from GitHub's response about a token of an OAuth app or a GitHub App."""
+    if response.status in {404, 422}:  # the token is unknown, or belongs to another app
+        return {}
+    document = _json(response, "GitHub") if response.status == 200 else None
+    if not isinstance(document, dict) or not isinstance(user := document.get("user"), dict) or "id" not in user:
+        raise FetchError(f"GitHub responded with status {response.status} and without a user")
+    scopes, app = strings_of(document.get("scopes")), document.get("app")
+    return {
+        "active": True,
+        "sub": str(user["id"]),
+        "username": user.get("login"),
+        "scope": " ".join(scopes),
+        "client_id": app.get("client_id") if isinstance(app, dict) else None,
+    }
+
+
+def _json(response: IntrospectionResponse, issuer: str) -> Json:
+    try:
+        return orjson.loads(response.body)
+    except orjson.JSONDecodeError as error:
+        raise FetchError(f"{issuer}: the introspection response is not JSON") from error

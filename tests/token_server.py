@@ -295,3 +295,12 @@ async def protected_service(server: TokenServer) -> AsyncIterator[Service]:
     application.router.add_route("*", "/{path:.*}", service.respond)
     async with listening(application) as service.port:
         yield service
+
+
+def endpoint_of(server: TokenServer) -> Any:
+    """Return authlib's server, to which a test adds endpoints."""
+    return _Endpoint(server)
+
+
+def request_of(url: str, form: dict[str, str], headers: dict[str, str]) -> OAuth2Request:
+    return _Request(url, form, headers)

@@ -6,8 +6,10 @@ tables, as long as there is no `preexec_fn`.
 
 import errno
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from gateway.errors import ExecutionError
 from gateway.processes.process_tree import Command, ProcessTree, Sinks
@@ -84,7 +86,10 @@ def _start_error(command: Command, error: OSError | ValueError) -> str:
     match error:
         case FileNotFoundError():
             hint = f". If it has arguments, write [{', '.join(program.split())}]" if " " in program else ""
-            return f"the program {program!r} or the interpreter in its first line does not exist{hint}"
+            path = str(Path(directory, program)) if "/" in program else program
+            exists = shutil.which(path, path=command.environment.get("PATH")) is not None
+            no_interpreter = f"the interpreter in the first line of {program!r} does not exist"
+            return no_interpreter if exists else f"the program {program!r} does not exist{hint}"
         case PermissionError():
             return f"the program {program!r} is not executable by this user"
         case _:

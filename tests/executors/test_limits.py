@@ -93,7 +93,7 @@ def test_a_limit_is_known_by_its_signal_or_by_what_was_written(exit_code: int, s
 
 
 async def test_a_program_that_is_not_there_is_named(tool: Tool, tmp_path: Path) -> None:
-    with pytest.raises(ExecutionError, match=r"^the program 'nope' or the interpreter in its first"):
+    with pytest.raises(ExecutionError, match=r"^the program 'nope' does not exist"):
         await tool({"command": ["nope"], "limits": ALL})
     (tmp_path / "text").touch(mode=0o600)
     with pytest.raises(ExecutionError, match=r"^the program '\./text' is not executable by this user$"):

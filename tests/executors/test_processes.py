@@ -310,11 +310,11 @@ def test_a_large_input_arrives_whole(run: Run[int]) -> None:
     [
         (
             command("no-such-program"),
-            "the program 'no-such-program' or the interpreter in its first line does not exist",
+            "the program 'no-such-program' does not exist",
         ),
         (
             command("a b"),
-            "the program 'a b' or the interpreter in its first line does not exist. If it has argum",
+            "the program 'a b' does not exist. If it has argum",
         ),
         (command("/etc/passwd"), "the program '/etc/passwd' is not executable by this user"),
         (command("/"), "the program '/' is not executable by this user"),
@@ -334,6 +334,21 @@ def test_a_command_that_cannot_be_started_says_why(run: Run[None], what: Command
             assert str(raised.value).startswith(message)
             assert gone.is_set()
             assert processes.running == 0
+
+    run(work())
+
+
+def test_missing_interpreter_of_a_script_is_named(run: Run[None], tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+
+    async def work() -> None:
+        async with Processes() as processes:
+            with pytest.raises(
+                ExecutionError, match=r"^the interpreter in the first line of '.*script' does not exist"
+            ):
+                await call(processes, command(str(script)))
 
     run(work())
 
@@ -359,7 +374,7 @@ def test_a_program_is_the_first_on_its_path_also_where_that_has_changed(run: Run
                 await call(processes, what, sinks=Sinks(stdout=out.feed))
                 return out.data.strip()
 
-            with pytest.raises(ExecutionError, match="'which-one' or the interpreter"):
+            with pytest.raises(ExecutionError, match="'which-one' does not exist"):
                 await said()
             install(second)
             assert await said() == b"second"

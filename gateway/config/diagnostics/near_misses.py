@@ -3,6 +3,16 @@
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Final
+
+_SYNONYMS: Final = {
+    **dict.fromkeys(("cmd", "exec"), "command"),
+    **dict.fromkeys(("args", "arguments", "parameters", "params"), "input"),
+    **dict.fromkeys(("environment", "envs"), "env"),
+    "desc": "description",
+    "run": "script",
+}
+"""Keys of other programs → ours."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -15,4 +25,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the closest known word, or None. camelCase and hyphens count as underscores."""
     ours = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).replace("-", "_").lower()
     in_lower_case = {each.lower(): each for each in known}
+    if (synonym := _SYNONYMS.get(ours)) in in_lower_case and ours not in in_lower_case:
+        return synonym
     return next((in_lower_case[each] for each in get_close_matches(ours, in_lower_case, n=1)), None)

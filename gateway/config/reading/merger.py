@@ -18,7 +18,7 @@ from gateway.config.diagnostics.near_misses import nearest
 from gateway.config.diagnostics.render import shown_path
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model, plain_text
-from gateway.config.models.definitions import Prompt, PromptHead, Resource, Tool
+from gateway.config.models.definitions import Prompt, PromptHead, Resource, Tool, backends_of
 from gateway.config.models.document import MAIN_FILE_ONLY, Database, Document, View
 from gateway.config.models.openapi import OpenApi
 from gateway.config.models.upstreams import Upstream
@@ -40,7 +40,7 @@ from gateway.config.reading.nodes import (
 )
 from gateway.config.reading.nodes import Mapping as MappingNode
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.validation_messages import diagnostics_of, expected, keys_of, unknown_key
+from gateway.config.reading.validation_messages import diagnostics_of, expected, keys_of, models_of, unknown_key
 from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json
 
@@ -66,6 +66,9 @@ ITEMS: Final = ("skills",)
 
 _NEVER_EMPTY: Final = {"auth": "is empty, so no one would have to authenticate; add `api_keys`"}
 """Sections that must not be empty, because omitting them would be dangerous."""
+
+_WITH_BACKEND: Final = ("tools", "resources")
+_MISPLACED_BACKEND: Final = "`{}` is a backend: indent it, so that it is a key of the definition above"
 
 _DEFAULTS: Final = {name: field.default for name, field in Document.model_fields.items()}
 
@@ -99,7 +102,10 @@ class Merger:
             if key.startswith("x-"):
                 continue
             if key not in Document.model_fields:
-                self._report(unknown_key(key, Document), (key,), entry.place)
+                is_backend = key in backends_of(Tool)
+                self._report(
+                    _MISPLACED_BACKEND.format(key) if is_backend else unknown_key(key, Document), (key,), entry.place
+                )
             elif key in MAIN_FILE_ONLY and not part.is_main:
                 self._report(
                     f"`{key}` is allowed only in the main file, but this file is included", (key,), entry.place
@@ -128,7 +134,9 @@ class Merger:
             return
         for name, definition in entry.node.entries.items():
             path = (section, name)
-            if "${" not in name or self._interpolation.check_key(name, path, definition.place):
+            if section in _WITH_BACKEND and _is_backend(name, definition.node, DEFINITIONS[section]):
+                self._report(_MISPLACED_BACKEND.format(name), path, definition.place)
+            elif "${" not in name or self._interpolation.check_key(name, path, definition.place):
                 self._add(section, name, definition, self._read(DEFINITIONS[section], definition, path))
 
     def _read(self, model: type[M], item: MapItem, path: DocumentPath) -> M | None:
@@ -318,6 +326,15 @@ class Merger:
 
     def _report(self, message: str, path: DocumentPath, place: Place) -> None:
         self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
+
+
+def _is_backend(name: str, node: Node, model: type[Model]) -> bool:
+    """Whether the name and keys of a definition are those of a backend that is indented too little."""
+    if name not in backends_of(model) or not isinstance(node, MappingNode):
+        return False
+    keys = node.entries.keys()
+    known = {key for part in models_of(model, name) for key in keys_of(part)}
+    return bool(keys & known) and keys.isdisjoint(backends_of(model))
 
 
 def _has_invalid(data: Json) -> bool:

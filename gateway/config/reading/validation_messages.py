@@ -83,11 +83,11 @@ def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None
 
 
 def unknown_key(key: str, owner: type[BaseModel] | None) -> str:
-    """Return the message for an unknown key: the closest key, or the key that it belongs under."""
+    """Return the message for an unknown key: the key that was meant or that it belongs under, or all allowed keys."""
     allowed = () if owner is None else keys_of(owner)
     parts = () if owner is None else tuple(_parts_with(key, owner))
     meant = f"; it belongs under {' or '.join(parts)}" if parts else did_you_mean(key, allowed)
-    return f"unknown key{meant} (allowed: {', '.join(allowed)})"
+    return f"unknown key{meant}" if meant else f"unknown key (allowed: {', '.join(allowed)})"
 
 
 def expected(what: str, given: Json) -> str:
@@ -110,9 +110,15 @@ def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
 def _parts_with(key: str, owner: type[BaseModel]) -> Iterator[str]:
     """Yield the keys of a model whose own models have this key."""
     for name, field in owner.model_fields.items():
-        models = (each for each, _ in alternatives(field.annotation) if isinstance(each, type))
-        if any(issubclass(each, BaseModel) and key in keys_of(each) for each in models):
+        if any(key in keys_of(each) for each in models_of(owner, name)):
             yield f"`{field.alias or name}`"
+
+
+def models_of(owner: type[BaseModel], name: str) -> Iterator[type[BaseModel]]:
+    """Yield the models that a field of a model can contain."""
+    for each, _ in alternatives(owner.model_fields[name].annotation):
+        if isinstance(each, type) and issubclass(each, BaseModel):
+            yield each
 
 
 def _mapping(model: type[BaseModel] | None) -> str:

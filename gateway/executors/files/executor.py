@@ -59,7 +59,7 @@ class FileReader(msgspec.Struct, frozen=True, kw_only=True):
         except NotServedError:
             return None
         except TooLargeError as error:
-            raise ExecutionError(f"The file is larger than {self.max_size:,} bytes") from error
+            raise ExecutionError(f"The file is larger than {self.max_size:,} bytes (`max_size`)") from error
         except OSError as error:
             if error.errno in _ABSENT:
                 return None

@@ -56,10 +56,12 @@ _ABSENT: Final = "No such file or directory"
 _HIDDEN: Final = "The sandbox contains the system's programs and the paths in `sandbox.readable`"
 # The quotes depend on the locale.
 _STARTING: Final = f"(?:bwrap: execvp|prlimit: failed to execute|{_ENV}:) [‘']?(.+?)[’']?: "
+_STARTING_PATH: Final = _STARTING.replace(".+?", "[^ ]*?/.*?")
 _MESSAGES: Final = tuple(
     (re.compile(form), text)
     for form, text in (
-        (f"{_STARTING}{_ABSENT}", r"the program '\1' or the interpreter in its first line does not exist"),
+        (f"{_STARTING_PATH}{_ABSENT}", r"the program '\1' or the interpreter in its first line does not exist"),
+        (f"{_STARTING}{_ABSENT}", r"the program '\1' does not exist"),
         (f"{_STARTING}Permission denied", r"the program '\1' is not executable by this user"),
         (f"{_STARTING}(.+)", r"the program '\1' cannot be started: \2"),
         (r"bwrap: Can't chdir to (.+): (.+)", r"cannot change to the working directory '\1': \2"),

@@ -117,6 +117,7 @@ def assignments_to_other_objects() -> list[str]:
 
 
 LIBRARIES_OWN: Final = {
+    *(("net/request_facts.py", name) for name in ("step", "steps")),  # aiohttp.TraceConfig, `trace_config_ctx`
     *(("cli/__init__.py", name) for name in ("stdin", "stdout", "stderr")),
     *(("cli/commands/bundle.py", name) for name in ("external_attr", "compress_type")),  # zipfile.ZipInfo
     *(("cli/commands/dev/live_view.py", name) for name in ("no_wrap", "overflow")),  # rich.text.Text

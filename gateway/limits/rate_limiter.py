@@ -130,9 +130,7 @@ class RateLimiter:
 
     def _log(self, key: tuple[str, str], rate: ParsedRate, now: float) -> "_SlidingLog":
         log = self._logs.get(key) or _SlidingLog()
-        log.rate = rate
-        if log.expires < now + 1.5 * rate.seconds:  # put again once in a while: times in it may lie ahead of now
-            log.expires = now + 2 * rate.seconds
+        if log.renew(rate, now):
             self._logs.put(key, log, expires=log.expires)
         return log
 
@@ -148,6 +146,14 @@ class _SlidingLog:
         """The one that it was looked at for last."""
         self._calls: Final[dict[float, int]] = {}
         self._used = 0
+
+    def renew(self, rate: ParsedRate, now: float) -> bool:
+        """Use this rate from now on. Return whether `expires` has changed."""
+        self.rate = rate
+        if self.expires >= now + 1.5 * rate.seconds:
+            return False
+        self.expires = now + 2 * rate.seconds
+        return True
 
     def wait(self, rate: ParsedRate, cost: int, now: float) -> float:
         """Seconds until so many more fit; 0 if they do now."""

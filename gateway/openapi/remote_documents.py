@@ -109,13 +109,17 @@ class RemoteDocuments:
                 continue
             if known is not None:
                 known.task.cancel()
-            made = _Followed(name, config, key=key, documents=self._documents)
-            # The old document is served until a new one is fetched.
-            if known is not None:
-                made.fetched = known.fetched
+            made = _Followed(
+                name,
+                config,
+                key=key,
+                documents=self._documents,
+                # The old document is served until a new one is fetched.
+                fetched=None if known is None else known.fetched,
+                is_awaited=self._is_at_start,
+            )
             fetcher = compile_fetcher(config, connection, document=document, services=self._services)
-            made.is_awaited = self._is_at_start
-            made.task = self._following.begin(made.run(fetcher, changed), name=f"follow openapi {name}")
+            made.start(self._following, fetcher, changed)
             self._followed[name] = made
             new.append(made)
         for each in before.values():
@@ -142,22 +146,38 @@ class RemoteDocuments:
 class _Followed:
     """One document that is refreshed in the background."""
 
-    def __init__(self, name: str, config: OpenApi, *, key: bytes, documents: DocumentStore | None) -> None:
+    def __init__(  # noqa: PLR0913 - the state of a document
+        self,
+        name: str,
+        config: OpenApi,
+        *,
+        key: bytes,
+        documents: DocumentStore | None,
+        fetched: FetchedDocuments | None,
+        is_awaited: bool,
+    ) -> None:
         self.url: Final = urldefrag(config.document)[0]
         self.key: Final = key
-        self.fetched: FetchedDocuments | None = None
+        self.fetched = fetched
         self.reason = ""
         self.at: float | None = None
         self.known: Final = asyncio.Event()
         """Set after the first attempt to get the document."""
-        self.is_awaited = False
+        self.is_awaited = is_awaited
         """Whether a start is waiting for the document, so that it need not be announced."""
         self.task: asyncio.Task[None]
         self._name: Final = name
         self._refresh: Final = config.refresh.total_seconds()
         self._documents: Final = documents
 
-    async def run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
+    def start(self, tasks: BackgroundTasks, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
+        self.task = tasks.begin(self._run(fetcher, changed), name=f"follow openapi {self._name}")
+
+    def announce_later(self) -> None:
+        """Announce documents from now on."""
+        self.is_awaited = False
+
+    async def _run(self, fetcher: DocumentFetcher, changed: Callable[[], None]) -> None:
         """Refresh the document until cancelled."""
         try:
             if self.fetched is None or self.fetched.uri != self.url:
@@ -223,8 +243,7 @@ async def _first(new: list[_Followed]) -> None:
                     await each.known.wait()
     finally:
         for each in new:
-            # Documents that arrive later are announced.
-            each.is_awaited = False
+            each.announce_later()
 
 
 async def fetch_documents(url: str, fetcher: DocumentFetcher, known: FetchedDocuments | None) -> FetchedDocuments:

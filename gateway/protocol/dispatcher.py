@@ -361,7 +361,7 @@ class Dispatcher:
     def _take_notification(self, notification: Notification, session: Session) -> None:
         match notification.method:
             case "notifications/initialized":
-                session.is_initialized = True
+                session.initialize()
             case "notifications/roots/list_changed":
                 self.notifier.roots_changed(session.id)
             case "notifications/cancelled":

@@ -133,8 +133,8 @@ class ChangeNotifier:
         self._is_closed = False
 
     def add_session(self, session: Session) -> None:
-        session.outbox.counters = self.counters
-        session.on_end = self._session_ended
+        session.outbox.count_with(self.counters)
+        session.add_end_callback(self._session_ended)
         self._sessions.add(session)
 
     def session_opened(self, session: Session) -> None:
@@ -199,7 +199,7 @@ class ChangeNotifier:
         subscription = Subscription(
             kinds=kinds, subscriptions=uris, task_ids=task_ids, scopes=scopes, view=view, outbox=Outbox()
         )
-        subscription.outbox.counters = self.counters
+        subscription.outbox.count_with(self.counters)
         # `close` may have come while the request was on its way here, and ends only what it finds.
         if self._is_closed:
             subscription.outbox.close()
@@ -258,7 +258,7 @@ class ChangeNotifier:
     def identity_changed(self, session: Session, identity: Identity, catalog: Catalog) -> None:
         """A session's client has shown another credential: what it sees may be more now, or less."""
         before = session.identity
-        session.identity = identity
+        session.identify(identity)
         if session.view is None or session.view in catalog.views:
             old, new = (self._parts.of(catalog, each.scopes, view=session.view) for each in (before, identity))
             self._part_changed(old, new, [session])

@@ -1,4 +1,4 @@
-"""Queues notifications for one client until one of its streams takes them. Sends nothing itself."""
+"""Queues notifications for one client until one of its streams sends them."""
 
 import asyncio
 from collections import Counter
@@ -9,11 +9,11 @@ from gateway.json_types import JsonObject
 from gateway.wire import jsonrpc
 
 MAX_MESSAGES: Final = 1000
-"""Messages. A client that never opens a stream must not cost memory without end."""
+"""The most messages for a client that opens no stream."""
 
 
 class NotificationCounters:
-    """Counts, by method, the notifications that were sent to clients, and those dropped because nobody read them."""
+    """Counts sent and dropped notifications by method."""
 
     __slots__ = ("dropped", "sent")
 
@@ -23,26 +23,26 @@ class NotificationCounters:
 
 
 class Outbox:
-    """A bounded queue with any number of readers; the newest gets the messages, and none gets one twice.
+    """A bounded queue with any number of readers. Each message goes to the newest reader only.
 
-    An announcement says that something has changed, so one that still waits says it for every later change too: each
-    key waits once at the most. 2025-11-25 basic/transports, "Multiple Connections": a message goes out on one stream.
+    2025-11-25 basic/transports, "Multiple Connections": a message is sent on one stream. A waiting announcement also
+    covers later changes, so each key is queued at most once.
     """
 
     __slots__ = ("counters", "is_closed", "messages", "readers")
 
     def __init__(self) -> None:
         self.counters: NotificationCounters | None = None
-        """Where messages are counted as they are taken, and those that were dropped."""
         self.messages: Final[dict[str, JsonObject]] = {}
         self.readers: Final[list[OutboxReader]] = []
         self.is_closed = False
 
-    def put(self, key: str, message: JsonObject, *, is_state: bool = False) -> bool:
-        """Queue a message; False if the queue is full and it was dropped.
+    def count_with(self, counters: NotificationCounters) -> None:
+        """Count sent and dropped messages from now on."""
+        self.counters = counters
 
-        `is_state`: it says how something is now, and takes the place of one that still waits.
-        """
+    def put(self, key: str, message: JsonObject, *, is_state: bool = False) -> bool:
+        """Queue a message, and return False if the queue is full. `is_state` messages replace earlier ones."""
         if key not in self.messages and len(self.messages) >= MAX_MESSAGES:
             if self.counters is not None:
                 self.counters.dropped[message["method"]] += 1
@@ -55,36 +55,35 @@ class Outbox:
         return True
 
     def close(self) -> None:
-        """Let readers end, once they have read what is here."""
+        """Let readers end after the queued messages."""
         self.is_closed = True
         for reader in self.readers:
             reader.wake()
 
     def reader(self) -> "OutboxReader":
-        """A new reader; while entered as a context manager it is the newest."""
+        """Return a new reader. It becomes the newest when it is entered."""
         return OutboxReader(self)
 
     async def send_each(self, send: Callable[[bytes], Awaitable[object]]) -> None:
-        """Send each message as it comes, as long as no newer reader takes them, until the outbox is closed."""
+        """Send messages until the outbox is closed, except while there is a newer reader."""
         with self.reader() as reader:
             while (message := await reader.get()) is not None:
                 await send(jsonrpc.encode(message))
 
     def wake(self) -> None:
-        """Let the newest reader look."""
         if self.readers and self.messages:
             self.readers[-1].wake()
 
 
 class OutboxReader:
-    """One stream's turn at an outbox; the newest that is entered is the one that reads."""
+    """The reader of one stream."""
 
     __slots__ = ("_outbox", "_woken")
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox: Final = outbox
         self._woken: asyncio.Future[None] | None = None
-        """Done once it is to look again. An event would hold a kibibyte for each open stream."""
+        """Wakes `get`. An `asyncio.Event` would hold a kibibyte for each open stream."""
 
     def __enter__(self) -> Self:
         self._outbox.readers.append(self)
@@ -93,23 +92,22 @@ class OutboxReader:
 
     def __exit__(self, *_: object) -> None:
         self._outbox.readers.remove(self)
-        # The next newest may have waited while this one read.
+        # The next newest reader may be waiting.
         self._outbox.wake()
 
     def wake(self) -> None:
-        """Let it look again, if it waits."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
     async def get(self) -> JsonObject | None:
-        """The next message, once there is one and no newer reader; None once the outbox is closed and empty."""
+        """Wait for the next message; None once the outbox is closed and empty."""
         messages = self._outbox.messages
         while not (messages and self._outbox.readers[-1] is self):
             if self._outbox.is_closed:
                 return None
             self._woken = asyncio.get_running_loop().create_future()
             await self._woken
-        # Nothing is awaited from here to the return: a reader that is cancelled takes no message with it.
+        # Nothing is awaited before the return, so that a cancelled reader loses no message.
         message = messages.pop(next(iter(messages)))
         if self._outbox.counters is not None:
             self._outbox.counters.sent[message["method"]] += 1

@@ -1,4 +1,4 @@
-"""A legacy session: what `initialize` agreed on, and what its client has set since. Holds no connection."""
+"""A legacy session: the result of `initialize` and the later settings of the client, without the connection."""
 
 import asyncio
 import secrets
@@ -18,10 +18,11 @@ _ID_BYTES: Final = 24
 
 
 class Session:
-    """One client of the legacy era: an `Mcp-Session-Id` over HTTP, the process over stdio."""
+    """One legacy client: identified by `Mcp-Session-Id` over HTTP, by the process over stdio."""
 
     __slots__ = (
         "__weakref__",
+        "_end_callbacks",
         "asks_as",
         "capabilities",
         "client_info",
@@ -31,7 +32,6 @@ class Session:
         "in_flight",
         "is_initialized",
         "log_level",
-        "on_end",
         "outbox",
         "pending_answers",
         "revision",
@@ -49,52 +49,75 @@ class Session:
         view: str | None = None,
     ) -> None:
         self.id = secrets.token_urlsafe(_ID_BYTES)
-        """A name of its own; over Streamable HTTP an `Mcp-Session-Id` takes its place."""
+        """Random, until Streamable HTTP assigns an `Mcp-Session-Id`."""
         self.created_at: Final = time.time()
-        """Unix time; of a session that another process opened, when this one took it over."""
+        """Unix time at which the session was opened or restored in this process."""
         self.asks_as = "gateway"
-        """The beginning of the ids of requests to the client; it names the process, where others serve the session."""
+        """The prefix of the ids of requests to the client. It identifies the process if replicas share the session."""
         self.revision: Final = revision
         self.client_info: Final = client_info
         self.capabilities: Final = capabilities
         self.view: Final = view
-        """The view that it was opened at, and is good at; None: the whole."""
+        """The only view that the session can use; None for the whole catalog."""
         self.identity = identity
-        """Who it belongs to, with the scopes of the last credential that was shown for it."""
+        """The owner, with the scopes of the last credential."""
         self.is_initialized = False
-        """Whether `notifications/initialized` has come."""
+        """Whether `notifications/initialized` was received."""
         self.log_level: str | None = None
-        """What `logging/setLevel` asked for. Until then nothing is logged to the client."""
+        """The level of `logging/setLevel`. Without a level, no log messages are sent."""
         self.subscriptions: frozenset[str] = frozenset()
         """URIs of `resources/subscribe`."""
         self.in_flight: Final = InFlight()
         self.pending_answers: Final[dict[str, asyncio.Future[Response]]] = {}
-        """By request id, what the client was asked and has not answered."""
+        """The open requests to the client, by id."""
         self.outbox: Final = Outbox()
-        self.on_end: Callable[[str], None] = lambda _: None
-        """Called with its id when it ends."""
+        self._end_callbacks: Final[list[Callable[[str], None]]] = []
 
     @property
     def scopes(self) -> frozenset[str] | None:
-        """The scopes of its client; None is everything."""
+        """The scopes of the client; None for all."""
         return self.identity.scopes
 
     def restore(self, *, is_initialized: bool, log_level: str | None, subscriptions: frozenset[str]) -> None:
-        """Continue with the state that another process has recorded."""
+        """Set the state that another process has recorded."""
         self.is_initialized, self.log_level, self.subscriptions = is_initialized, log_level, subscriptions
 
+    def rename(self, session_id: str) -> None:
+        self.id = session_id
+
+    def share(self, replica: str) -> None:
+        """Let other replicas serve the session, too."""
+        self.asks_as = f"{self.asks_as}-{replica}"
+
+    def initialize(self) -> None:
+        self.is_initialized = True
+
+    def identify(self, identity: Identity) -> None:
+        self.identity = identity
+
+    def set_log_level(self, level: str) -> None:
+        self.log_level = level
+
+    def watch(self, uris: frozenset[str]) -> None:
+        """Replace the subscriptions."""
+        self.subscriptions = uris
+
     def takes(self, _kind: ListKind) -> bool:
-        """Whether it is told of a list that changes: of each, once it is initialized."""
+        """Return whether the client is notified of changed lists."""
         return self.is_initialized
 
+    def add_end_callback(self, callback: Callable[[str], None]) -> None:
+        """Call the callback with the id when the session ends."""
+        self._end_callbacks.append(callback)
+
     def end(self) -> None:
-        """End: its client has gone, or is not served any more."""
         self.outbox.close()
-        self.on_end(self.id)
+        for callback in self._end_callbacks:
+            callback(self.id)
 
     def expect_answer(self) -> tuple[str, asyncio.Future[Response]]:
-        """A new id for a request to the client, and what its answer will come as."""
-        # Random, so that a late answer to another request is never taken for one to this, after a restart either.
+        """Return a new id for a request to the client, and the future of the response."""
+        # Random, so that late responses never match a later request, even after a restart.
         request_id = f"{self.asks_as}-{secrets.token_hex(8)}"
         answering: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.pending_answers[request_id] = answering
@@ -104,8 +127,8 @@ class Session:
         self.pending_answers.pop(request_id, None)
 
     def take_answer(self, response: Response) -> None:
-        """Hand the client's response to the call that waits for it; one that no call waits for came too late."""
+        """Pass a response to the call that waits for it. Late responses are ignored."""
         answering = self.pending_answers.get(response.id) if isinstance(response.id, str) else None
-        # A client may answer twice, or just when the wait has been cancelled; a result can be set only once.
+        # The client may respond twice, or after the wait was cancelled.
         if answering is not None and not answering.done():
             answering.set_result(response)

@@ -56,6 +56,9 @@ class Transaction(msgspec.Struct, eq=False):
     answer: asyncio.Future[Json] | None = None
     outcome: tuple[Json, BaseException | None] = (None, None)
 
+    def finish(self, result: Json, error: BaseException | None = None) -> None:
+        self.outcome = (result, error)
+
 
 class FallbackConnection:
     """Does transactions in the file, or else in memory. `problem`, `faults` and `put_aside` may be read by anybody."""
@@ -115,14 +118,14 @@ class FallbackConnection:
                 return
         for job in jobs:
             # All of them, done or not: the fault has rolled the whole transaction back, so nothing is done twice.
-            job.outcome = (None, NotDurableError(self.problem or "no state directory")) if job.durable else (None, None)
+            job.finish(None, NotDurableError(self.problem or "no state directory") if job.durable else None)
         others = [job for job in jobs if not job.durable]
         try:
             if others:
                 self._transact(others)
         except sqlite3.Error as error:  # out of memory
             for job in others:
-                job.outcome = (None, error)
+                job.finish(None, error)
 
     def _transact(self, jobs: Sequence[Transaction]) -> None:
         """Do jobs and commit them together, each of which is undone alone if it fails.
@@ -159,11 +162,11 @@ class FallbackConnection:
         if has_savepoint:
             connection.execute("SAVEPOINT job")
         try:
-            job.outcome = (job.work(connection), None)
+            job.finish(job.work(connection))
         except Exception as error:  # Boundary: whoever asked for the work is told
             if is_fault(error):
                 raise
-            job.outcome = (None, error)
+            job.finish(None, error)
             if has_savepoint:
                 connection.execute("ROLLBACK TO job")
             elif is_alone and connection.in_transaction:

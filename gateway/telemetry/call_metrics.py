@@ -37,11 +37,7 @@ class CallMetrics:
         self._running[call.id] = self._found.get(fields) or self._find(fields, call)
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
-        series = self._running.pop(call.id)
-        series.outcomes[ending.outcome] += 1
-        series.seconds += ending.seconds
-        # A bucket's bound belongs to it: Prometheus calls it `le`, less or equal.
-        series.within[bisect_left(SECONDS_BUCKETS, ending.seconds)] += 1
+        self._running.pop(call.id).add(ending.outcome, ending.seconds)
 
     def in_flight(self) -> Mapping[tuple[str, ...], float]:
         """The calls that run now, for each series."""
@@ -80,3 +76,9 @@ class Series:
         """Sum of all durations."""
         self.within: Final = [0] * (len(SECONDS_BUCKETS) + 1)
         """Calls by bucket: no longer than its bound, and longer than the bound before; the last bucket has no bound."""
+
+    def add(self, outcome: Outcome, seconds: float) -> None:
+        self.outcomes[outcome] += 1
+        self.seconds += seconds
+        # The bound of a bucket belongs to the bucket (`le` in Prometheus: less or equal).
+        self.within[bisect_left(SECONDS_BUCKETS, seconds)] += 1

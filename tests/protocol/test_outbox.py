@@ -58,7 +58,8 @@ async def test_readers_of_a_closed_outbox_end() -> None:
 
 async def test_what_is_read_and_what_is_dropped_is_counted_by_method() -> None:
     outbox = Outbox()
-    outbox.counters = counters = NotificationCounters()
+    counters = NotificationCounters()
+    outbox.count_with(counters)
     for number in range(MAX_MESSAGES + 2):
         outbox.put(str(number), {"method": "notifications/resources/updated"})
     assert (counters.sent, counters.dropped) == ({}, {"notifications/resources/updated": 2})

@@ -54,12 +54,15 @@ class DatabaseProfile(msgspec.Struct, frozen=True, kw_only=True):
 class DatabasePool:
     """The connections of one profile that may write, or of those that may not."""
 
-    def __init__(self, profile: DatabaseProfile, *, read_only: bool) -> None:
+    def __init__(self, profile: DatabaseProfile, *, read_only: bool, is_wanted: bool = True) -> None:
         self._profile: Final = profile
         self._read_only: Final = read_only
         self._engine: Any = None
         self.users = 0
-        self.is_wanted = True
+        self.is_wanted = is_wanted
+
+    def want(self, *, is_wanted: bool) -> None:
+        self.is_wanted = is_wanted
 
     @property
     def open(self) -> int:
@@ -121,16 +124,16 @@ class DatabasePools:
         """The pool of a database for sessions that may write, or that may not."""
         key = profile, read_only
         if key not in self._pools:
-            self._pools[key] = DatabasePool(profile, read_only=read_only)
-            # A call that began with the catalog before a reload may come to a database that is in the file no more.
-            self._pools[key].is_wanted = self._kept is None or profile in self._kept
+            # A call that started before a reload may use a database that the reload has removed.
+            is_wanted = self._kept is None or profile in self._kept
+            self._pools[key] = DatabasePool(profile, read_only=read_only, is_wanted=is_wanted)
         return self._pools[key]
 
     def keep(self, profiles: Iterable[DatabaseProfile]) -> None:
         """Keep the pools of these databases alone; others are closed once the calls that use them have ended."""
         self._kept = frozenset(profiles)
         for (profile, read_only), pool in tuple(self._pools.items()):
-            pool.is_wanted = profile in self._kept
+            pool.want(is_wanted=profile in self._kept)
             if not pool.is_wanted:
                 del self._pools[profile, read_only]
                 if not pool.users:

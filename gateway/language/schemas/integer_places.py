@@ -45,6 +45,26 @@ class IntegerPlaces(msgspec.Struct, eq=False):
             case _:
                 return value
 
+    def fill(
+        self,
+        members: dict[str, "IntegerPlaces"],
+        *,
+        other_members: "IntegerPlaces | None",
+        items: "IntegerPlaces | None",
+    ) -> None:
+        """Set the places within this place."""
+        self.members, self.other_members, self.items = members, other_members, items
+
+    def keep(self, kept: "set[IntegerPlaces]") -> None:
+        """Drop the places that are not in `kept`."""
+        self.other_members = self.other_members if self.other_members in kept else None
+        self.members = {
+            name: member if member in kept else _NOWHERE
+            for name, member in self.members.items()
+            if member in kept or self.other_members  # `_NOWHERE` excludes a named member from `other_members`
+        }
+        self.items = self.items if self.items in kept else None
+
     def _names(self, value: dict[str, Json]) -> Iterable[str]:
         return value if self.other_members is not None else self.members.keys() & value.keys()
 
@@ -98,11 +118,14 @@ class _Places:
                 for name, member in properties.items() if isinstance(properties, dict) else ():
                     members.setdefault(name, []).append(member)
             found = {name: self.at(schemas) for name, schemas in members.items()}
-            place.members = {name: member or _NOWHERE for name, member in found.items()}
-            # What is for the members that match a pattern is no matter of these.
-            if not any("patternProperties" in each for each in together):
-                place.other_members = self.at(each.get("additionalProperties") for each in together)
-            place.items = self.at(item for each in together for item in _items(each))
+            # With patterns, `additionalProperties` does not apply to all other members.
+            has_patterns = any("patternProperties" in each for each in together)
+            others = () if has_patterns else [each.get("additionalProperties") for each in together]
+            place.fill(
+                {name: member or _NOWHERE for name, member in found.items()},
+                other_members=self.at(others),
+                items=self.at(item for each in together for item in _items(each)),
+            )
 
     def with_integers(self) -> set[IntegerPlaces]:
         """The places with integers in them; all others are taken away, so that no time is spent there."""
@@ -112,13 +135,7 @@ class _Places:
         }:
             kept |= more
         for place in kept:
-            place.other_members = place.other_members if place.other_members in kept else None
-            place.members = {
-                name: member if member in kept else _NOWHERE
-                for name, member in place.members.items()
-                if member in kept or place.other_members  # whose place a member of its own name does not have
-            }
-            place.items = place.items if place.items in kept else None
+            place.keep(kept)
         return kept
 
     def _together(self, schemas: Iterable[Json]) -> list[JsonObject]:

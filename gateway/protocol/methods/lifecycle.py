@@ -92,7 +92,7 @@ async def set_level(call: Call) -> JsonObject:
     if level not in meta.LOG_LEVELS:
         raise RpcError(ErrorCode.INVALID_PARAMS, f"`level` must be one of {', '.join(meta.LOG_LEVELS)}")
     if call.session is not None:
-        call.session.log_level = level
+        call.session.set_log_level(level)
     return {}
 
 

@@ -87,7 +87,7 @@ async def subscribe(call: Call) -> JsonObject:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"More than {MAX_URIS} subscriptions")
         if sum(map(len, watched)) > MAX_SESSION_LENGTH:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"Subscriptions of more than {MAX_SESSION_LENGTH} characters")
-        call.session.subscriptions = watched
+        call.session.watch(watched)
         call.server.notifier.watch_changed()
         # A client that is answered counts on hearing of the very next update.
         await call.server.notifier.upstreams_watch()
@@ -97,7 +97,7 @@ async def subscribe(call: Call) -> JsonObject:
 async def unsubscribe(call: Call) -> JsonObject:
     uri = params.string(call.params, "uri")
     if call.session is not None:
-        call.session.subscriptions -= {uri}
+        call.session.watch(call.session.subscriptions - {uri})
         call.server.notifier.watch_changed()
     return {}
 

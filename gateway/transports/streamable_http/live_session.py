@@ -78,6 +78,9 @@ class LiveSession:
         )
         return self.saved
 
+    def note_saved(self, record: SessionRecord | None) -> None:
+        self.saved = record
+
     def take(self, change: SessionChange) -> None:
         """Take over what another process has written of it."""
         session, saved = self.session, self.saved or NOTHING

@@ -65,7 +65,7 @@ class SessionIds:
                 client_version=_cut(session.client_info.get("version"), _MAX_VERSION // most),
                 view=session.view,
             )
-            session.id = self._tokens.sign(claims)
+            session.rename(self._tokens.sign(claims))
             if len(session.id) <= MAX_BYTES:
                 break
         return claims

@@ -309,7 +309,7 @@ class Sessions:
         )
         if self.replica is not None:
             # Answers come to whichever replica the client happens to reach, and find the one that asked by this.
-            session.asks_as = f"{session.asks_as}-{self.replica.name}"
+            session.share(self.replica.name)
             self._of_nonce[nonce] = live
         self._dispatcher.notifier.session_opened(session)
         return live
@@ -350,9 +350,9 @@ class Sessions:
         if (refusal := self.quota.refusal_of(caller.rate_limit_key)) is not None:
             return refusal
         session = _session_of(claims, record, identity=caller.identity)
-        session.id = session_id
+        session.rename(session_id)
         live = self._keep(session, claims.nonce, caller=caller.rate_limit_key)
-        live.saved = record
+        live.note_saved(record)
         self._dispatcher.restore_session(session, told={} if record is None else record.lists)
         self.restored += 1
         return live

@@ -177,3 +177,22 @@ def test_what_is_no_secret_may_stand_in_the_file(tmp_path: Path, line: str) -> N
 def test_what_can_do_nothing_is_named(compiled: Compile, keys: str, doubt: str | None) -> None:
     found = doubts(compiled(f"tools: {{t: {{description: T, {keys}}}}}"))
     assert [each.startswith(f"tools.t.{doubt}") for each in found] == ([] if doubt is None else [True])
+
+
+def test_missing_program_causes_a_warning(compiled: Compile) -> None:
+    catalog = compiled(
+        """
+        tools:
+          gone: {description: D., shell: {command: [no-such-program]}}
+          path: {description: D., shell: {command: [./no-such-program]}}
+          interpreter: {description: D., shell: {script: "1", interpreter: [no-such-program]}}
+          there: {description: D., shell: {command: [cat]}}
+          elsewhere: {description: D., shell: {command: [other], env: {PATH: /opt/bin}}}
+          required: {description: D., shell: {command: [no-such-program]}, requires: {commands: [no-such-program]}}
+        """
+    )
+    assert doubts(catalog) == [
+        "tools.gone.shell.command.0: the program `no-such-program` does not exist on this machine",
+        "tools.path.shell.command.0: the program `./no-such-program` does not exist on this machine",
+        "tools.interpreter.shell.interpreter: the program `no-such-program` does not exist on this machine",
+    ]

@@ -17,7 +17,7 @@ from gateway.catalog.lints.deceptive_text import (
 )
 from gateway.catalog.primitives import Primitive, Prompt, Tool
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import open_to_all
+from gateway.config.machine_facts import exists, open_to_all, program_path
 from gateway.config.models import definitions as models
 from gateway.config.models.backends import Shell
 from gateway.config.models.definition_keys import Definition
@@ -88,6 +88,9 @@ def _lint_definition(name: str, config: Definition, primitive: Primitive | None,
             pass
     if isinstance(shell := getattr(config, "shell", None), Shell):
         _warn_of_program(shell, problems=problems.at("shell"))
+        is_served = primitive is not None or not isinstance(config, models.Tool)
+        if is_served and "PATH" not in shell.env:
+            _warn_of_missing_program(shell, config, problems=problems.at("shell"))
 
 
 def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) -> None:
@@ -227,6 +230,17 @@ def _warn_of_program(shell: Shell, *, problems: Problems) -> None:
     place = problems.at("command" if shell.command is not None else "interpreter")
     for word in _own_files(shell):
         _warn_of_permissions(place.directory / (shell.cwd or "") / word, problems=place)
+
+
+def _warn_of_missing_program(shell: Shell, config: Definition, *, problems: Problems) -> None:
+    """Warn about a program that does not exist, unless `requires` already checks it."""
+    first = shell.interpreter[0] if shell.command is None else shell.command[0]
+    if not isinstance(first, str) or "{" in first or "{" in (shell.cwd or "") or first in config.requires.commands:
+        return
+    path = str(problems.directory / (shell.cwd or "") / first) if "/" in first else program_path(first)
+    if path is None or not exists(path):
+        place = problems.at("interpreter") if shell.command is None else problems.at("command", 0)
+        place.warning(f"the program `{first}` does not exist on this machine")
 
 
 def _own_files(shell: Shell) -> Iterator[str]:

@@ -16,6 +16,7 @@ from gateway.config.machine_facts import program_path
 from gateway.config.models.backends import Shell
 from gateway.errors import ExecutionError
 from gateway.executors.shell.environment import fits
+from gateway.executors.shell.script_lints import warn_of_variables
 from gateway.json_types import JsonObject
 from gateway.language.scope import Scope
 from gateway.language.templates.render_state import json_of, text_of
@@ -95,7 +96,9 @@ def compile_script(config: Shell, scope: Scope) -> ShellScript:
             problems.error(f"the inputs `{first[variable]}` and `{name}` would both be {variable}; rename one")
     scope.use_all()
     mentioned = frozenset(re.findall("INPUT_[A-Z0-9_]+", text))
-    interpreter = _interpreter(config, scope.problems.at("script"))
+    interpreter = _interpreter(config, problems)
+    environment = {*config.env, *config.inherit_env}
+    warn_of_variables(text, interpreter, variables, environment=environment, scope=scope.at("script"))
     return ShellScript(text=text, interpreter=interpreter, variables=variables, mentioned=mentioned)
 
 

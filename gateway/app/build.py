@@ -74,6 +74,7 @@ from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.runner import TaskCancelled, TaskChanged, TaskProgressed
 from gateway.tasks.sqlite_store import TASKS, open_task_store
 from gateway.tasks.task import decode_memory
+from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
@@ -378,6 +379,8 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     stack.push_async_callback(pipeline.close)
     await pipeline.open(loaded)
     store, call_metrics, recent_clients = pipeline.store, CallMetrics(), RecentClients()
+    log_calls = loaded.document.listen.access_log
+    access_log = [AccessLog(logs_all=log_calls == "all")] if log_calls else []
     task_store = open_task_store(state)
     agreement = None if replica is None else CatalogAgreement(replica, store=store, events=events)
     dispatcher = Dispatcher(
@@ -386,7 +389,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
         keys=state.keys,
         used_states=state.used_states,
         max_depth=loaded.document.limits.request_depth,
-        observers=[*observers, call_metrics, recent_clients, audit],
+        observers=[*observers, *access_log, call_metrics, recent_clients, audit],
         observers_of_all=[*([] if tracing is None else [tracing]), *recorders],
         interaction_observer=audit,
         trace=untraced if tracing is None else tracing.trace,

@@ -29,6 +29,7 @@ from gateway.json_types import JsonObject
 from gateway.net.request import origin_of, parse_url
 from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, Source, read
 from gateway.openapi.document_fetcher import DocumentFetcher, compile_fetcher
+from gateway.repeated_warnings import RepeatedWarning
 
 log: Final = structlog.get_logger(__name__)
 
@@ -166,6 +167,7 @@ class _Followed:
         self.is_awaited = is_awaited
         """Whether a start is waiting for the document, so that it need not be announced."""
         self.task: asyncio.Task[None]
+        self._warning: Final = RepeatedWarning()
         self._name: Final = name
         self._refresh: Final = config.refresh.total_seconds()
         self._documents: Final = documents
@@ -205,8 +207,10 @@ class _Followed:
             fetched = await fetch_documents(self.url, fetcher, self.fetched)
         except (DocumentError, ExecutionError, DeadlineExceededError) as error:
             self.reason = str(error)
-            log.warning("OpenAPI document cannot be fetched", entry=self._name, reason=self.reason)
+            if self._warning.is_due():
+                log.warning("OpenAPI document cannot be fetched", entry=self._name, reason=self.reason)
             return False
+        self._warning.reset()
         self.reason = next((f"{url} could not be fetched: {why}" for url, why in fetched.missing.items()), "")
         self.at = time.monotonic()
         # Compare the contents: servers can change the ETag of the same document.

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from gateway.repeated_warnings import RepeatedWarning
 from gateway.upstreams.failures import ANSWERS, SessionLostError, UnreachableError, UpstreamError
 
 log: Final = structlog.get_logger(__name__)
@@ -44,6 +45,8 @@ class CircuitBreaker:
         self.since = time.time()
         """Unix time at which it was last found to be there, or not to be there."""
         self.failures: Final[deque[PastFailure]] = deque(maxlen=_REMEMBERED_FAILURES)
+        self.warning: Final = RepeatedWarning()
+        """Whether to log that the upstream is away."""
         self._name: Final = name
         self._failed_connects = 0
         self._failed_calls = 0
@@ -100,7 +103,8 @@ class CircuitBreaker:
         self._failed_calls += 1
         if self.is_open:
             self.connect_failed(reason)
-            log.warning("upstream does not answer", upstream=self._name, failed_calls=self._failed_calls)
+            if self.warning.is_due():
+                log.warning("upstream does not answer", upstream=self._name, failed_calls=self._failed_calls)
 
     def answered(self, *, is_connected: bool) -> None:
         """Note an answer, be it an error: the upstream is there."""

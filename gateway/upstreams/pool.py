@@ -382,6 +382,7 @@ class SessionPool:
         session.closed.add_done_callback(lambda closed: self._lost(session, closed.result()))
         self.said_at = session.used_at = monotonic()
         self.circuit.connected()
+        self.circuit.warning.reset()
         log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
         await self._listener.session_opened(session)
         return session
@@ -392,7 +393,8 @@ class SessionPool:
             self._lost_by.update(keys, {SHARED})
             self.restarts += 1
             self.circuit.lost(reason)
-            log.warning("upstream lost", upstream=self.name, reason=reason)
+            if self.circuit.warning.is_due():
+                log.warning("upstream lost", upstream=self.name, reason=reason)
             self.drop(session)
             self._listener.lists_changed()
 

@@ -304,7 +304,8 @@ class UpstreamServer:
             self.pool.circuit.reason = reason  # and callers with tokens are let through
         elif monotonic() >= self.pool.circuit.next_try:
             self.pool.circuit.connect_failed(reason)
-        log.warning("upstream failed", upstream=self.name, reason=reason)
+        if self.pool.circuit.warning.is_due():
+            log.warning("upstream failed", upstream=self.name, reason=reason)
 
     @property
     def _is_health_due(self) -> bool:

@@ -16,10 +16,10 @@ import structlog
 
 from gateway.config.models.address import Address
 from gateway.config.models.server import Listen
-from gateway.config.settings import Settings, flag_of, variable_of
+from gateway.config.settings import Settings, flag_of
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shell.scratch import remove_leftovers
-from gateway.state.keys import SigningKeys, own_keys, warn_of_unshared
+from gateway.state.keys import SigningKeys, own_keys
 from gateway.state.state import StateDirectory, directory_of
 from gateway.transports.listener.http_listener import reason_of
 from gateway.transports.listener.socket_activation import ADMIN, Inherited
@@ -95,5 +95,4 @@ def shared_keys(settings: Settings) -> Iterator[SigningKeys | None]:
     with StateDirectory(directory_of(settings.state_dir, config=settings.config, environ=os.environ)) as directory:
         if directory.problem:
             log.warning("signing keys not written; they are kept in memory", reason=directory.problem)
-        warn_of_unshared(variable=variable_of("secret_key"))
         yield own_keys(directory.path)

@@ -171,6 +171,9 @@ class Listen(Model):
     """How long a connection stays open between requests. Use a longer time than your proxy does."""
     tls: Annotated[Tls | None, Use.SECRET] = None
     """Serve HTTPS. Renewed certificates are loaded without a restart."""
+    access_log: Literal["failed", "all"] | None = None
+    """Log failed calls, or all calls, at level info. By default, only timeouts, responses with status 5xx and invalid
+    arguments are logged."""
     admin: Annotated[str, AfterValidator(_address)] | None = None
     """Separate host:port for /-/… and /metrics. They are then not available on the main listener."""
     console: WrittenConsole = None

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
+import structlog
 from msgspec.structs import replace
 from multidict import CIMultiDictProxy
 
@@ -38,6 +39,9 @@ from gateway.net.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_be
 from gateway.net.sender import ConnectionFailedError, Response, Sender, compile_sender, valid_text
 from gateway.telemetry.trace import TRACEPARENT, TraceContext
 
+log: Final = structlog.get_logger(__name__)
+
+_SERVER_ERROR: Final = 500
 MAX_EXCERPT: Final = 2000
 """Characters of an unsuccessful answer that the model is shown."""
 
@@ -68,7 +72,8 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
-            return self._outcome(await self._answer(self.request.render(invocation), invocation))
+            request = self.request.render(invocation)
+            return self._outcome(await self._answer(request, invocation), request.url.raw_host or "")
         except DeadlineExceededError as error:
             raise invocation.deadline.exceeded(error) from error
 
@@ -152,8 +157,10 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return pause_before(attempt + 1, dice=random.random(), headers=headers, now=datetime.now(UTC))  # noqa: S311 - spreads load
 
-    def _outcome(self, response: Response) -> Outcome:
+    def _outcome(self, response: Response, host: str) -> Outcome:
         if response.status not in self.success:
+            if response.status >= _SERVER_ERROR:
+                log.warning("backend failed", status=response.status, host=host)
             return Failure(text=self._failure(response))
         return RawOutput(
             data=response.body,

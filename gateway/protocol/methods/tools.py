@@ -1,7 +1,12 @@
 """tools/call (server/tools)."""
 
+from typing import Final
+
+import structlog
+
 from gateway.catalog.primitives import Tool
-from gateway.errors import ExecutionError, MissingCapabilityError, OverLimitError
+from gateway.deadline import DeadlineExceededError
+from gateway.errors import ArgumentsError, ExecutionError, MissingCapabilityError, OverLimitError
 from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
 from gateway.protocol import results
@@ -13,6 +18,8 @@ from gateway.protocol.methods import params
 from gateway.protocol.tasks import task_calls
 from gateway.wire import headers
 from gateway.wire.revisions import Era
+
+log: Final = structlog.get_logger(__name__)
 
 
 async def call_tool(call: Call) -> JsonObject | bytes:
@@ -46,10 +53,20 @@ async def call_tool(call: Call) -> JsonObject | bytes:
     except OverLimitError:
         raise  # see `refused`
     except ExecutionError as error:
+        _log(error, tool)
         result = _failure(call.catalog.sanitizer.text(str(error)))
     return results.sole_text_result(result, catalog=call.catalog, revision=call.revision) or results.tool_result(
         result, call.revision
     )
+
+
+def _log(error: ExecutionError, tool: Tool) -> None:
+    """Log timeouts and invalid arguments: where they are, but not their values."""
+    # A backend can add its output to the error of the deadline.
+    if DeadlineExceededError in {type(error), type(error.__cause__)}:
+        log.warning("call timed out", tool=tool.name)
+    elif isinstance(error, ArgumentsError):
+        log.info("arguments refused", tool=tool.name, places=[pointer for pointer, _ in error.faults])
 
 
 def refused(error: OverLimitError, call: Call) -> JsonObject:

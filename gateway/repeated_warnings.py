@@ -1,0 +1,23 @@
+"""Limits a warning about a lasting problem to one per state change, and one per hour."""
+
+import time
+from typing import Final
+
+_EVERY_SECONDS: Final = 3600.0
+
+
+class RepeatedWarning:
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def is_due(self) -> bool:
+        """Whether to log the warning now. The next one is due in an hour, or after `reset`."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + _EVERY_SECONDS
+        return True
+
+    def reset(self) -> None:
+        """The problem is solved: the next one is new."""
+        self._next = 0.0

@@ -29,6 +29,6 @@ class AccessLog:
             name=call.name,
             outcome=ending.outcome.value,
             milliseconds=round(ending.seconds * 1000),
-            client=title_of(call.client_info),
+            client=title_of(call.terms.client_info),
             principal=call.caller.principal,
         )

@@ -21,6 +21,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from gateway import exact_json
 from gateway.access.auth_error import AuthError, insufficient_scope, invalid_token, temporarily_unavailable
 from gateway.access.claims import roles_of, scopes_of, strings_of
 from gateway.access.identity import Identity
@@ -78,6 +79,11 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
 
     def identity(self, claims: JsonObject, *, views: frozenset[str] | None) -> Identity | AuthError:
         """Return the identity of a token that is valid and meant for this server, if it has the required scopes."""
+        try:
+            exact_json.dumps(claims)
+        except TypeError:
+            # RFC 8259 §8.2: JSON can contain surrogates that no text can.
+            return invalid_token("A claim of the token is not valid text")
         roles = roles_of(claims, self.entry)
         scopes = scopes_of(claims, roles, self.entry)
         if not scopes.issuperset(self.required_scopes):

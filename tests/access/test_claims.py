@@ -83,7 +83,7 @@ async def test_the_star_is_for_callers_of_the_issuer_only() -> None:
     async with authorization_server() as issuer:
         entry = {"issuer": issuer.issuer, "roles": {"scopes": {"*": "tools.use"}}, "required_scopes": ["tools.use"]}
         async with authenticating(entry) as authenticator:
-            assert (await identified(authenticator, issuer.token(US, scope=None))).scopes == {"tools.use"}
+            assert (await identified(authenticator, issuer.token(US, scope=""))).scopes == {"tools.use"}
             authenticator.configure(Auth.model_validate({"oauth": entry, "api_keys": {"ci": {"secret": key}}}))
             assert (await identified(authenticator, key)).scopes == frozenset()
 

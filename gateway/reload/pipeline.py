@@ -40,7 +40,7 @@ from gateway.config.reading.merger import DEFINITIONS
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
-from gateway.executors.shell.sandbox_probe import forget_sandboxes
+from gateway.executors.shell.sandbox import forget_sandboxes
 from gateway.reload.candidate import NO_PLACES, Candidate, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
 from gateway.reload.interpreter_tuning import gc_paused

@@ -155,15 +155,15 @@ def test_a_careless_script_splits_words_and_runs_none(target: Target, payload: s
 @pytest.mark.parametrize("payload", LEADING_DASH)
 def test_a_value_becomes_no_option(target: Target, payload: str) -> None:
     text = filled_in(target, payload)
-    assert "may not begin with `-`" in target.client.refusal("bare", {"text": text})
-    assert "may not begin with `-`" in target.client.refusal("listed_bare", {"items": ["a", text]})
+    assert "must not start with `-`" in target.client.refusal("bare", {"text": text})
+    assert "must not start with `-`" in target.client.refusal("listed_bare", {"items": ["a", text]})
     # Controls: the same behind a blank, and behind a literal `--`.
     assert words(target.client.says("bare", {"text": f" {text}"})) == [f" {text}"]
     assert words(target.client.says("listed", {"items": ["a", text]})) == ["--", "begin", "a", text, "end"]
 
 
 def test_two_dashes_of_a_caller_end_no_options(target: Target) -> None:
-    assert "may not begin with `-`" in target.client.refusal("listed_bare", {"items": ["--", "-x"]})
+    assert "must not start with `-`" in target.client.refusal("listed_bare", {"items": ["--", "-x"]})
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=200))
@@ -179,7 +179,7 @@ def test_any_text_comes_back_unchanged(target: Target, text: str) -> None:
 def test_any_list_becomes_as_many_arguments(target: Target, items: list[str]) -> None:
     assert words(target.client.says("listed", {"items": items})) == ["--", "begin", *items, "end"]
     if any(item.startswith("-") for item in items):
-        assert "may not begin with `-`" in target.client.refusal("listed_bare", {"items": items})
+        assert "must not start with `-`" in target.client.refusal("listed_bare", {"items": items})
     else:
         assert words(target.client.says("listed_bare", {"items": items})) == ["begin", *items, "end"]
 

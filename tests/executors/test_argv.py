@@ -96,15 +96,15 @@ def test_arguments_are_built_as_the_language_says(
 def test_a_value_cannot_become_an_option(items: Sequence[ArgvItem], variables: JsonObject, named: str) -> None:
     with pytest.raises(ExecutionError) as raised:
         build(items, **variables)
-    assert str(raised.value) == f"the argument {named} may not begin with `-`: ls would read it as an option"
+    assert str(raised.value) == f"the argument {named} must not start with `-`: ls would read it as an option"
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("a\0b", "the argument {{ a }} holds a NUL character, which only `stdin` can take"),
-        ("x" * 200 * 1024, "the argument {{ a }} has 204800 bytes; the system takes 128 KiB at the most, `stdin` any"),
-        ("ü" * 65536, "the argument {{ a }} has 131072 bytes; the system takes 128 KiB at the most, `stdin` any"),
+        ("a\0b", "the argument {{ a }} contains a NUL character. Only `stdin` can contain one"),
+        ("x" * 200 * 1024, "the argument {{ a }} has 204800 bytes, but the limit is 128 KiB. Use `stdin`"),
+        ("ü" * 65536, "the argument {{ a }} has 131072 bytes, but the limit is 128 KiB. Use `stdin`"),
     ],
 )
 def test_what_no_argument_can_hold_is_refused_and_named(value: str, message: str) -> None:
@@ -122,7 +122,7 @@ def test_the_longest_argument_is_the_systems() -> None:
 
 def test_messages_do_not_show_what_was_interpolated() -> None:
     secret = InterpolatedText(("{{ a }}", Interpolation("hunter22", secret=True)))
-    with pytest.raises(ExecutionError, match=r"the argument \{\{ a \}\}… holds"):
+    with pytest.raises(ExecutionError, match=r"the argument \{\{ a \}\}… contains"):
         build(["ls", secret], a="\0")
 
 
@@ -143,11 +143,11 @@ def test_messages_do_not_show_what_was_interpolated() -> None:
 def test_a_caller_cannot_choose_the_program(items: list[ArgvItem]) -> None:
     found = problems_in(*items)
     assert len(found) == 1
-    assert "the program to run must be written here, or be an input that is always given and has an `enum`" in found[0]
+    assert "the program must be a literal, or an input that is always given and has an `enum`" in found[0]
 
 
 def test_a_command_begins_with_its_program() -> None:
-    message = "command.0: a command begins with the program to run, which is always there"
+    message = "command.0: the first item must be the program, without a condition"
     assert message in problems_in(when("flag", "sudo"), "ls")
     assert message in problems_in(("sudo", "{{ n }}"), "ls")
 
@@ -258,7 +258,7 @@ def test_an_expression_that_an_interpreter_would_read_as_code_is_a_load_error(it
     found = [problem for problem in problems_in(*items) if "would be read as code by" in problem]
     assert found, problems_in(*items)
     assert len(problems_in(*items)) == 1
-    assert "use `script:`, where inputs are in the environment" in found[0]
+    assert "Use `script:`, where inputs are variables" in found[0]
 
 
 NO_CODE: dict[str, list[ArgvItem]] = {
@@ -374,7 +374,7 @@ def test_a_child_sees_exactly_what_the_rules_say(calls: list[tuple[list[str], Js
         arguments = [argument for kind in kinds for argument in stated(kind, variables)]
         command: list[ArgvItem] = ["program", *(ITEMS[kind] for kind in kinds)]
         if is_refused(arguments):
-            with pytest.raises(ExecutionError, match="may not begin with `-`"):
+            with pytest.raises(ExecutionError, match="must not start with `-`"):
                 build(command, **variables)
         else:
             built += ["next call", *build(command, **variables)[1:]]

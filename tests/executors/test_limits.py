@@ -113,7 +113,7 @@ async def test_a_limit_above_the_daemons_own_is_the_daemons_own(tool: Tool) -> N
 
 async def test_root_is_told_that_it_is_not_bound(tool: Tool) -> None:
     [warning] = tool.problems({"command": ["true"], "limits": {"processes": 5}}) or [""]
-    assert ("does not bind root" in warning) is (os.geteuid() == 0)
+    assert ("has no effect because the daemon runs as root" in warning) is (os.geteuid() == 0)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root is not bound by it")

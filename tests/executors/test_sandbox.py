@@ -278,13 +278,19 @@ def test_it_dies_with_the_daemon(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sandbox", "message"),
     [
-        ({"readable": ["none"]}, "shell.sandbox.readable.0: there is no `none`"),
-        ({"writable": [".", "/none"]}, "shell.sandbox.writable.1: there is no `/none`"),
-        ({"writable": ["/"]}, "shell.sandbox.writable: a sandbox in which everything can be written is none"),
-        ({"readable": ["/proc/1"]}, "shell.sandbox.readable.0: a sandbox has its own /proc, /dev and /tmp"),
-        ({"writable": ["/tmp"]}, "shell.sandbox.writable.0: a sandbox has its own /proc, /dev and /tmp"),
-        ({"writable": ["."]}, "shell.sandbox.writable: holds this file's own directory"),
-        ({"writable": ["/usr"], "readable": ["/usr/share/doc"]}, "lies deep in the writable `/usr`"),
+        ({"readable": ["none"]}, "shell.sandbox.readable.0: `none` does not exist"),
+        ({"writable": [".", "/none"]}, "shell.sandbox.writable.1: `/none` does not exist"),
+        ({"writable": ["/"]}, "shell.sandbox.writable: `/` makes everything writable"),
+        (
+            {"readable": ["/proc/1"]},
+            "shell.sandbox.readable.0: must not be in /proc, /dev or /tmp, because a sandbox has its own",
+        ),
+        (
+            {"writable": ["/tmp"]},
+            "shell.sandbox.writable.0: must not be in /proc, /dev or /tmp, because a sandbox has its own",
+        ),
+        ({"writable": ["."]}, "shell.sandbox.writable: contains the configuration file's directory"),
+        ({"writable": ["/usr"], "readable": ["/usr/share/doc"]}, "is deep inside the writable `/usr`"),
     ],
 )
 async def test_a_mistake_is_found_when_the_file_is_read(tool: Tool, sandbox: JsonObject, message: str) -> None:
@@ -311,10 +317,10 @@ def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pa
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("echo bubblewrap 0.4.1", "needs bubblewrap 0.8 or later, and this is 0.4"),
+        ("echo bubblewrap 0.4.1", "requires bubblewrap 0.8 or later, but this is 0.4"),
         (
             'test "$1" = --version && exec $REAL "$@"; echo "bwrap: No permissions to create new namespace"; exit 1',
-            "bubblewrap cannot make a sandbox here (No permissions to create new namespace); ",
+            "bubblewrap cannot create a sandbox (No permissions to create new namespace). ",
         ),
     ],
 )
@@ -333,7 +339,7 @@ async def test_where_namespaces_are_forbidden_the_setting_is_named(tool: Tool, b
         'exec $REAL --unshare-user --disable-userns --dev-bind / / -- $REAL "$@"'
     )
     [problem] = tool.problems(boxed("true"))
-    assert "shell.sandbox: bubblewrap cannot make a sandbox here (" in problem
+    assert "shell.sandbox: bubblewrap cannot create a sandbox (" in problem
 
 
 async def test_without_bubblewrap_its_package_is_named(
@@ -342,7 +348,7 @@ async def test_without_bubblewrap_its_package_is_named(
     monkeypatch.setenv("PATH", str(tmp_path))
     [problem] = tool.problems(boxed("true"))
     assert problem.endswith(
-        "shell.sandbox: needs the program `bwrap`, which is not installed: "
+        "shell.sandbox: requires the program `bwrap`, which is not installed. "
         "install the package bubblewrap (apt-get, dnf or apk)"
     )
 

@@ -76,7 +76,7 @@ async def test_an_interpreter_that_is_written_wins_over_the_first_line(tool: Too
 )
 def test_an_interpreter_that_is_missing_is_a_warning(tool: Tool, line: str, named: str) -> None:
     [warning] = tool.problems({"script": f"#!{line}\n"})
-    assert warning.endswith(f"its first line names the interpreter `{named}`, which is not found here")
+    assert warning.endswith(f"the interpreter `{named}` in its first line does not exist")
 
 
 async def test_a_working_directory_is_relative_to_the_file(tool: Tool, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ async def test_an_input_that_no_variable_can_hold_is_an_error_where_the_script_a
     tool: Tool, value: str
 ) -> None:
     with pytest.raises(
-        ExecutionError, match="INPUT_A would hold a NUL character, or over 128 KiB; `stdin` and INPUTS_FILE"
+        ExecutionError, match=r"INPUT_A contains a NUL character or exceeds 128 KiB. Use `stdin` or INPUTS_FILE"
     ):
         await tool({"script": 'rm -f "./$INPUT_A"'}, a=value)
     others = {"script": 'wc -c; wc -c < "$INPUTS_FILE"', "stdin": "{{ a }}"}
@@ -155,7 +155,7 @@ async def test_an_input_that_no_variable_can_hold_is_an_error_where_the_script_a
         text_of(await tool(others, a=value))
         == f"{len(value)}\n{len(json.dumps({'a': value}, separators=(',', ':')))}\n"
     )
-    with pytest.raises(ExecutionError, match="the environment variable X would hold a NUL character, or over 128 KiB"):
+    with pytest.raises(ExecutionError, match="the environment variable X contains a NUL character or exceeds 128 KiB"):
         await tool({"command": ["true"], "env": {"X": "{{ a }}"}}, a=value)
 
 
@@ -214,7 +214,7 @@ async def test_a_failure_does_not_say_where_the_script_lay(tool: Tool) -> None:
 
 
 async def test_a_directory_with_nul_in_its_name_is_an_error_that_says_so(tool: Tool) -> None:
-    with pytest.raises(ExecutionError, match="`cwd` would hold a NUL character"):
+    with pytest.raises(ExecutionError, match="`cwd` contains a NUL character"):
         await tool({"command": ["pwd"], "cwd": "{{ a }}"}, a="x\0y")
 
 
@@ -266,21 +266,24 @@ async def test_nothing_is_started_for_arguments_that_cannot_be_passed(tool: Tool
     for argument in ("-rf", "a\0", "x" * 200 * 1024):
         with pytest.raises(ExecutionError, match=r"the argument \{\{ a \}\}"):
             await tool({"command": ["ls", "{{ a }}"]}, a=argument)
-    with pytest.raises(ExecutionError, match=r"the argument \{\{ items \}\} may not begin with `-`"):
+    with pytest.raises(ExecutionError, match=r"the argument \{\{ items \}\} must not start with `-`"):
         await tool({"command": ["ls", "{{ items }}"]}, items=["x", "-la"])
 
 
 async def test_a_full_disk_is_an_error_for_the_caller(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc")
-    with pytest.raises(ExecutionError, match="no directory for the call can be made: "):
+    with pytest.raises(ExecutionError, match="cannot create a directory for the call: "):
         await tool({"script": "true"})
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"script": "echo {{ a }}"}, "shell.script: a script is not a template: `{{` stays as it is"),
-        ({"command": ["cat"], "env": {"A=B": "x"}}, "shell.env.A=B: the name of an environment variable is not empty"),
+        ({"script": "echo {{ a }}"}, "shell.script: a script is not a template, so `{{` is not replaced"),
+        (
+            {"command": ["cat"], "env": {"A=B": "x"}},
+            "shell.env.A=B: the name of an environment variable must not be empty",
+        ),
         ({"command": ["cat"], "env": {"A": "{{ aa }}"}}, "shell.env.A: `aa` is not an input; did you mean `a`?"),
         ({"command": ["cat"], "cwd": "{{ aa }}"}, "shell.cwd: `aa` is not an input; did you mean `a`?"),
         ({"command": ["cat"], "stdin": "{{ aa }}"}, "shell.stdin: `aa` is not an input; did you mean `a`?"),
@@ -332,7 +335,7 @@ async def test_standard_input_of_other_programs_is_data(services: Services, comm
 
 async def test_inputs_whose_variables_clash_are_a_load_error(services: Services) -> None:
     assert problems_in({"script": "true"}, services, **{"user-id": {}, "user_id": {}}) == [
-        "shell.script: the inputs `user-id` and `user_id` would both be INPUT_USER_ID; rename one"
+        "shell.script: the inputs `user-id` and `user_id` would both be INPUT_USER_ID. Rename one"
     ]
 
 

@@ -124,7 +124,7 @@ async def test_a_directory_that_cannot_be_written_is_an_error_of_the_call(
 ) -> None:
     executor = compiled(services, {"command": ["cat", "{{ photo }}"]})
     monkeypatch.setattr(tempfile, "tempdir", "/dev/full/none")
-    with pytest.raises(ExecutionError, match="no directory for the call can be made"):
+    with pytest.raises(ExecutionError, match="cannot create a directory for the call"):
         await executor.execute(make_invocation({"photo": PHOTO}))
 
 
@@ -156,7 +156,7 @@ asyncio.run(main())
     )
     # A start may log, too, that it ended what another test's killed daemon left.
     answers = [line for line in done.stdout.decode().splitlines() if line.startswith("answer: ")]
-    assert answers == ["answer: fits", "answer: the files of the call cannot be written: File too large"]
+    assert answers == ["answer: fits", "answer: cannot write the files of the call: File too large"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Builds the environment of a child: a few of the daemon's variables, and those of the file."""
+"""Builds the environment of a child from the daemon's and the file's variables."""
 
 import os
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from gateway.language.templates.templating import TextTemplate, compile_text
 from gateway.telemetry.trace import TraceContext
 
 INHERITED: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
-"""Names that every child inherits, beside LC_*."""
+"""Variables that every child inherits, in addition to LC_*."""
 _MAX_ENTRY_LENGTH: Final = 128 * 1024 - 1
-"""Bytes of `NAME=value`: MAX_ARG_STRLEN of Linux, which counts the NUL at the end (execve(2))."""
+"""Bytes of `NAME=value`. MAX_ARG_STRLEN of Linux includes the trailing NUL (execve(2))."""
 
 
 def inherited_environment(names: tuple[str, ...]) -> Mapping[str, str]:
-    """Return what of the daemon's environment a child gets."""
+    """Return the inherited part of the daemon's environment."""
     wanted = INHERITED.union(names)
     return {name: os.environ[name] for name in os.environ if name in wanted or name.startswith("LC_")}
 
@@ -31,10 +31,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     added: Mapping[str, TextTemplate]
 
     def build(self, variables: JsonObject, *, trace: TraceContext | None) -> dict[str, str]:
-        """Return the environment; an entry that has something absent in it is left out.
+        """Return the environment. A variable with an absent value is left out.
 
         Raises:
-            ExecutionError: a value cannot stand in an environment.
+            ExecutionError: a value is too long or contains a NUL character.
         """
         environment = dict(self.inherited)
         if trace is not None:
@@ -45,16 +45,16 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             if value is None:
                 continue
             if not fits(name, value):
-                raise ExecutionError(f"the environment variable {name} would hold a NUL character, or over 128 KiB")
+                raise ExecutionError(f"the environment variable {name} contains a NUL character or exceeds 128 KiB")
             environment[name] = value
         return environment
 
 
 def compile_environment(added: Mapping[str, str], *, inherit: tuple[str, ...], scope: Scope) -> Environment:
-    """Compile `env:`, at whose place `scope` looks; mistakes are reported."""
+    """Compile `env:`. Reports problems at `scope`."""
     for name in added:
         if not name or "=" in name or "\0" in name:
-            scope.at(name).problems.error("the name of an environment variable is not empty, and has no `=`")
+            scope.at(name).problems.error("the name of an environment variable must not be empty or contain `=`")
     return Environment(
         inherited=inherited_environment(inherit),
         added={name: compile_text(value, scope.at(name)) for name, value in added.items()},
@@ -62,5 +62,5 @@ def compile_environment(added: Mapping[str, str], *, inherit: tuple[str, ...], s
 
 
 def fits(name: str, value: str) -> bool:
-    """Whether a variable can be passed: it holds no NUL character, and is not too long."""
+    """Return whether a variable can be passed: without NUL, and not too long."""
     return "\0" not in value and len(name) + 1 + len(value.encode(errors="surrogatepass")) <= _MAX_ENTRY_LENGTH

@@ -1,4 +1,4 @@
-"""The executor of shell backends: runs a command or script, collects its output, and describes how it ended."""
+"""The executor of shell backends: runs a command or script and returns its output."""
 
 import asyncio
 import signal
@@ -18,10 +18,9 @@ from gateway.executors.invocation import Executor, Explanation, Failure, Invocat
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.argv import Argv, compile_argv
 from gateway.executors.shell.environment import Environment, compile_environment
-from gateway.executors.shell.file_paths import FilePaths
 from gateway.executors.shell.launcher import Launcher, compile_launcher
 from gateway.executors.shell.progress_lines import ProgressLines
-from gateway.executors.shell.scratch import Scratch, output_without_scratch, remove_folder, without_scratch
+from gateway.executors.shell.scratch import FilePaths, Scratch, output_without_scratch, remove_folder, without_scratch
 from gateway.executors.shell.script import ShellScript, compile_script
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
@@ -33,11 +32,11 @@ from gateway.telemetry.trace import TraceContext
 from gateway.threads import DaemonThreadPool
 
 MAX_OUTPUT: Final = 8 * 2**20
-"""Bytes of standard output that are kept, unless all of it is wanted for the output store."""
+"""The limit in bytes for standard output, unless the output store keeps all of it."""
 MAX_STDERR: Final = 64 * 1024
-"""Bytes of standard error that are kept."""
+"""The limit in bytes for standard error."""
 _SHOWN: Final = 4000
-"""Characters of each stream that a failure shows."""
+"""Characters of each stream in the text of a failure."""
 
 
 class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +46,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     launcher: Launcher
     environment: Environment
     directory: str
-    """The directory of the file, to which `cwd` is relative."""
+    """The directory of the configuration file. `cwd` is relative to it."""
     cwd: TextTemplate
     stdin: TextTemplate
     success_codes: tuple[int, ...]
@@ -59,9 +58,8 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     sanitizer: Sanitizer
     scratch: Scratch
     threads: DaemonThreadPool
-    """Write files that callers gave."""
     has_files: bool = False
-    """Whether files may be among the arguments: commands take their paths."""
+    """Whether the arguments can contain files, which are passed as paths."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         stdout, stderr = BoundedBuffer(self.max_output), BoundedBuffer(MAX_STDERR)
@@ -70,7 +68,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         except DeadlineExceededError as error:
             raise ExecutionError(f"{invocation.deadline.exceeded(error)}{self._ends(stdout, stderr)}") from error
         said = self._said(stderr)
-        # What confines the command fails before that runs, so nothing is on standard output then.
+        # The confining programs fail before the command runs, so standard output is empty.
         if exit_code and stdout.is_empty and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)
         if exit_code not in self.success_codes:
@@ -117,10 +115,10 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
                 arguments = await self._with_paths(invocation, folder)
                 command = self._prepare(arguments, step.context, folder)
             except BaseException:
-                # Until `run` has it nobody else removes it; then `afterwards` does, once the last process is gone.
+                # `run` removes the folder with `afterwards`. Before `run`, it must be removed here.
                 remove_folder(folder)
                 raise
-            # Without its directory: traces have no paths.
+            # Traces contain no paths.
             step.note("process.executable.name", command.argv[0].rpartition("/")[2])
             exit_code = await self.processes.run(
                 command,
@@ -135,16 +133,16 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return exit_code
 
     def _new_folder(self) -> Path | None:
-        """Make the directory of a call; None for one that needs none."""
+        """Create the directory of a call, if it needs one."""
         if not self.has_files and not isinstance(self.program, ShellScript):
             return None
         try:
             return self.scratch.new_folder()
         except OSError as error:
-            raise ExecutionError(f"no directory for the call can be made: {error.strerror}") from error
+            raise ExecutionError(f"cannot create a directory for the call: {error.strerror}") from error
 
     async def _with_paths(self, invocation: Invocation, folder: Path | None) -> JsonObject:
-        """Write the files that the caller gave; return the arguments with their paths."""
+        """Write the files of the caller. Return the arguments with their paths."""
         if not self.has_files or folder is None:
             return invocation.variables
         paths = FilePaths(invocation.variables, folder=folder)
@@ -152,18 +150,17 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return paths.arguments
 
     def _prepare(self, arguments: JsonObject, trace: TraceContext | None, folder: Path | None) -> Command:
-        """Build the command of a call."""
-        # Input is bytes: a lone surrogate, which JSON may bring (RFC 8259 §8.2), must not fail the call.
+        # A lone surrogate, which JSON allows (RFC 8259 §8.2), must not fail the call.
         stdin = self.stdin.render(arguments).encode(errors="surrogatepass")
         cwd = self.cwd.render(arguments)
         directory = str(Path(self.directory, cwd)) if cwd else self.directory
         if "\0" in directory:
-            raise ExecutionError("`cwd` would hold a NUL character")
+            raise ExecutionError("`cwd` contains a NUL character")
         environment = self.environment.build(arguments, trace=trace)
         if isinstance(self.program, Argv):
             argv = self.program.build(arguments)
         else:
-            assert folder is not None  # noqa: S101 - each script has one
+            assert folder is not None  # noqa: S101 - every script has one
             argv, environment = self.program.write(arguments, environment, folder)
         command = Command(argv=argv, environment=environment, directory=directory, stdin=stdin)
         return self.launcher.confined(command, folder=folder)
@@ -174,24 +171,23 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return min(invocation.deadline.at, asyncio.get_running_loop().time() + self.timeout)
 
     def _ends(self, stdout: BoundedBuffer, stderr: BoundedBuffer) -> str:
-        """The end of what was written, as it stands in the text of a failure."""
+        """Return the end of each stream, for the text of a failure."""
         ends = {"stderr": self._shown(stderr), "stdout": self._shown(stdout)}
         return "".join(f"\n\n{name}:\n{_end(text)}" for name, text in ends.items() if text.strip())
 
     def _shown(self, written: BoundedBuffer) -> str:
-        """The end of it."""
-        # Where the beginning is cut off, it may be half of a secret.
+        # If the beginning is cut off, the text can start with a part of a secret.
         clean = self.sanitizer.text if written.is_whole_within(MAX_STDERR) else self.sanitizer.tail
         return without_scratch(clean(with_newlines(written.end(MAX_STDERR).decode(errors="replace"))))
 
     def _output(self, written: BoundedBuffer) -> bytes:
-        """All of it that was kept; where its middle is missing, half of it must still be what stood before that."""
+        """Return the output. Without its middle, the offsets must not change any more."""
         if written.omitted or not self.has_files:
             return written.data
         return output_without_scratch(written.data)
 
     def _said(self, written: BoundedBuffer) -> str:
-        """All of it that was kept; where its middle is missing, a secret may have been cut in two."""
+        """Return the text of standard error. Without its middle, each part can contain half of a secret."""
         if written.is_empty:
             return ""
         if not written.omitted:
@@ -223,7 +219,7 @@ def _described(exit_code: int) -> str:
 
 
 class ShellServices(Protocol):
-    """The services that commands need; they outlive every configuration."""
+    """The services that commands need."""
 
     @property
     def processes(self) -> Processes: ...
@@ -242,13 +238,12 @@ def compile_shell(  # noqa: PLR0913 - one fact of the surroundings each
     max_output: int = MAX_OUTPUT,
     launcher: Launcher | None = None,
 ) -> Executor:
-    """Compile a `shell:` backend, at whose place `scope` looks; mistakes are reported.
+    """Compile a `shell:` backend. Reports problems at `scope`.
 
-    `max_output` is how many bytes of standard output are kept at the most, half of them from its head. `launcher` takes
-    the place of its own limits and sandbox.
+    `max_output` is the limit in bytes for standard output. `launcher` replaces the backend's limits and sandbox.
     """
     has_files = scope.inputs.has_files
-    scope = replace(scope, inputs=replace(scope.inputs, has_files=False))  # to the command they are paths
+    scope = replace(scope, inputs=replace(scope.inputs, has_files=False))  # files are paths
     stdin = compile_text(config.stdin or "", scope.at("stdin"))
     return ShellExecutor(
         program=compile_script(config, scope) if config.command is None else _compile_command(config, stdin, scope),
@@ -273,7 +268,7 @@ def _compile_command(config: Shell, stdin: TextTemplate, scope: Scope) -> Argv:
     argv = compile_argv(config.command or [], scope.at("command"))
     if argv.reader_of_stdin is not None and stdin.literal is None:
         scope.at("stdin").problems.error(
-            f"an expression here would be read as code by {argv.reader_of_stdin}; use `script:`,"
-            " where inputs are in the environment"
+            f"an expression here would be read as code by {argv.reader_of_stdin}. Use `script:`,"
+            " where inputs are variables"
         )
     return argv

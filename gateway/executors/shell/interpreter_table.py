@@ -1,8 +1,4 @@
-"""The programs that read some of their arguments as code, and those that start another program: data alone.
-
-Each value stays one argument whatever stands here (see `argv`); the table adds a refusal at load where that is not
-enough.
-"""
+"""Data about programs that read arguments as code, and programs that start other programs. See `interpreters`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,42 +8,42 @@ from msgspec.structs import replace
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
-    """The grammar of a program's command line, as far as it tells code from other arguments."""
+    """The command-line grammar of a program, as far as needed to find code."""
 
     why: str
-    """Completes "it would be read as code by …"."""
+    """Completes "would be read as code by …"."""
     code: tuple[str, ...] = ()
-    """Options whose value is code: letters, and longer names as they are written."""
+    """Options whose value is code: single letters, or full names."""
     valued: str = ""
-    """Letters of other options that take a value."""
+    """Letters of other options with a value."""
     attached: str = ""
-    """Letters of options whose value can only follow in the same word."""
+    """Letters of options whose value is always in the same word."""
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options that take no further word, and are not short for one of the others that begins so."""
+    """Long options without a value, which are not abbreviations of other options."""
     operand: int | None = None
-    """The number of the operand that is code, counted from 0 …"""
+    """The index of the operand that is code."""
     is_rest: bool = False
-    """… and whether all that follow are too; …"""
+    """Whether all following operands are code too."""
     operand_if: str = ""
-    """… it is one only with this option, …"""
+    """The option that makes the operand code."""
     operand_unless: tuple[str, ...] = ()
-    """… and only without these."""
+    """Options that make the operand no code."""
     stops: bool = False
-    """Whether its options end where its first other argument stands; those that follow are a script's own."""
+    """Whether options end at the first operand, because the rest belongs to a script."""
     is_telling: bool = False
-    """Whether the name is so telling that it is looked for in every word."""
+    """Whether the name is distinctive enough to look for it in every word."""
     reads_stdin: bool = False
-    """Whether its standard input is code where nothing else is."""
+    """Whether standard input is code if no other code is given."""
     has_no_script: bool = False
-    """Whether none of its arguments names a file of code, so that its standard input is code all the same."""
+    """Whether no argument can name a file of code."""
     takes_choices: bool = False
-    """Whether a value that the file lists is harmless as an argument: it is the caller's own words that are code."""
+    """Whether values from an `enum` are harmless as arguments."""
 
     @property
     def long_options(self) -> tuple[str, ...]:
-        """The names that are written out here: more than a letter."""
+        """The listed names that are longer than a letter."""
         named = (*self.code, *self.long_valued, *self.operand_unless)
         return tuple(name for name in named if len(name) > len("-c"))
 
@@ -115,7 +111,7 @@ _MYSQL: Final = Interpreter(
     reads_stdin=True,
     has_no_script=True,
 )
-# Its options are read in any case (about_Pwsh).
+# The case of options does not matter (about_Pwsh).
 _POWERSHELL: Final = _language("pwsh", "-c", "-C", "-command", "-e", "-E", "-ec", "-encodedcommand")
 _SED: Final = Interpreter(
     why="`sed`, whose scripts can run commands and write files",
@@ -159,7 +155,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "expect": _language("expect", "c"),
     "flock": _shell_option("flock", valued="wE"),
     "gdb": Interpreter(why="`gdb -ex`", code=("-ex", "--ex", "-eval-command", "--eval-command", "-iex", "--iex")),
-    # `-c alias.x=!cmd` and `-c core.pager=cmd` run commands; --exec-path says where its own programs are.
+    # `-c alias.x=!cmd` and `-c core.pager=cmd` run commands. --exec-path selects git's own programs.
     "git": Interpreter(
         why="`git -c`, whose settings can run commands", code=("c", "--exec-path"), valued="C", stops=True
     ),
@@ -209,7 +205,7 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "sqlite": Interpreter(why="`sqlite3`, whose dot commands can start a shell", operand=1, is_rest=True),
     "ssh": _SSH,
     "su": _shell_option("su", valued="gGsTw"),
-    # `--checkpoint-action=exec=…`, `--to-command` and `-I` name commands that it starts.
+    # `--checkpoint-action=exec=…`, `--to-command` and `-I` run commands.
     "tar": Interpreter(
         why="`tar`, which runs it",
         code=("I", "--to-command", "--checkpoint-action", "--use-compress-program", "--rsh-command"),
@@ -227,24 +223,24 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
         stops=True,
     ),
 }
-"""By name, in lower case, without a version: python3.12 is python; some with the words that must follow it."""
+"""By lower-case name without version (python3.12 is python). Some keys include subcommands."""
 
 
 class CommandWrapper(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that runs the command which follows its own options."""
+    """A program that starts the command after its own options."""
 
     valued: str = ""
-    """Letters of its options that take a value."""
+    """Letters of options with a value."""
     long_valued: tuple[str, ...] = ()
-    """Its long options whose value is the next word."""
+    """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Its long options that take no further word, and are not short for one of those that begins so."""
+    """Long options without a value, which are not abbreviations of other options."""
     operands: int = 0
-    """The number of its own operands before the command."""
+    """The number of operands before the command."""
     at: tuple[str, ...] = ()
-    """Words after which commands stand, where it is not the operands that a command follows."""
+    """Words before a command. They replace the search after the operands."""
     after: tuple[str, ...] = ()
-    """Words, in this order, without which it starts nothing, and behind which its options begin."""
+    """Words that must precede the options of the wrapper, in this order."""
 
 
 _CONTAINERS: Final = CommandWrapper(
@@ -298,4 +294,4 @@ COMMAND_WRAPPERS: Final[Mapping[str, CommandWrapper]] = {
     "unshare": CommandWrapper(valued="SGRw"),
     "xargs": CommandWrapper(valued="aEIdLnPs", long_valued=("--arg-file", "--delimiter", "--max-args", "--max-procs")),
 }
-"""Programs behind which another program stands."""
+"""Programs that start another program."""

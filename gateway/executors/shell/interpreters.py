@@ -1,8 +1,7 @@
-"""Finds the words of a command that an interpreter would read as code.
+"""Finds words of a command that an interpreter would read as code.
 
-Threat: `sh -c "grep {{ word }} log"` gives a caller a shell, and so does `sudo nice bash -lc …`, `awk "/{{ word }}/"`
-or `ssh host "{{ command }}"`. No quoting is right for all of them, so an expression there is refused when the file is
-read. The most telling names are recognised wherever they stand in a command, whatever it is that starts them.
+Threat: `sh -c "grep {{ word }} log"` gives a caller a shell, and so do `sudo nice bash -lc …`, `awk "/{{ word }}/"` and
+`ssh host "{{ command }}"`. No quoting works for all of them, so such expressions are refused at load.
 """
 
 import re
@@ -19,14 +18,14 @@ from gateway.language.templates.templating import EXPRESSION
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
-    """An item of a command, as far as the file tells what it will be."""
+    """An item of a command, as known at load."""
 
     shape: str
-    """Its text, with `EXPRESSION` where values stand."""
+    """Its text, with `EXPRESSION` in place of values."""
     programs: tuple[str, ...] = ()
-    """The programs that it may be, where they are known: its own text, or the values of an enum."""
+    """The possible programs: a literal, or the values of an enum."""
     may_spread: bool = False
-    """Whether it may become several arguments."""
+    """Whether it can become several arguments."""
 
     @property
     def has_expression(self) -> bool:
@@ -37,11 +36,11 @@ _SUBCOMMANDS: Final = {
     first: tuple((name.split()[1:], row) for name, row in INTERPRETERS.items() if name.startswith(f"{first} "))
     for first in {name.split()[0] for name in INTERPRETERS if " " in name}
 }
-"""By the first word of each: what else it takes, and the row."""
+"""Subcommands and their interpreters, by program."""
 
 
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
-    """Return the index of each word that has an expression and would be read as code, and by what."""
+    """Return the index of each word with an expression that is read as code, and the reason."""
     found: dict[int, str] = {}
     for _, interpreter, start in _interpreters(words):
         found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.why)
@@ -49,7 +48,7 @@ def code_in(words: Sequence[Word]) -> Mapping[int, str]:
 
 
 def reader_of_stdin(words: Sequence[Word]) -> str | None:
-    """Say which interpreter would read its standard input as code, having been given no other."""
+    """Return the interpreter that reads standard input as code, if any."""
     for name, interpreter, start in _interpreters(words):
         if interpreter.reads_stdin and not _has_script(interpreter, words[start:]):
             return f"`{name}`"
@@ -57,7 +56,7 @@ def reader_of_stdin(words: Sequence[Word]) -> str | None:
 
 
 def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int]]:
-    """Yield each interpreter that the words name, and where its arguments begin."""
+    """Yield each interpreter in the words, with the index of its first argument."""
     for index, name in chain(_commands(words), _telling_names(words)):
         if (interpreter := INTERPRETERS.get(name)) is not None:
             yield name, interpreter, index + 1
@@ -67,7 +66,7 @@ def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int
 
 
 def _behind(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | None:
-    """Return the index behind the words of a phrase, between which there may be others."""
+    """Return the index after the words of a phrase, or None. Other words can be between them."""
     for expected in phrase:
         found = next((at for at in range(start, len(words)) if words[at].shape == expected), None)
         if found is None:
@@ -77,15 +76,15 @@ def _behind(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | N
 
 
 def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
-    """Whether an option or an argument says where the code is."""
+    """Return whether an option or argument provides the code."""
     rest = iter(words)
     for word in rest:
         if word.shape[:1] != "-":
             if interpreter.has_no_script:
                 continue
-            return not word.has_expression  # which may be absent
+            return not word.has_expression  # it can be absent
         option = _option(interpreter, word.shape)
-        # `python -m module`: the module is the code, and standard input is its data.
+        # `python -m module`: standard input is data of the module.
         if option.is_code or interpreter.operand_if in option.names or "m" in option.names:
             return True
         if option.takes_next:
@@ -94,13 +93,13 @@ def _has_script(interpreter: Interpreter, words: Sequence[Word]) -> bool:
 
 
 def started_programs(words: Sequence[Word]) -> Iterator[int]:
-    """Yield the index of each word that names a program which another one starts."""
+    """Yield the index of each word that names a program started by another one."""
     yield from {index for index, _ in _commands(words) if index > 0}
 
 
 @lru_cache(maxsize=4096)
 def _names(programs: tuple[str, ...]) -> frozenset[str]:
-    """The names of programs without directory and version; each word of a command is asked for them several times."""
+    """Return program names without directory and version."""
     return frozenset(
         _VERSION.sub("", (PurePosixPath(program).name if "/" in program else program).lower()) for program in programs
     )
@@ -110,10 +109,10 @@ _VERSION: Final = re.compile(r"[-_]?[0-9.]+$")
 
 
 def _commands(words: Sequence[Word], index: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield where a program stands, and what it is: the first word, and what its starters start."""
+    """Yield the index and name of each program in the words."""
     if index >= len(words):
         return
-    # Without a name, too: `compile_argv` refuses a program that only the caller would know.
+    # Also for unknown names: `compile_argv` refuses a program that the caller chooses.
     yield index, ""
     for name in _names(words[index].programs):
         yield index, name
@@ -138,7 +137,7 @@ def _started(starter: CommandWrapper, words: Sequence[Word], index: int) -> Iter
         if shape == "--":
             index += 1 + operands
             break
-        # `env NAME=value program`, and `sudo` as well.
+        # `env NAME=value program` (also `sudo`).
         if _ASSIGNMENT.match(shape):
             index += 1
         elif shape.startswith("-") and len(shape) > 1:
@@ -155,22 +154,22 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 
 
 def _takes_next(option: str, starter: CommandWrapper) -> bool:
-    """Whether the value of an option is the next word."""
+    """Return whether the value of an option is the next word."""
     if option.startswith("--"):
-        # Why not with a value in it: were the next word its own, a program that stands there would not be found.
+        # Not for an option that contains a value: the next word could be a program.
         return EXPRESSION not in option and bool(_meant(option, starter.long_valued, whole=starter.whole))
-    # In `-abc` the first letter with a value takes the rest of the word; the next word, if it is the last.
+    # In `-abc`, the first letter with a value takes the rest of the word, or the next word.
     at = next((at for at, letter in enumerate(option) if at and letter in starter.valued), None)
     return at == len(option) - 1
 
 
 def _meant(name: str, listed: Sequence[str], *, whole: Sequence[str]) -> frozenset[str]:
-    """Return the long options of a table that `name` may be."""
+    """Return the listed long options that `name` can abbreviate."""
     if name in listed:
         return frozenset({name})
     if name in whole:
         return frozenset()
-    # getopt_long(3): a long option may be cut short. What a value stands in may become any that begins so.
+    # getopt_long(3) allows abbreviations. An expression matches every option with the same start.
     start = name.partition(EXPRESSION)[0].lower()
     return frozenset(option for option in listed if option.startswith(start))
 
@@ -183,12 +182,12 @@ def _telling_names(words: Sequence[Word]) -> Iterator[tuple[int, str]]:
 
 
 def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Iterator[int]:
-    """Yield the words with expressions that `interpreter`, whose arguments begin at `start`, would read as code."""
+    """Yield the words with expressions that an interpreter reads as code. Its arguments begin at `start`."""
     operands, seen, options_end = 0, set[str](), False
     rest = iter(range(start, len(words)))
     for index in rest:
         word = words[index]
-        # `sh +x` and `vim +command`: a plus begins an option, too. A lone `-` is an operand (XBD 12.2, guideline 13).
+        # `sh +x`, `vim +command`: a plus starts an option too. `-` is an operand (XBD 12.2, guideline 13).
         if options_end or word.shape[:1] not in {"-", "+"} or word.shape == "-":
             is_harmless = interpreter.takes_choices and bool(word.programs)
             if (
@@ -197,7 +196,7 @@ def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Ite
                 and _is_code_operand(interpreter, word, number=operands, options=seen)
             ):
                 yield index
-            # An expression may be absent: what follows is then still read as options, and takes its place.
+            # An expression can be absent. The next word is then read as an option and takes its place.
             operands += not (word.has_expression and interpreter.operand_if)
             options_end = options_end or (interpreter.stops and not word.has_expression)
         elif word.shape == "--":
@@ -216,16 +215,16 @@ def _is_code_operand(interpreter: Interpreter, word: Word, *, number: int, optio
     if interpreter.operand_if and interpreter.operand_if not in options:
         return False
     if number < interpreter.operand:
-        return interpreter.is_rest and word.may_spread  # its second element would stand where code does
+        return interpreter.is_rest and word.may_spread  # its second element can be code
     return number == interpreter.operand or interpreter.is_rest
 
 
 class _Option(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str]
     is_code: bool = False
-    """Whether its value is code."""
+    """Whether the value is code."""
     takes_next: bool = False
-    """Whether its value is the next word."""
+    """Whether the value is the next word."""
 
 
 def _option(interpreter: Interpreter, shape: str) -> _Option:
@@ -238,7 +237,7 @@ def _option(interpreter: Interpreter, shape: str) -> _Option:
         return _Option(names=meant or frozenset({name}), is_code=is_code, takes_next=takes_next)
     for at, letter in enumerate(shape[1:], start=2):
         names, is_last = frozenset(shape[1:at]), at == len(shape)
-        if letter in interpreter.code or letter == EXPRESSION:  # which stands for any letter
+        if letter in interpreter.code or letter == EXPRESSION:  # an expression can be any letter
             return _Option(names=names, is_code=True, takes_next=is_last and letter != EXPRESSION)
         if letter in interpreter.valued:
             return _Option(names=names, takes_next=is_last)

@@ -1,11 +1,7 @@
-"""Resource limits of a child: `shell.limits`, set by prlimit(1), which stands before the command.
+"""Resource limits of a child (`shell.limits`), set by prlimit(1) in front of the command.
 
-Why a program in front, and not prlimit(2) on the child's pid: a child that is spawned by vfork runs at once, and what
-it forks in the moment before its limits are set has none. The shim sets its own limits and becomes the command, so that
-nothing ever runs without them. Measured for `true`: 0.7 ms of processor time alone, 1.5 with the shim, 1.6 with a shell
-that waits on a pipe until the limits are set from outside; `preexec_fn` costs a fork of the whole daemon.
-
-Each limit is that of one process, as setrlimit(2) has it, but for `processes`, which counts those of a user.
+Setting limits from outside, by prlimit(2), would be too late: the child can fork before. `preexec_fn` would fork the
+whole daemon. All limits are per process (setrlimit(2)), except `processes`, which is per user.
 """
 
 import math
@@ -21,46 +17,44 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import program_path, real_path
 from gateway.config.models.backends import ProcessLimits
 
-_THROUGH_A_SHELL: Final = 128
-"""The number that a shell, and bubblewrap, add to the signal that ended their child."""
+_SIGNAL_OFFSET: Final = 128
+"""Shells and bubblewrap add it to the signal that ended their child."""
 
 
 class ChildLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit that is set, and how a command shows that it has met it."""
+    """One limit and its symptoms."""
 
     key: str
     shown: str
     signals: frozenset[int] = frozenset()
-    """The kernel sends them for this reason alone."""
+    """Signals that the kernel sends only for this limit."""
     hints: tuple[str, ...] = ()
-    """Messages of programs, in lower case."""
+    """Lower-case messages of programs."""
 
     def met(self, exit_code: int, stderr: str) -> str | None:
-        """Say in a sentence that a command has met it, if it looks so."""
-        number = -exit_code if exit_code < 0 else exit_code - _THROUGH_A_SHELL
+        """Return a sentence if the command has apparently reached the limit."""
+        number = -exit_code if exit_code < 0 else exit_code - _SIGNAL_OFFSET
         if number in self.signals:
-            return f"It has met its limit `shell.limits.{self.key}` ({self.shown})."
+            return f"It reached its limit `shell.limits.{self.key}` ({self.shown})."
         said = stderr.lower()
-        # RLIMIT_CPU ends with KILL at its hard limit (setrlimit(2)); so may others, hence "probably".
+        # The hard limit of RLIMIT_CPU sends KILL (setrlimit(2)), but so do others.
         if (self.key == "cpu" and number == signal.SIGKILL) or any(hint in said for hint in self.hints):
-            return f"It has probably met its limit `shell.limits.{self.key}` ({self.shown})."
+            return f"It probably reached its limit `shell.limits.{self.key}` ({self.shown})."
         return None
 
 
 class ChildLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Compiled limits."""
-
     shim: tuple[str, ...]
-    """The program, with its options, that sets them and becomes the command that follows."""
+    """The program that sets the limits and becomes the command."""
     limits: tuple[ChildLimit, ...]
 
     def met(self, exit_code: int, stderr: str) -> str | None:
-        """Say which limit a failed command has met, if it looks so."""
+        """Return a sentence about the limit that a failed command has apparently reached."""
         return next((said for limit in self.limits if (said := limit.met(exit_code, stderr))), None)
 
 
 def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool) -> ChildLimits | None:
-    """Make the limits ready; None without any, and where they cannot be set, which is then reported."""
+    """Compile the limits. Reports a problem if they cannot be set."""
     if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
         return None
     program = program_path("prlimit")
@@ -71,9 +65,9 @@ def compile_limits(config: ProcessLimits | None, problems: Problems, *, is_sandb
         return None
     # setrlimit(2): RLIMIT_NPROC is not enforced for the real user 0.
     if config.processes is not None and os.geteuid() == 0:
-        problems.at("processes").warning("does not bind root, as whom the daemon runs: start it as a user of its own")
+        problems.at("processes").warning("has no effect because the daemon runs as root. Run it as another user")
     options, limits = _settled(config, is_sandboxed=is_sandboxed)
-    # --core=0: SIGXCPU and SIGXFSZ dump core (signal(7)), and a dump would hold the call's data.
+    # SIGXCPU and SIGXFSZ dump core (signal(7)), which would contain data of the call.
     return ChildLimits(shim=(real_path(program), "--core=0", *options, "--"), limits=limits)
 
 
@@ -81,13 +75,13 @@ def _settled(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], t
     options: list[str] = []
     limits: list[ChildLimit] = []
     if config.memory is not None:
-        # Address space, since RLIMIT_RSS has had no effect from Linux 2.4.30 on (setrlimit(2)).
+        # RLIMIT_RSS has had no effect since Linux 2.4.30 (setrlimit(2)).
         options.append(f"--as={_attainable(config.memory, resource.RLIMIT_AS)}")
         shown = f"{config.memory:,} bytes of memory for each process"
         limits.append(ChildLimit(key="memory", shown=shown, hints=_NO_MEMORY))
     if config.cpu is not None:
         seconds = _attainable(max(1, math.ceil(config.cpu.total_seconds())), resource.RLIMIT_CPU)
-        # At the first it gets SIGXCPU, which says why; one that goes on even so is killed at the second.
+        # The first limit sends SIGXCPU, and the second one kills.
         options.append(f"--cpu={seconds}:{_attainable(seconds + 1, resource.RLIMIT_CPU)}")
         limits.append(
             ChildLimit(key="cpu", shown=f"{seconds} s of processor time", signals=frozenset({signal.SIGXCPU}))
@@ -105,7 +99,7 @@ def _settled(config: ProcessLimits, *, is_sandboxed: bool) -> tuple[list[str], t
     return options, tuple(limits)
 
 
-# The words of libc, Python, C++, GNU programs, the dynamic loader and the JVM.
+# Messages of libc, Python, C++, GNU programs, the dynamic loader and the JVM.
 _NO_MEMORY: Final = (
     "cannot allocate memory",
     "memoryerror",
@@ -116,7 +110,7 @@ _NO_MEMORY: Final = (
     "insufficient memory",
     "could not reserve enough space",
 )
-# The words of shells, libc (EAGAIN), Python and the JVM.
+# Messages of shells, libc (EAGAIN), Python and the JVM.
 _NO_PROCESS: Final = (
     "cannot fork",
     "can't fork",
@@ -127,6 +121,6 @@ _NO_PROCESS: Final = (
 
 
 def _attainable(value: int, kind: int) -> int:
-    """The daemon's own hard limit where that is lower: no process may exceed it."""
+    """Return the value, or the daemon's hard limit if that is lower."""
     hard = resource.getrlimit(kind)[1]
     return value if hard == resource.RLIM_INFINITY else min(value, hard)

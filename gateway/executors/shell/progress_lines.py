@@ -1,7 +1,6 @@
-"""Sends the lines that a child writes as progress messages, while the pipes are read at their own speed.
+"""Sends the lines of a child as progress messages, at most 20 per second.
 
-Lines come one by one up to twenty a second. Faster ones are joined, and of more than a peer takes only the last are
-kept, so neither a flood nor a slow peer holds up the child, or memory.
+Faster lines are joined, and old ones dropped, so that the child never waits for a slow client.
 """
 
 import asyncio
@@ -16,14 +15,14 @@ PER_SECOND: Final = 20
 MAX_MESSAGE_LENGTH: Final = 1000
 """Characters."""
 _MAX_LINE_LENGTH: Final = 64 * 1024
-"""Bytes of a line that are looked at; the rest of it is dropped."""
+"""The limit in bytes for a line. The rest is dropped."""
 _KEPT_LINES: Final = 100
 _FLUSH_SECONDS: Final = 1.0
 """The time limit for the last messages when the child has ended."""
 
 
 class ProgressLines:
-    """Takes the bytes of a stream: `async with ProgressLines(context, sanitizer=sanitizer) as lines: lines.feed(…)`."""
+    """`async with ProgressLines(context, sanitizer=sanitizer) as lines: lines.feed(chunk)`."""
 
     def __init__(self, context: Context, *, sanitizer: Sanitizer) -> None:
         self._context = context
@@ -31,7 +30,7 @@ class ProgressLines:
         self._rest = b""
         self._count = 0
         self._waiting: deque[tuple[int, str]] = deque(maxlen=_KEPT_LINES)
-        """Line numbers and lines that were not sent yet."""
+        """Numbers and texts of unsent lines."""
         self._sent_at: deque[float] = deque(maxlen=PER_SECOND)
         self._changed = asyncio.Event()
         self._is_over = False
@@ -42,7 +41,7 @@ class ProgressLines:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Send what is left, if the call went well and the peer takes it."""
+        """Send the remaining lines, unless the call failed."""
         if self._task is None:
             return
         self._take(self._rest)
@@ -58,7 +57,7 @@ class ProgressLines:
             self._task.result()
 
     def feed(self, chunk: bytes) -> None:
-        # A progress bar ends each state of its line with a carriage return alone.
+        # Progress bars end their lines with a carriage return.
         *lines, rest = (self._rest + chunk).replace(b"\r", b"\n").split(b"\n")
         self._rest = rest[:_MAX_LINE_LENGTH]
         written = [line for line in lines if line.strip()]
@@ -67,7 +66,7 @@ class ProgressLines:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
-        # A line that was cut may end with half of a secret.
+        # A line that was cut can end with a part of a secret.
         clean = self._sanitizer.text if len(line) < _MAX_LINE_LENGTH else self._sanitizer.head
         text = clean(line[:_MAX_LINE_LENGTH].decode(errors="replace")).strip()
         if text:
@@ -88,14 +87,14 @@ class ProgressLines:
                 continue
             self._sent_at.append(loop.time())
             number, message = self._next(joined=max(1, len(self._waiting) - max(free, 1) + 1))
-            # MCP 2025-11-25 basic/utilities/progress: the value must grow with each notification. Line numbers do.
+            # MCP 2025-11-25 basic/utilities/progress: the value must increase.
             await self._context.progress(number, None, message)
 
     def _free(self, now: float) -> int:
-        """Return the number of messages that may still be sent in this second."""
+        """Return how many messages can be sent now."""
         return PER_SECOND - sum(1 for sent in self._sent_at if sent > now - 1)
 
     def _next(self, *, joined: int) -> tuple[int, str]:
-        """Take that many lines as one message, of which the end counts."""
+        """Take lines as one message, keeping its end."""
         taken = [self._waiting.popleft() for _ in range(joined)]
         return taken[-1][0], "\n".join(line for _, line in taken)[-MAX_MESSAGE_LENGTH:]

@@ -1,30 +1,31 @@
-"""Sandboxes of children: `shell.sandbox`, as a command line of bubblewrap (bwrap(1)).
+"""Sandboxes of children (`shell.sandbox`), as a command line of bubblewrap (bwrap(1)).
 
-Threats answered here: a command, tricked by its arguments or by what it reads, that reaches the network, reads what is
-nobody's business (homes, keys, secrets under /run, the configuration), changes what it should not, looks at other
-processes, or gains rights.
+Threats: a command that uses the network, reads private files (homes, keys, /run, the configuration), changes files,
+inspects other processes, or gains privileges.
 
-What is visible is listed, and nothing else is there:
+Visible in a sandbox are only:
 
-1. programs and libraries: /usr, /bin, /sbin, /lib*, and the stores of Nix and Guix, read-only;
-2. of /etc only what programs need to run: `_SETTINGS`, read-only;
-3. the program where the command names it by a path, and a script with its inputs, read-only;
-4. a `cwd` that is written in the file, without expressions, read-only, unless it is `/`;
-5. the paths under `readable`, read-only, and those under `writable`;
-6. a /proc that knows the sandbox's processes alone, a /dev without devices, and a /tmp of the call's own, which is
-   HOME and TMPDIR, too.
+1. read-only, programs and libraries: /usr, /bin, /sbin, /lib*, and the stores of Nix and Guix
+2. read-only, the files of /etc in `_SETTINGS`
+3. read-only, a program that is named by a path, and a script with its inputs
+4. read-only, a literal `cwd`, except `/`
+5. the paths in `readable` (read-only) and `writable`
+6. a /proc with the sandbox's processes only, a /dev without devices, and a private /tmp, also as HOME and TMPDIR
 
-Its processes have a user namespace in which they are nobody but themselves: no capabilities, no new privileges, and no
-way to more namespaces. They are in namespaces of their own for processes, IPC, host name, cgroups and, unless
-`network` is true, the network. They die with the daemon. A session of its own every child has (see `process_tree`).
+Processes run in new namespaces for users, processes, IPC, host name, cgroups and, without `network: true`, the network.
+They have no capabilities, and cannot gain privileges or create user namespaces. They end with the daemon.
 
-Not answered here: system calls are not filtered (no seccomp), so that the whole of the kernel is in reach; a file that
-is left under `writable` may be set-user-ID, which has no effect inside and gives its owner's rights outside; and with
-`network: true` come the abstract sockets of Unix, which belong to the network's namespace (unix(7)).
+Not covered: system calls are not filtered (no seccomp). A file under `writable` can be set-user-ID, which has an effect
+outside only. With `network: true`, abstract Unix sockets of the host are reachable (unix(7)).
 """
 
 import os
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -33,12 +34,11 @@ import msgspec
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import exists, is_directory, is_file, program_path
 from gateway.config.models.backends import Sandbox as SandboxConfig
-from gateway.executors.shell.sandbox_probe import sandbox_problem
 
 _PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
-"""The directory that belongs to the call."""
+"""The private directory of the call."""
 _PRIVATE_NAMES: Final = ("TMPDIR", "HOME")
-"""Variables that lead there, where the file does not set them."""
+"""Variables that are set to it, unless the file sets them."""
 
 _PROGRAM: Final = "bwrap"
 _SYSTEM: Final = (
@@ -46,19 +46,19 @@ _SYSTEM: Final = (
     *("/nix/store", "/gnu/store"),
 )
 _SETTINGS: Final = (
-    # the loader, and what stands behind names in /usr/bin
+    # the loader, and links in /usr/bin
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "alternatives"),
     # names of users, hosts and services
     *("passwd", "group", "nsswitch.conf", "hosts", "host.conf", "gai.conf", "services", "protocols", "networks"),
-    # time, language, types of files, terminals, letters
+    # time, language, file types, terminals, fonts
     *("localtime", "timezone", "locale.conf", "locale.alias", "mime.types", "magic", "magic.mime", "terminfo", "fonts"),
-    # whom to trust; never private keys
+    # certificates, but never private keys
     *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust"),
 )
 """Under /etc."""
 _NETWORK_SETTINGS: Final = ("resolv.conf",)
-_OWN_FOR_GOOD: Final = ("/proc", "/dev")
-"""Every sandbox has its own, and nothing else below it."""
+_RESERVED: Final = ("/proc", "/dev")
+"""Every sandbox has its own, so paths below them cannot be mounted."""
 
 _ISOLATION: Final = (
     *("--unshare-user", "--disable-userns", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
@@ -67,20 +67,15 @@ _ISOLATION: Final = (
 
 
 class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled sandbox."""
-
     base: tuple[str, ...]
-    """The arguments of bubblewrap that are the same in each call."""
+    """The arguments of bubblewrap that all calls share."""
     visible: frozenset[str]
-    """The paths that each call sees, with everything below them."""
+    """Paths that all calls see, with everything below them."""
     home: str
-    """The working directory of commands that have no `cwd`; it is there, though what it holds is not."""
+    """The default working directory. It exists in the sandbox, but is empty."""
 
     def before(self, *, program: str, directory: str, folder: str | None) -> list[str]:
-        """Return the words that stand before a command that runs inside, in `directory`.
-
-        `folder` is the call's own directory outside, if there is one.
-        """
+        """Return the command line before a command. `folder` is the directory of the call, if any."""
         arguments = list(self.base)
         if folder is not None and not self._shows(folder):
             arguments += _shown(folder)
@@ -88,9 +83,9 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
         if "/" in program and not self._shows(place) and is_file(place):
             arguments += _shown(place)
         if os.path.normpath(directory) == self.home and not self._shows(self.home):
-            # Read-only in a /tmp of the call's own, too: what was written there would be lost unseen.
+            # Read-only: files that are written there would be lost.
             arguments += ("--dir", directory, "--chmod", "0555", directory)
-        # The root is a tmpfs (bwrap(1)) that `tmp_size` does not bound: read-only once all mount points are in it.
+        # Make the root read-only: it is a tmpfs without the limit of `tmp_size` (bwrap(1)).
         return [*arguments, "--remount-ro", "/", "--chdir", directory, "--"]
 
     def _shows(self, path: str) -> bool:
@@ -100,26 +95,25 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
 def compile_sandbox(
     config: SandboxConfig | None, *, cwd: str | None, env: Collection[str], problems: Problems
 ) -> CompiledSandbox | None:
-    """Make the sandbox ready; None without one, and where there can be none, which is then reported.
+    """Compile the sandbox. Reports a problem if sandboxes do not work here.
 
-    `cwd` is the working directory if it is written in the file, without expressions; `env` are the variables that the
-    file sets.
+    `cwd` is the working directory if it is a literal. `env` contains the variables that the file sets.
     """
     if config is None:
         return None
     home = _absolute("", problems)
     system = dict(_system(network=config.network))
-    # Without the entry's own places, so that one answer serves all sandboxes of its kind.
+    # Without the entry's paths, so that the result can be cached for all sandboxes.
     if problem := sandbox_problem(_base(system.items(), SandboxConfig(network=config.network))):
         problems.error(problem)
         return None
-    program = program_path(_PROGRAM) or _PROGRAM  # not by the PATH of the command, which may lead to what it wrote
+    program = program_path(_PROGRAM) or _PROGRAM  # not from the command's PATH, which can contain written files
     writable = _places(config.writable, problems.at("writable"))
     _check_writable(writable, home=home, problems=problems.at("writable"))
     readable = _places(config.readable, problems.at("readable"))
     _check_nesting(readable, writable, problems=problems.at("readable"))
     readable += [path for path in _directory(cwd, problems) if not _is_shown(path, {*readable, *writable})]
-    # Only the wider one of two that would be in each other's way.
+    # Keep only the wider one of two overlapping paths.
     system = {path: mount for path, mount in system.items() if not _covered(path, readable)}
     readable = [path for path in readable if not _covered(path, system)]
     mounts = [
@@ -134,17 +128,19 @@ def compile_sandbox(
 
 def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -> None:
     if "/" in writable:
-        problems.error("a sandbox in which everything can be written is none; name what is needed")
+        problems.error("`/` makes everything writable. List only the paths that the command needs")
     elif _covered(home, writable):
-        problems.warning("holds this file's own directory: what runs inside can rewrite the file")
+        problems.warning("contains the configuration file's directory, so the command can change the configuration")
     for place in writable:
-        if os.geteuid() == 0 and _honours_set_user_id(place):
-            why = "may leave a set-user-ID program there, with which any user of this machine becomes root"
-            problems.warning(f"what may write to `{place}` {why}; mount it nosuid, or run the daemon as another user")
+        if os.geteuid() == 0 and _allows_set_user_id(place):
+            problems.warning(
+                f"the command can create a set-user-ID program in `{place}`, which runs as root for any user. Mount"
+                " it with nosuid, or run the daemon as another user"
+            )
 
 
-def _honours_set_user_id(place: str) -> bool:
-    """Whether it does outside: inside, bubblewrap mounts each place nosuid."""
+def _allows_set_user_id(place: str) -> bool:
+    # Outside the sandbox. Inside, bubblewrap mounts with nosuid.
     try:
         return not os.statvfs(place).f_flag & os.ST_NOSUID
     except OSError:
@@ -152,37 +148,35 @@ def _honours_set_user_id(place: str) -> bool:
 
 
 def _check_nesting(readable: Sequence[str], writable: Sequence[str], *, problems: Problems) -> None:
-    """Refuse a readable place whose parent could be moved, and a link to anywhere put where it was for the next call.
-
-    Right below a writable place it is held by being mounted there.
-    """
+    """Refuse a readable path whose parent the command could replace with a link for the next call."""
     for path in readable:
         for place in writable:
             if _covered(path, [place]) and len(Path(path).parts) > len(Path(place).parts) + 1:
-                problems.error(f"`{path}` lies deep in the writable `{place}`: what runs inside could put a link there")
+                problems.error(
+                    f"`{path}` is deep inside the writable `{place}`: the command could replace its parent with a link"
+                )
 
 
 def _directory(cwd: str | None, problems: Problems) -> list[str]:
-    """A working directory that is to be seen."""
+    """Return the working directory if it must be mounted."""
     if cwd is None or not is_directory(place := _absolute(cwd, problems)):
         return []
-    return [] if place in {"/", _PRIVATE} or _covered(place, _OWN_FOR_GOOD) else [place]
+    return [] if place in {"/", _PRIVATE} or _covered(place, _RESERVED) else [place]
 
 
 _Mount = tuple[str, Sequence[str]]
-"""A path in the sandbox, and the arguments that create it."""
+"""A path in the sandbox and the arguments that create it."""
 
 
 def _base(mounts: Iterable[_Mount], config: SandboxConfig) -> tuple[str, ...]:
-    """The arguments, outer places before those inside them."""
+    """Return the arguments, with outer paths before inner ones."""
     placed = sorted([*mounts, *_own(str(config.tmp_size))], key=lambda mount: len(Path(mount[0]).parts))
     apart = () if config.network else ("--unshare-net",)
     return (_PROGRAM, *_ISOLATION, *apart, *(argument for _, arguments in placed for argument in arguments))
 
 
 def _own(room: str) -> Iterator[_Mount]:
-    # Read-only as a whole: to the owner of its files, which root is in every sandbox of root's, the kernel's settings
-    # under /proc/sys would be writable without any capability.
+    # Read-only: root, as the owner, could write to /proc/sys without any capability.
     yield "/proc", ("--proc", "/proc", "--remount-ro", "/proc")
     shared = "/dev/shm"  # noqa: S108 - the sandbox's own
     yield "/dev", ("--dev", "/dev", "--size", room, "--tmpfs", shared, "--remount-ro", "/dev")
@@ -196,7 +190,7 @@ def _system(*, network: bool) -> tuple[_Mount, ...]:
 def _system_mounts(*, network: bool) -> Iterator[_Mount]:
     for path in _SYSTEM:
         if Path(path).is_symlink():
-            # Where /usr is merged, /bin and /lib are links into it, and stay links.
+            # With a merged /usr, /bin and /lib are links.
             yield path, ("--symlink", str(Path(path).readlink()), path)
         elif Path(path).is_dir():
             yield path, _shown(path)
@@ -210,14 +204,14 @@ def _shown(path: str) -> tuple[str, str, str]:
 
 
 def _places(paths: Sequence[str], problems: Problems) -> list[str]:
-    """Return the paths, absolute; a path that cannot be shown is reported."""
+    """Return the absolute paths. Reports those that cannot be mounted."""
     places = []
     for index, path in enumerate(paths):
         place = _absolute(path, problems)
-        if place == _PRIVATE or _covered(place, _OWN_FOR_GOOD):
-            problems.at(index).error("a sandbox has its own /proc, /dev and /tmp")
+        if place == _PRIVATE or _covered(place, _RESERVED):
+            problems.at(index).error("must not be in /proc, /dev or /tmp, because a sandbox has its own")
         elif not exists(place):
-            problems.at(index).error(f"there is no `{path}`")
+            problems.at(index).error(f"`{path}` does not exist")
         else:
             places.append(place)
     return places
@@ -228,12 +222,82 @@ def _absolute(path: str, problems: Problems) -> str:
 
 
 def _is_shown(path: str, places: Collection[str]) -> bool:
-    """Whether a path is there because of one of the places; `/` does not bring what lies under the private one."""
+    """Return whether a path is visible below one of the places. `/` does not include the private directory."""
     if _covered(path, [_PRIVATE]):
         places = [place for place in places if _covered(place, [_PRIVATE])]
     return _covered(path, places)
 
 
 def _covered(path: str, places: Collection[str]) -> bool:
-    """Whether a path is one of the places, or below one."""
+    """Return whether a path is one of the places or below one."""
     return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places)
+
+
+_OLDEST: Final = (0, 8)
+"""The first version of bubblewrap with `--disable-userns` and `--size`."""
+_INSTALL: Final = "install the package bubblewrap (apt-get, dnf or apk)"
+_TIMEOUT_SECONDS: Final = 10.0
+
+
+def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
+    """Return why bubblewrap cannot run a program with these options, or None. Blocks."""
+    if sys.platform != "linux":
+        return "sandboxes require Linux"
+    program = shutil.which(bwrap[0])
+    if program is None:
+        return f"requires the program `{bwrap[0]}`, which is not installed. {_INSTALL}"
+    return _problem_of(program, Path(program).stat().st_mtime_ns, bwrap[1:])
+
+
+def forget_sandboxes() -> None:
+    """Clear the cache, because kernel settings can have changed."""
+    _problem_of.cache_clear()
+
+
+@lru_cache(maxsize=16)  # a file can have hundreds of sandboxes of the same kind
+def _problem_of(program: str, _modified: int, options: tuple[str, ...]) -> str | None:
+    said = _run([program, "--version"])[1]
+    version = re.search(r"(\d+)\.(\d+)", said)
+    # If the version is unreadable, the attempt below decides.
+    if version is not None and (int(version[1]), int(version[2])) < _OLDEST:
+        return f"requires bubblewrap {'.'.join(map(str, _OLDEST))} or later, but this is {version[0]}"
+    # As the first process, so that no other process is left.
+    code, said = _run([program, *options, "--as-pid-1", "--", "true"])
+    return None if code == 0 else f"bubblewrap cannot create a sandbox ({said or f'exit code {code}'}). {_remedy()}"
+
+
+def _run(argv: Sequence[str]) -> tuple[int, str]:
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return -1, error.strerror or str(error)
+    except subprocess.TimeoutExpired:
+        return -1, "it does not end"
+    return done.returncode, " ".join(done.stdout.decode(errors="replace").split()).removeprefix("bwrap: ")[:200]
+
+
+# Debian's kernels have the second, Ubuntu's the third (since 23.10).
+_SWITCHES: Final = (
+    ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
+)
+"""Files, their value if user namespaces are forbidden, and the setting that allows them."""
+
+
+def _remedy() -> str:
+    for path, forbidding, setting in _SWITCHES:
+        try:
+            if Path(path).read_text(encoding="ascii").strip() == forbidding:
+                return f"User namespaces are disabled. Enable them with `sysctl -w {setting}`"
+        except OSError:
+            continue
+    return "In a container, the runtime must allow user namespaces and mounts (seccomp, AppArmor)"

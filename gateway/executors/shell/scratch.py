@@ -1,8 +1,7 @@
-"""Directories for the files of calls: a script and its inputs, files that callers gave. One for each call.
+"""Temporary directories for calls: scripts with their inputs, and files of callers.
 
-They stand in one directory of the daemon's own, which nobody else can enter. It is locked (flock(2)) as long as the
-daemon runs: what a killed one has left is not locked any more, and the next daemon removes it. Programs that clean
-temporary directories leave a locked one alone (systemd-tmpfiles(8)).
+They are in a private directory of the daemon, locked by flock(2) while the daemon runs. The next daemon removes
+unlocked directories. Programs that clean temporary directories skip locked ones (systemd-tmpfiles(8)).
 """
 
 import fcntl
@@ -10,12 +9,23 @@ import os
 import re
 import shutil
 import tempfile
+import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import structlog
+
+from gateway.errors import ExecutionError
+from gateway.executors.invocation import Invocation
+from gateway.json_types import Json, JsonObject
+from gateway.language.files.file_argument import FileArgument
+from gateway.language.files.media_types import suffix_of
+from gateway.threads import MAX_ON_LOOP, DaemonThreadPool, run_in_thread
 
 log: Final = structlog.get_logger()
 
@@ -26,7 +36,7 @@ _SHOWN: Final = rf"/(?:{_PREFIX}\w{{8}}/\w{{8}}|{_UNLOCKED}\w{{8}}(?:/\w{{8}})?)
 
 
 class Scratch:
-    """Makes directories for calls: `async with Scratch() as scratch`. Before that, it makes each by itself."""
+    """Creates directories for calls: `async with Scratch() as scratch`. Unopened, it creates separate directories."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -46,28 +56,28 @@ class Scratch:
         self._close()
 
     def new_folder(self) -> Path:
-        """Make the directory of a call.
+        """Create the directory of a call.
 
         Raises:
-            OSError: none can be made.
+            OSError: the directory cannot be created.
         """
         if not self._is_open:
             return Path(tempfile.mkdtemp(prefix=_UNLOCKED))
         try:
             return Path(tempfile.mkdtemp(prefix="", dir=self._open_root()))
-        except FileNotFoundError:  # somebody has removed it
+        except FileNotFoundError:  # removed by another program
             self._close()
             return Path(tempfile.mkdtemp(prefix="", dir=self._open_root()))
 
     def _open_root(self) -> Path:
-        """The daemon's own directory, which gets its name once it is locked: until then nobody takes it for left."""
+        # Rename after locking, so that other daemons never see an unlocked directory with this name.
         if self._root is None:
             new = Path(tempfile.mkdtemp(prefix=_UNLOCKED))
             try:
                 self._lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._root = new.rename(new.with_name(new.name.replace(_UNLOCKED, _PREFIX)))
-            except OSError:  # a file system without locks: it serves, and nobody removes it after a crash
+            except OSError:  # a file system without locks: not removed after a crash
                 self._root = new
         return self._root
 
@@ -81,29 +91,29 @@ class Scratch:
 
 
 def remove_folder(folder: Path | None) -> None:
-    """Remove the directory of a call, if it has one."""
+    """Remove the directory of a call, if any."""
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(names: re.Pattern[str] = _ROOT) -> int:
-    """Remove the directories of such names whose daemons, this user's, were killed; return how many there were."""
+    """Remove the directories of killed daemons of this user. Return their number."""
     folder = tempfile.gettempdir()
     try:
-        found = os.listdir(folder)  # noqa: PTH208 - there may be thousands, of which names are enough
+        found = os.listdir(folder)  # noqa: PTH208 - names are enough
     except OSError:
         return 0
     return sum(_is_removed(Path(folder, name)) for name in found if names.fullmatch(name))
 
 
 def _is_removed(root: Path) -> bool:
-    """Remove one, unless it is somebody else's, or its daemon lives."""
+    """Remove a directory, unless it belongs to another user or a running daemon."""
     with suppress(OSError):
-        # O_NOFOLLOW: anybody may put a link of such a name into a temporary directory.
+        # O_NOFOLLOW: any user can create a link in a temporary directory.
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if os.fstat(descriptor).st_uid == os.geteuid():
-                # Fails as long as the daemon lives that has locked it.
+                # Fails while a daemon holds the lock.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(root)
                 return True
@@ -113,13 +123,88 @@ def _is_removed(root: Path) -> bool:
 
 
 def without_scratch(text: str) -> str:
-    """Name files of a call without their directory: that is gone by now, and of no use to the model."""
+    """Remove the path of the call's directory from a text, because the model cannot use it."""
     return re.sub(re.escape(tempfile.gettempdir()) + _SHOWN, "", text)
 
 
 def output_without_scratch(output: bytes) -> bytes:
-    """Like `without_scratch`. What is no text stays as it is: the offsets in a binary file would be wrong."""
+    """Like `without_scratch`, for output. Binary data is unchanged, to keep offsets."""
     root = os.fsencode(tempfile.gettempdir())
     if root not in output or b"\0" in output:
         return output
     return re.sub(re.escape(root) + _SHOWN.encode(), b"", output)
+
+
+_FOLDER: Final = "files"
+_CHUNK: Final = 2**20
+_MAX_STEM: Final = 64
+
+
+class FilePaths:
+    """The files of one call, and the arguments with their paths."""
+
+    def __init__(self, arguments: JsonObject, *, folder: Path) -> None:
+        """Choose the paths. `write` writes the files."""
+        self._directory: Final = folder / _FOLDER
+        self._files: Final[dict[Path, FileArgument]] = {}
+        self._is_abandoned: Final = threading.Event()
+        self._folder: Final = folder
+        self.arguments: Final[JsonObject] = self._placed(arguments, "")
+
+    async def write(self, invocation: Invocation, *, threads: DaemonThreadPool) -> None:
+        """Write the files. Many bytes are written in a thread.
+
+        Raises:
+            ExecutionError: a file cannot be written.
+            DeadlineExceededError: writing took too long.
+        """
+        if sum(len(file.data) for file in self._files.values()) <= MAX_ON_LOOP:
+            self._write()
+            return
+        try:
+            await run_in_thread(self._write, what="Writing the files", call=invocation, threads=threads)
+        except BaseException:
+            self._is_abandoned.set()  # the thread removes the directory
+            raise
+
+    def _write(self) -> None:
+        try:
+            self._directory.mkdir(mode=0o700)
+            for path, file in self._files.items():
+                self._write_one(path, file.data)
+        except OSError as error:
+            if not self._is_abandoned.is_set():
+                raise ExecutionError(f"cannot write the files of the call: {error.strerror}") from error
+        finally:
+            # Check last, because the caller can have removed the directory before the last write.
+            if self._is_abandoned.is_set():
+                remove_folder(self._folder)
+
+    def _write_one(self, path: Path, data: bytes) -> None:
+        # O_EXCL overwrites no file and follows no link (open(2)).
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            left = memoryview(data)
+            while left and not self._is_abandoned.is_set():
+                left = left[file.write(left[:_CHUNK]) :]
+
+    def _placed(self, value: Json, name: str) -> Json:
+        match value:
+            case FileArgument():
+                path = self._path(name, suffix_of(value.media_type))
+                self._files[path] = value
+                return str(path)
+            case Mapping():
+                place = partial("{}-{}".format, name) if name else str
+                return {key: self._placed(member, place(key)) for key, member in value.items()}
+            case list():
+                return [self._placed(item, f"{name}-{index + 1}") for index, item in enumerate(value)]
+            case _:
+                return value
+
+    def _path(self, name: str, suffix: str) -> Path:
+        # Many programs choose the format by the suffix.
+        stem = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_MAX_STEM]
+        # Callers choose the keys of objects, so a stem with a number can also be in use.
+        stems = chain([stem], (f"{stem}-{number}" for number in count(len(self._files))))
+        return next(path for each in stems if (path := self._directory / f"{each}{suffix}") not in self._files)

@@ -63,7 +63,7 @@ tools:
         try:
             said = await served.text("soon")
             assert "`shop`" in said
-            assert "is away" in said
+            assert "is unavailable" in said
             waiting = asyncio.ensure_future(served.text("one"))
             async with asyncio.timeout(60):
                 while served.status()["shop"]["failures"] < 4:
@@ -235,17 +235,17 @@ def test_what_cannot_be_served_is_said_at_its_place(tmp_path: Path) -> None:
         if (place := problem.location) is not None
     }
     for start, message in {
-        ":titel AND": "`:titel` is no input; did you mean `title`?",
-        "{{ title }}": "write `:title`, without quotes",
+        ":titel AND": "`:titel` is not an input; did you mean `title`?",
+        "{{ title }}": "Write `:title`, without quotes",
         "shp, query": "there is no database `shp`; did you mean `shop`?",
-        "commit": "COMMIT cannot stand in a query: the whole query is one transaction",
-        "SET TRANSACTION": "SET cannot stand in a query: the whole query is one transaction",
-        "$1 + :id": "`$1` is numbered; an input is bound by its name, as `:name`",
-        "'a\"]": "quoted text has no ' at its end",
+        "commit": "COMMIT is not allowed in a query: the gateway starts and ends the transaction of a query",
+        "SET TRANSACTION": "SET is not allowed in a query: the gateway starts and ends the transaction of a query",
+        "$1 + :id": "`$1` is a numbered parameter. Bind an input by name: `:name`",
+        "'a\"]": "quoted text is not closed with '",
         "string}": "no query uses `more`; bind it as `:more`, or take it out",
         "annotations: {read_only: true}": "has `read_only: true`, but its `sql` has `writes: true`",
         "none.sql": "`none.sql`: no such file",
-        ":ids": "a list stands alone in its brackets: IN (:ids)",
+        ":ids": "a list must be the only item in its brackets: IN (:ids)",
     }.items():
         assert [found for place, found in said.items() if place.startswith(start) and message in found], (start, said)
 
@@ -352,4 +352,4 @@ def test_where_no_thread_can_be_started_for_a_connection_the_call_is_told_and_la
     config.write_text(f"databases: {{{databases}}}\ntools: {{{tools}}}\n")
     command = [sys.executable, "-c", NO_THREAD, str(config)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.splitlines() == ["no thread can be started here: can't start new thread", "one: 1"], done.stderr
+    assert done.stdout.splitlines() == ["cannot start a thread: can't start new thread", "one: 1"], done.stderr

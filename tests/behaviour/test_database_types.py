@@ -251,7 +251,7 @@ async def test_postgresql_reads_the_text_of_inputs(postgresql: Postgresql, tmp_p
             "lasts": "P1D",
         }
         assert await call("refused", id="one") == (
-            'The database `db` refused: invalid input syntax for type integer: "one"'
+            'The database `db` rejected the query: invalid input syntax for type integer: "one"'
         )
 
 

@@ -171,14 +171,14 @@ async def test_single_gives_the_one_row_and_none_is_an_error(shop: Shop) -> None
     result = await shop.call("one", id=3)
     assert result["structuredContent"] == {"id": 3, "customer": "bob"}
     assert result["content"][0]["text"] == "id: 3\ncustomer: bob"
-    assert await shop.error("one", id=99) == "The query promises one row, and it returned none"
+    assert await shop.error("one", id=99) == "The query must return exactly one row, but it returned no row"
 
 
 async def test_several_statements_are_one_transaction_that_rolls_back_whole(shop: Shop) -> None:
     assert await shop.rows("add", id=10, customer="eve", note="sent") == [{"customer": "eve"}]
     assert len(await shop.run("SELECT 1 FROM orders WHERE customer = 'eve'")) == 2
     said = await shop.error("add", id=11, customer="nobody")
-    assert said.startswith("The database `shop` refused: ")
+    assert said.startswith("The database `shop` rejected the query: ")
     assert "customer" in said
     assert await shop.run("SELECT 1 FROM orders WHERE id IN (11, 1011)") == []
 
@@ -216,7 +216,7 @@ async def test_a_row_that_is_too_large_does_not_hide_the_others(shop: Shop) -> N
         "truncated": True,
         "omitted": 1,
     }
-    assert result["content"][0]["text"].endswith("(2 rows, 1 left out as larger than the output's max_size)")
+    assert result["content"][0]["text"].endswith("(2 rows, 1 omitted because they exceed the output's max_size)")
 
 
 async def test_a_resource_is_the_rows_as_json_and_its_variable_is_completed(shop: Shop) -> None:

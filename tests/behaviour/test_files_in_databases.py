@@ -4,7 +4,7 @@ import base64
 import sqlite3
 from pathlib import Path
 
-from gateway.executors.sql.dialects import POSTGRESQL
+from gateway.executors.sql.dialects import POSTGRESQL, dialect_of
 from gateway.executors.sql.executor import shown_value
 from gateway.executors.sql.query import Statement, pieces_of, statements_of
 from gateway.executors.sql.tokens import tokens_of
@@ -65,7 +65,7 @@ async def test_a_file_is_bound_as_its_bytes(tmp_path: Path) -> None:
 
 
 def test_postgresql_is_told_that_a_file_is_bytes_and_an_explanation_shows_none() -> None:
-    [tokens] = statements_of(tokens_of("SELECT length(:photo)", dialect="postgresql"))
+    [tokens] = statements_of(tokens_of("SELECT length(:photo)", dialect_of("postgresql")))
     schemas: JsonObject = {"photo": {"type": ["file", "null"]}}
     bound = Statement(pieces=pieces_of(tokens), dialect=POSTGRESQL, schemas=schemas).bind(
         {"photo": FileArgument(BYTES)}

@@ -206,7 +206,7 @@ async def test_the_connection_gives_address_headers_query_and_the_tool_wins(serv
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\0b", "\x7f"])
 async def test_a_value_cannot_break_out_of_a_header(services: Services, server: Server, value: str) -> None:
     text = await refusal(call(http(url=server.url, headers={"X-V": "{{ v }}"}), services, {"v": value}))
-    assert text == "the value for the header `X-V` holds a line break or another control character"
+    assert text == "the value for the header `X-V` contains a line break or another control character"
     assert server.seen == []
 
 
@@ -629,15 +629,18 @@ MISTAKES: list[tuple[dict[str, Json], str]] = [
     ({"connection": "gitub"}, "connection: there is no connection `gitub`; did you mean `github`?"),
     ({"url": "https://x/", "connection": "github"}, "url: is absolute, but the connection gives the address; "),
     ({"headers": {"Content-Length": "1"}}, "headers.Content-Length: `Content-Length` is set by the gateway"),
-    ({"headers": {"a b": "1"}}, "headers.a b: `a b` is not the name of a header"),
-    ({"headers": {"X-A": "a\nb"}}, "headers.X-A: a header holds no line break and no other control character"),
-    ({"forward_headers": ["cookie"]}, "forward_headers.0: `cookie` is meant for this daemon alone and cannot be"),
-    ({"forward_headers": ["Authorization"]}, "forward_headers.0: `Authorization` is meant for this daemon alone"),
-    ({"forward_headers": ["Mcp-Session-Id"]}, "forward_headers.0: `Mcp-Session-Id` is meant for this daemon alone"),
-    ({"forward_headers": ["*"]}, "forward_headers.0: `*` is not the name of a header"),
-    ({"forward_headers": ["X-API-Key"]}, "forward_headers.0: `X-API-Key` is meant for this daemon alone"),
-    ({"cache": "1m", "body": "x"}, "cache: goes with GET and HEAD, not with POST"),
-    ({"retry": {}, "method": "PATCH"}, "retry: this method may do its work twice; `retry` goes with GET, HEAD,"),
+    ({"headers": {"a b": "1"}}, "headers.a b: `a b` is not a valid header name"),
+    (
+        {"headers": {"X-A": "a\nb"}},
+        "headers.X-A: a header value must not contain line breaks or other control characters",
+    ),
+    ({"forward_headers": ["cookie"]}, "forward_headers.0: `cookie` is addressed to this daemon and cannot be"),
+    ({"forward_headers": ["Authorization"]}, "forward_headers.0: `Authorization` is addressed to this daemon"),
+    ({"forward_headers": ["Mcp-Session-Id"]}, "forward_headers.0: `Mcp-Session-Id` is addressed to this daemon"),
+    ({"forward_headers": ["*"]}, "forward_headers.0: `*` is not a valid header name"),
+    ({"forward_headers": ["X-API-Key"]}, "forward_headers.0: `X-API-Key` is addressed to this daemon"),
+    ({"cache": "1m", "body": "x"}, "cache: requires GET or HEAD (got POST)"),
+    ({"retry": {}, "method": "PATCH"}, "retry: this method can repeat its effect, so `retry` requires GET, HEAD,"),
     ({"allow_private": ["10.0.0.1/8"]}, "allow_private.0: is not a network: 10.0.0.1/8 has host bits set;"),
     ({"allow_private": ["*.corp"]}, "allow_private.0: expected a host name, an address, or a network"),
     ({"allow_private": ["localhost:8080"]}, "allow_private.0: expected a host name, an address, or a network"),

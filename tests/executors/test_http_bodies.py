@@ -131,10 +131,10 @@ async def test_a_file_of_this_machine_that_changes_while_it_is_sent_is_an_error(
     await sent(executor)
     request = executor.request.render(make_invocation({}))
     (tmp_path / "big").write_bytes(bytes(2**21))
-    with pytest.raises(ExecutionError, match="was changed while it was sent"):
+    with pytest.raises(ExecutionError, match="has changed while it was sent"):
         await executor.sender.send(request, deadline=asyncio.get_running_loop().time() + 30)
     (tmp_path / "big").unlink()
-    with pytest.raises(ExecutionError, match="cannot be read: No such file"):
+    with pytest.raises(ExecutionError, match=r"cannot read .*: No such file"):
         await sent(executor)
 
 
@@ -199,7 +199,7 @@ async def test_a_media_type_is_one_or_refused(services: Services, server: Server
 async def test_a_value_that_is_no_file_is_never_sent_as_one(services: Services, server: Server, value: Json) -> None:
     executor = compiled(services, server, {"multipart": {"f": {"file": "{{ inputs.v }}"}}, "method": "POST"})
     await sent(executor, v=PHOTO)
-    with pytest.raises(ExecutionError, match="is no file of an input of `type: file`"):
+    with pytest.raises(ExecutionError, match="is not a file of an input with `type: file`"):
         await sent(executor, v=value)
 
 
@@ -214,9 +214,9 @@ async def test_forms_nest_by_brackets_and_lists_repeat(services: Services, serve
     await sent(repeating, v=["x", None, "y"])
     assert server.bodies[-1] == b"a=x&a=y"
     for value in ({"a][admin": "1"}, {"x": {"[": "1"}}):
-        with pytest.raises(ExecutionError, match="holds a bracket"):
+        with pytest.raises(ExecutionError, match="contains a bracket"):
             await sent(repeating, v=value)
-    with pytest.raises(ExecutionError, match="the form would be over 16 MiB"):
+    with pytest.raises(ExecutionError, match="the form exceeds 16 MiB"):
         await sent(repeating, v={"n" * 100_000: ["x"] * 1000})
 
 

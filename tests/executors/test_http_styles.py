@@ -119,13 +119,16 @@ async def test_a_value_that_would_leave_its_place_is_refused(field: str, written
 
 
 async def test_a_member_cannot_repeat_a_field_of_the_url() -> None:
-    with pytest.raises(ExecutionError, match="has a field of that name already"):
+    with pytest.raises(ExecutionError, match="has a field with that name"):
         request("query", {"c": {"value": "{{ v }}"}}, {"v": {"key": "other"}}, url="https://a.example/x?key=ours")
 
 
 @pytest.mark.parametrize(
     ("place", "style", "message"),
-    [("headers", "form", "`form` is no style of a header"), ("query", "simple", "`simple` is no style of a query or")],
+    [
+        ("headers", "form", "the style `form` is not supported in a header"),
+        ("query", "simple", "the style `simple` is not supported in a query or"),
+    ],
 )
 async def test_a_style_of_another_place_is_an_error(place: str, style: str, message: str) -> None:
     config = Http.model_validate({"url": "https://a.example", place: {"c": {"value": "x", "style": style}}})

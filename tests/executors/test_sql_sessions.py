@@ -105,7 +105,7 @@ async def test_any_other_database_goes_by_way_of_sqlalchemy(tmp_path: Path) -> N
     schemas = {"name": {"type": "string"}, "names": {"type": "array"}}
 
     def bound(text: str, **arguments: object) -> BoundStatement:
-        [tokens] = statements_of(tokens_of(text, dialect="other"))
+        [tokens] = statements_of(tokens_of(text, dialect_of("other")))
         return Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=schemas).bind(arguments)
 
     async def run(*statements: BoundStatement) -> list[dict[str, object]]:

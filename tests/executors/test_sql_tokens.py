@@ -13,7 +13,7 @@ DIALECTS = ("postgresql", "sqlite", "mysql", "mssql")
 
 
 def parameters(text: str, dialect: str) -> list[str]:
-    return [token.text for token in tokens_of(text, dialect=dialect) if token.kind is Kind.PARAMETER]
+    return [token.text for token in tokens_of(text, dialect_of(dialect)) if token.kind is Kind.PARAMETER]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -61,21 +61,21 @@ def test_each_database_quotes_in_its_own_way(dialect: str, text: str, found: lis
 @pytest.mark.parametrize("text", ["'a", '"a', "/* a", "$$ a", "$x$ a $$"])
 def test_a_quote_without_an_end_is_an_error(text: str) -> None:
     with pytest.raises(UnclosedTokenError):
-        list(tokens_of(text, dialect="postgresql"))
+        list(tokens_of(text, dialect_of("postgresql")))
 
 
 @examples(200)
 @given(text=st.text(alphabet=st.sampled_from("ab:'\"`$[]/*-\n ;(),\\EIN1")), dialect=st.sampled_from(DIALECTS))
 def test_tokens_together_are_the_text(text: str, dialect: str) -> None:
     try:
-        tokens = list(tokens_of(text, dialect=dialect))
+        tokens = list(tokens_of(text, dialect_of(dialect)))
     except UnclosedTokenError:
         return
     assert "".join(text[token.start : token.end] for token in tokens) == text
 
 
 def compiled(text: str, dialect: str, **schemas: object) -> Statement:
-    [tokens] = statements_of(tokens_of(text, dialect=dialect))
+    [tokens] = statements_of(tokens_of(text, dialect_of(dialect)))
     return Statement(pieces=pieces_of(tokens), dialect=dialect_of(dialect), schemas=schemas)
 
 

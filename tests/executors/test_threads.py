@@ -232,4 +232,4 @@ asyncio.run(main())
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_where_no_thread_can_be_started_the_call_is_told_and_later_ones_find_theirs() -> None:
     done = subprocess.run([sys.executable, "-c", NO_THREAD], capture_output=True, text=True, timeout=30, check=False)
-    assert done.stdout.splitlines() == ["no thread can be started here: can't start new thread", "0"], done.stderr
+    assert done.stdout.splitlines() == ["cannot start a thread: can't start new thread", "0"], done.stderr

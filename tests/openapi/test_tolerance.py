@@ -66,7 +66,7 @@ async def test_a_credential_is_no_input_and_the_connection_sends_it(
     # Nor as a member of an object whose members become fields.
     if place != "header":
         known = name.upper()
-        with pytest.raises(ExecutionError, match="has a field of that name already"):
+        with pytest.raises(ExecutionError, match="has a field with that name"):
             request_of(catalog, "shop_x", {"q" if place == "query" else "c": {known: "mine"}})
 
 

@@ -1,5 +1,1 @@
-"""HTTP backends: guarded connections, redirects, retries.
-
-A compiled `http:` block and the arguments of a call come in; a request goes to another service, whose response goes out
-as raw output, or as a failure with its status and the beginning of its text.
-"""
+"""HTTP backends: build a request from the arguments of a call, send it with retries, and return the response."""

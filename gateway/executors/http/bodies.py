@@ -1,4 +1,4 @@
-"""Bodies of requests: compiled from `json`, `form`, `multipart` and `body` of the file, filled in at each call."""
+"""Request bodies, compiled from `json`, `form`, `multipart` and `body`."""
 
 from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Final
@@ -24,20 +24,20 @@ from gateway.threads import DaemonThreadPool
 _FORM: Final = "application/x-www-form-urlencoded"
 _TEXT: Final = "text/plain; charset=utf-8"
 MAX_FORM_BYTES: Final = 16 * 2**20
-"""The longest form. Each inner field repeats the names of the outer ones, so that a form outgrows its message."""
+"""The limit for a form. Nested fields repeat the names of outer ones, so a form can be larger than the arguments."""
 
 
 Body = tuple[bytes | StreamedBody, str]
-"""The body of one request, and its media type."""
+"""A body and its media type."""
 
 
 class _JsonBody(msgspec.Struct, frozen=True, kw_only=True):
     template: JsonTemplate
     has_files: bool
     is_optional: bool
-    """Whether there is no body where no member is given."""
+    """Whether an empty body is left out."""
     declared: Collection[str] | None
-    """The inputs, where all other arguments are members of the body; None: these are not sent."""
+    """The inputs, if undeclared arguments are members of the body, else None."""
 
     def render(self, arguments: JsonObject) -> Body | None:
         value = self.template.render(arguments)
@@ -57,7 +57,7 @@ class _FormBody(msgspec.Struct, frozen=True, kw_only=True):
     def render(self, arguments: JsonObject) -> Body | None:
         fields = self.template.render(arguments)
         if self.declared is not None:
-            # With a bracket, a name could be that of a member within a field that the file fixes.
+            # With a bracket, a name could overwrite a member of a fixed field.
             others = {_plain(name): value for name, value in _undeclared(arguments, self.declared).items()}
             fields = {**others, **fields}
         data = _encoded_form(fields, self.styles)
@@ -69,22 +69,22 @@ def _undeclared(arguments: JsonObject, declared: Collection[str]) -> JsonObject:
 
 
 def _encoded_form(fields: JsonObject, styles: Mapping[str, Style]) -> bytes:
-    """Encode fields whose values may be nested.
+    """Encode fields with nested values.
 
-    HTML knows no nesting. What servers read (PHP, Rack, `qs`) is brackets: `a[b]=1`. A list repeats its field, as HTML
-    forms do; within brackets, or with lists or objects in it, its items are numbered, so that it stays one list.
+    Nesting uses brackets (`a[b]=1`), as PHP, Rack and `qs` do. A list repeats its field, as HTML forms do. Items are
+    numbered in brackets, and in lists that contain lists or objects.
 
     Raises:
-        ExecutionError: a name cannot be that of a field, or the form would be too long.
+        ExecutionError: a name contains a bracket, or the form is too long.
     """
     pairs, room = [], MAX_FORM_BYTES
     taken = {name.lower() for name in fields}
     for name, member in fields.items():
         for pair in _encoded_pairs(name, member, styles.get(name), taken):
-            # Counted pair by pair, so that a form that is too long is never built.
+            # Count each pair, so that a form that is too long is never built.
             room -= len(pair) + 1
             if room < 0:
-                raise ExecutionError(f"the form would be over {MAX_FORM_BYTES // 2**20} MiB")
+                raise ExecutionError(f"the form exceeds {MAX_FORM_BYTES // 2**20} MiB")
             pairs.append(pair)
     return "&".join(pairs).encode()
 
@@ -93,7 +93,7 @@ def _encoded_pairs(name: str, member: Json, style: Style | None, taken: Containe
     if style is None or member is None or isinstance(member, FileArgument):
         yield from (urlencode([pair], errors="replace") for pair in _pairs(name, member, is_inner=False))
     else:
-        # WHATWG URL, "application/x-www-form-urlencoded percent-encode set": it contains the comma.
+        # WHATWG URL: the application/x-www-form-urlencoded percent-encode set contains the comma.
         yield from ("=".join(pair).replace(",", "%2C") for pair in style.query_pairs(name, member, taken=taken))
 
 
@@ -101,14 +101,14 @@ def _pairs(name: str, value: Json, *, is_inner: bool) -> Iterator[tuple[str, str
     match value:
         case None:
             return
-        # Before Mapping, because a file argument is one.
+        # Before Mapping, because a FileArgument is a mapping.
         case FileArgument():
             yield name, value.base64
         case Mapping():
             for key, member in value.items():
                 yield from _pairs(f"{name}[{_plain(key)}]", member, is_inner=True)
         case list():
-            # Before they are numbered: to PHP, numbers with a gap are keys and no list.
+            # PHP reads numbers with gaps as keys, so drop null items first.
             items = [item for item in value if item is not None]
             is_numbered = is_inner or any(_is_nested(item) for item in items)
             for index, item in enumerate(items):
@@ -122,15 +122,15 @@ def _is_nested(value: Json) -> bool:
 
 
 def _plain(key: str) -> str:
-    """Refuse a name that would be read as several: a caller's object has the depth that its schema gives it."""
+    """Refuse brackets in a name, which would add a level of nesting."""
     if "[" in key or "]" in key:
-        raise ExecutionError(f"the field name {key[:60]!r} holds a bracket, which forms nest by")
+        raise ExecutionError(f"the field name {key[:60]!r} contains a bracket, which forms use for nesting")
     return key
 
 
 class _MultipartBody(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[tuple[str, PartTemplate], ...]
-    """Each with its field."""
+    """Field names and parts."""
     is_optional: bool
 
     def render(self, arguments: JsonObject) -> Body | None:
@@ -159,14 +159,14 @@ class _TextBody(msgspec.Struct, frozen=True, kw_only=True):
         if self.template.single is not None and isinstance(value := self.template.value(arguments), FileArgument):
             return _whole(value.data), value.media_type or OCTETS
         text = self.template.render_element(arguments) if self.is_optional else self.template.render(arguments)
-        # As in forms and parts: half of a surrogate pair, such as of a byte on the command line, has no UTF-8.
+        # Half of a surrogate pair has no UTF-8.
         return None if text is None else (text.encode(errors="replace"), _TEXT)
 
 
 BodyTemplate = _JsonBody | _FormBody | _MultipartBody | _FileBody | _TextBody
-"""A compiled body. `render` fills in the arguments; None where there is no body then.
+"""A compiled body. `render` returns None if there is no body.
 
-Raises `ExecutionError`: a value cannot stand where it would, or a file cannot be read.
+Raises `ExecutionError` if a value is not allowed or a file cannot be read.
 """
 
 
@@ -176,7 +176,7 @@ def _whole(data: bytes | Source) -> StreamedBody:
 
 
 def compile_body(config: Http, scope: Scope, *, threads: DaemonThreadPool) -> BodyTemplate | None:
-    """Compile the body of an `http:` block, at which `scope` stands; mistakes are reported."""
+    """Compile the body of an `http:` block. Reports problems at `scope`."""
     is_optional = config.optional_body
     declared = scope.inputs.schemas.keys() if config.open_body else None
     match config.body_kind:

@@ -1,4 +1,4 @@
-"""The executor of HTTP backends: sends a compiled request, repeats it where that is allowed, and reads its response."""
+"""The executor of HTTP backends: sends a request, retries it if allowed, and reads the response."""
 
 import asyncio
 import hashlib
@@ -43,17 +43,17 @@ log: Final = structlog.get_logger(__name__)
 
 _SERVER_ERROR: Final = 500
 MAX_EXCERPT: Final = 2000
-"""Characters of an unsuccessful answer that the model is shown."""
+"""Characters of an error response that the model sees."""
 
 
 _WITHOUT_CONTENT: Final = frozenset({201, 202, 204, 205})
-"""RFC 9110 §15.3: successes that need no content, whatever else the service promises."""
+"""RFC 9110 §15.3: successes without required content, even if the operation declares a schema."""
 _NoResponse = ConnectionFailedError | DeadlineExceededError
-"""After these a request may be sent again."""
+"""Failures after which a retry is possible."""
 
 
 class RequestSender(Protocol):
-    """A way to a service: see `Sender`."""
+    """Sends requests. See `Sender`."""
 
     async def send(self, request: Request, *, deadline: float) -> Response: ...
     def facts(self, host: str) -> Mapping[str, Json]: ...
@@ -65,10 +65,10 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     success: frozenset[int]
     retry: RetryPolicy
     timeout: timedelta | None
-    """Bounds one attempt; the invocation's deadline bounds them all."""
+    """The limit for one attempt. The invocation's deadline limits all of them."""
     sanitizer: Sanitizer
     authorization: Authorization | None = None
-    """Signs in to the service."""
+    """Authenticates to the service."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
@@ -78,14 +78,11 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             raise invocation.deadline.exceeded(error) from error
 
     def cache_key(self, invocation: Invocation) -> bytes:
-        """A digest of all that its answer depends on: the whole request, forwarded header fields included.
-
-        Where the caller's token is exchanged, that is a part of the request.
-        """
+        """Return a digest of the request, including the caller's identity if the service sees it."""
         subject = invocation.call.caller.subject if self.authorization and self.authorization.is_per_caller else None
         token = None if subject is None or subject.access_token is None else subject.access_token.secret
         who = None if subject is None else (subject.key, token)
-        # `repr` quotes and escapes, so that no two pairs are written alike.
+        # `repr` quotes, so different values never have the same digest.
         return hashlib.sha256(repr((self.request.render(invocation).key, who)).encode()).digest()
 
     def explain(self, invocation: Invocation) -> Explanation:
@@ -100,12 +97,12 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does="sends a request", facts=facts)
 
     async def _answer(self, request: Request, invocation: Invocation) -> Response:
-        """Send until the request need not, or may not, be repeated; the last response counts."""
+        """Send the request until it succeeds or must not be retried. Return the last response."""
         attempt = 1
         while True:
             result = await self._attempt(request, invocation)
             pause = self._pause_after(result, attempt)
-            # Beyond the deadline the last answer says more than a timeout would.
+            # If the next attempt would exceed the deadline, return the last response.
             if pause is None or asyncio.get_running_loop().time() + pause >= invocation.deadline.at:
                 break
             await asyncio.sleep(pause)
@@ -123,7 +120,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         for attempt in count(1):
             signed = await self.authorization.sign(request, invocation.call.caller.subject, deadline=deadline)
             result = await self._send(signed, invocation, deadline=deadline)
-            # RFC 9110 §15.5.2: a request that is answered 401 was not applied, so any method can be sent again.
+            # RFC 9110 §15.5.2: a request with a 401 response was not applied, so every method can be repeated.
             if not isinstance(result, Response) or result.status not in REJECTIONS:
                 break
             rejected = Rejection(signed, result.status, result.headers, attempt)
@@ -137,7 +134,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         ) as step:
             try:
                 response = await self.sender.send(_traced(request, step.context), deadline=deadline)
-            # Returned, because another attempt may follow; any other ExecutionError ends the call.
+            # Returned for a retry. Any other ExecutionError ends the call.
             except (ConnectionFailedError, DeadlineExceededError) as error:
                 step.fail("connection")
                 return error
@@ -145,7 +142,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return response
 
     def _pause_after(self, result: Response | _NoResponse, attempt: int) -> float | None:
-        """Seconds before the next attempt; None if there is to be none."""
+        """Return the seconds before the next attempt, or None."""
         if attempt >= self.retry.attempts:
             return None
         headers: Mapping[str, str] = {}
@@ -170,11 +167,11 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _failure(self, response: Response) -> str:
-        """Describe the response: status, reason, location, and the beginning of its text."""
+        """Return status, reason, location and the beginning of the response text."""
         said = _summary(response)
-        # Masked before it is cut, lest half a secret remain.
+        # Mask secrets before cutting.
         text = decoded(response.body[: 16 * MAX_EXCERPT], _field(response.headers, "Content-Type"))
-        # Where the rest is missing, `head` leaves out as much at the end as a torn secret could be.
+        # `head` also removes a secret that is cut off at the end.
         clean = self.sanitizer.text if len(response.body) <= 16 * MAX_EXCERPT else self.sanitizer.head
         excerpt = clean(text).strip()
         if len(excerpt) > MAX_EXCERPT:
@@ -190,7 +187,7 @@ def _summary(response: Response) -> list[str]:
 
 
 class _Variables(Mapping[str, Json]):
-    """The variables of a response for `output.template`; header fields are read only if it names them."""
+    """The response in `output.template`. Header fields are only read if the template uses them."""
 
     __slots__ = ("_response",)
 
@@ -215,13 +212,13 @@ class _Variables(Mapping[str, Json]):
 
 
 def _field(headers: CIMultiDictProxy[str], name: str) -> str | None:
-    """The value of a header field; values of one that came several times are joined (RFC 9110 §5.3)."""
+    """Return the value of a header field, with multiple values joined (RFC 9110 §5.3)."""
     values = headers.getall(name, None)
     return None if values is None else valid_text(", ".join(values))
 
 
 def _traced(request: Request, trace: TraceContext | None) -> Request:
-    """Hand the trace on, unless the file or the caller's forwarded fields say which one it is."""
+    """Add the trace headers, unless the request has a trace already."""
     if trace is None or any(header.name.lower() == TRACEPARENT for header in request.headers):
         return request
     fields = (Header(name=name, value=value, is_bound=False) for name, value in trace.fields.items())
@@ -245,9 +242,9 @@ def compile_http(  # noqa: PLR0913 - one fact of the surroundings each
     authorizations: Mapping[str, Authorization] = MappingProxyType({}),
     idempotent: bool = False,
 ) -> Executor:
-    """Compile an `http:` block, at which `scope` stands; mistakes go to its problems, and nothing then executes it.
+    """Compile an `http:` block. Reports problems at `scope`.
 
-    `authorizations` are those of the connections that have one. `idempotent` is what the tool's annotations say.
+    `authorizations` are those of the connections by name. `idempotent` comes from the tool's annotations.
     """
     connection = _find_connection(config, connections, scope)
     sender = _compile_sender(config, connection, scope=scope, services=services)
@@ -275,7 +272,7 @@ def _find_connection(
         return None
     if name not in connections:
         scope.at("connection").problems.error(f"there is no connection `{name}`{did_you_mean(name, [*connections])}")
-        # RFC 6761 §6.4: a name that never resolves. With it the rest of the block is checked all the same.
+        # RFC 6761 §6.4: `invalid` never resolves. It allows further checks.
         return name, Connection(base_url="https://invalid")
     return name, connections[name]
 
@@ -297,7 +294,7 @@ def _compile_retry(config: Http, shared: Connection | None, *, is_repeatable: bo
         return compile_retry(config.retry or (shared.retry if shared else None))
     if config.retry is not None:
         scope.at("retry").problems.error(
-            "this method may do its work twice; `retry` goes with GET, HEAD, PUT, DELETE, or a tool with "
+            "this method can repeat its effect, so `retry` requires GET, HEAD, PUT, DELETE, or a tool with "
             "`annotations: {idempotent: true}`"
         )
     return RetryPolicy()
@@ -305,4 +302,4 @@ def _compile_retry(config: Http, shared: Connection | None, *, is_repeatable: bo
 
 def _check_cache(config: Http, method: str, scope: Scope) -> None:
     if config.cache is not None and method not in {"GET", "HEAD"}:
-        scope.at("cache").problems.error(f"goes with GET and HEAD, not with {method}")
+        scope.at("cache").problems.error(f"requires GET or HEAD (got {method})")

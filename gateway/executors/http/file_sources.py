@@ -1,4 +1,4 @@
-"""Files that a request sends: at a literal path, or given by the caller for an input of `type: file`."""
+"""Files that a request sends: from a literal path, or from the caller (`type: file`)."""
 
 import asyncio
 import os
@@ -20,20 +20,20 @@ from gateway.language.templates.render_state import UNDEFINED
 from gateway.language.templates.templating import TextTemplate, compile_text, has_expressions
 from gateway.threads import DaemonThreadPool
 
-# RFC 6838 §4.2: type and subtype have at most 127 characters each.
+# RFC 6838 §4.2: at most 127 characters each for type and subtype.
 _MEDIA_TYPE: Final = re.compile(
     r"""[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}(?:[ ]?;[ ]?[\w!#$&^.+-]+=(?:[\w!#$&^.+/-]+|"[^"\\\x00-\x1f\x7f]*"))*""",
     re.ASCII,
 )
 """RFC 9110 §8.3.1."""
 _MAX_NAME: Final = 255
-"""Characters of a file name: more, no file system takes."""
+"""Characters of a file name. File systems allow no more."""
 _READ_SECONDS: Final = 60.0
-"""The longest wait for one chunk of a file: a disk may hang."""
+"""The time limit for one chunk, because a disk can hang."""
 
 
 class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of this machine, as it was when the request was made."""
+    """A file on this machine, as seen when the request was built."""
 
     path: str
     size: int
@@ -42,7 +42,7 @@ class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """Size and time stand for the bytes, which would otherwise be read once more."""
+        """Size and time of modification, instead of a digest of the content."""
         return repr((self.path, self.size, self.modified_ns))
 
     async def read(self, offset: int, size: int) -> bytes:
@@ -50,13 +50,13 @@ class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return await self.threads.run(self._read, offset, size, deadline=deadline)
         except TimeoutError as error:
-            raise ExecutionError(f"{self.path} could not be read in time") from error
+            raise ExecutionError(f"reading {self.path} took too long") from error
 
     def _read(self, offset: int, size: int) -> bytes:
-        """Read a chunk, in a thread, that may outlive the call: so the file is opened for each.
+        """Read a chunk in a thread that can outlive the call, so the file is opened each time.
 
         Raises:
-            ExecutionError: it cannot be read, or is another file by now.
+            ExecutionError: the file cannot be read or has changed.
         """
         try:
             with opened_regular(self.path) as descriptor:
@@ -65,7 +65,7 @@ class DiskFile(msgspec.Struct, frozen=True, kw_only=True):
         except OSError as error:
             raise _unreadable(self.path, error) from error
         if not chunk or (found.st_size, found.st_mtime_ns) != (self.size, self.modified_ns):
-            raise ExecutionError(f"{self.path} was changed while it was sent")
+            raise ExecutionError(f"{self.path} has changed while it was sent")
         return chunk
 
 
@@ -81,17 +81,13 @@ class _LiteralPath(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     threads: DaemonThreadPool
 
-    def files(self, arguments: JsonObject) -> Iterator[SentFile]:  # noqa: ARG002 - the file is always the same
+    def files(self, arguments: JsonObject) -> Iterator[SentFile]:  # noqa: ARG002 - of the interface
         file = _disk_file(self.path, threads=self.threads)
         yield SentFile(data=file, media_type=media_type_of(self.path), name=base_name(self.path))
 
 
 def _disk_file(path: str, *, threads: DaemonThreadPool) -> DiskFile:
-    """Look at a file that is to be sent.
-
-    Raises:
-        ExecutionError: there is none that can be read.
-    """
+    """Raises `ExecutionError` if the file cannot be read."""
     try:
         with opened_regular(path) as descriptor:
             found = os.fstat(descriptor)
@@ -102,7 +98,7 @@ def _disk_file(path: str, *, threads: DaemonThreadPool) -> DiskFile:
 
 def _unreadable(path: str, error: OSError) -> ExecutionError:
     why = "not a regular file" if isinstance(error, NotServedError) else error.strerror
-    return ExecutionError(f"{path} cannot be read: {why}")
+    return ExecutionError(f"cannot read {path}: {why}")
 
 
 class _GivenFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,13 +110,13 @@ class _GivenFiles(msgspec.Struct, frozen=True, kw_only=True):
             if isinstance(file, FileArgument):
                 yield sent_file(file)
             elif file is not None and file is not UNDEFINED:
-                raise ExecutionError(f"{self.template.place}: the value is no file of an input of `type: file`")
+                raise ExecutionError(f"{self.template.place}: the value is not a file of an input with `type: file`")
 
 
 FileSource = _LiteralPath | _GivenFiles
-"""The source of the files of one place: `files` yields them, none where they are absent.
+"""`files` yields the files of one place.
 
-Raises `ExecutionError`: a value is no file, or a file cannot be read.
+Raises `ExecutionError` if a value is not a file or cannot be read.
 """
 
 
@@ -129,21 +125,21 @@ def sent_file(file: FileArgument) -> SentFile:
 
 
 def compile_source(written: str, scope: Scope, *, threads: DaemonThreadPool) -> FileSource:
-    """Compile a literal path, or an expression that gives files; a caller's value is never a path."""
+    """Compile a literal path or an expression for files. A caller's value is never a path."""
     if not has_expressions(written):
         path = str(scope.problems.directory / written)
         if not is_file(path):
-            scope.problems.warning(f"there is no file `{written}` now")
+            scope.problems.warning(f"the file `{written}` does not exist")
         return _LiteralPath(path=path, threads=threads)
     template = compile_text(written, scope.taking_files())
     schema = scope.inputs.schemas.get(template.input or "")
     if template.single is None or (schema is not None and not _may_be_files(schema)):
-        scope.problems.error("expected a literal path, or one expression that gives an input of `type: file`")
+        scope.problems.error("expected a literal path, or one expression for an input of `type: file`")
     return _GivenFiles(template=template)
 
 
 def _may_be_files(schema: JsonObject) -> bool:
-    """Whether a value may be a file, or a list of files; what the schema leaves open, each call finds out."""
+    """Return whether a value can be a file or a list of files."""
     items = schema.get("items", {})
     if schema.get("type") == "array":
         return not isinstance(items, Mapping) or "type" not in items or is_file_input(items)
@@ -151,7 +147,7 @@ def _may_be_files(schema: JsonObject) -> bool:
 
 
 def compile_media_type(written: str | None, scope: Scope) -> TextTemplate | None:
-    """Compile the `type` of a file; a literal one is checked."""
+    """Compile the `type` of a file. Reports an invalid literal."""
     if written is None:
         return None
     template = compile_text(written, scope)
@@ -164,7 +160,7 @@ def compile_media_type(written: str | None, scope: Scope) -> TextTemplate | None
 
 
 def rendered_media_type(template: TextTemplate | None, arguments: JsonObject) -> str | None:
-    """Render a `type`; None where it is absent or empty.
+    """Render a `type`. None if it is absent or empty.
 
     Raises:
         ExecutionError: it is not a media type.
@@ -174,17 +170,13 @@ def rendered_media_type(template: TextTemplate | None, arguments: JsonObject) ->
 
 
 def base_name(name: str) -> str:
-    """The file name without directories, of whichever system."""
-    # RFC 7578 §4.2: a path must not reach the receiver. The end is kept, for the suffix says the type.
+    """Return a file name without its directories, for any system."""
+    # RFC 7578 §4.2: do not send paths. The suffix is kept, because it shows the type.
     return re.split(r"[/\\]", name)[-1][-_MAX_NAME:] or "file"
 
 
 def checked_media_type(media_type: str, *, place: str) -> str:
-    """Return a media type that may stand in a header field.
-
-    Raises:
-        ExecutionError: it may not.
-    """
+    """Raises `ExecutionError` if the text is not a media type."""
     if not _MEDIA_TYPE.fullmatch(media_type):
         raise ExecutionError(f"{place}: {media_type[:60]!r} is not a media type")
     return media_type

@@ -1,10 +1,7 @@
-"""Multipart/form-data bodies (RFC 7578), written as browsers write them (HTML, "Multipart form data").
+"""Multipart/form-data bodies (RFC 7578), in the format of browsers (HTML, "Multipart form data").
 
-Their parts are compiled from the file, and filled in at each call.
-
-Threats answered: a name, a file name or a media type from a caller that would end its header field, and so write
-headers or parts of its own; a file that holds the boundary, which it cannot, for that is made after the file is known,
-of 128 random bits; a file name that is a path (RFC 7578 §4.2).
+Threats: a name, file name or media type from a caller that adds headers or parts (escaped), a file that contains the
+boundary (128 random bits), a file name with a path (removed, RFC 7578 §4.2).
 """
 
 import re
@@ -38,7 +35,7 @@ _ESCAPED: Final = re.compile(r'["\x00-\x1f\x7f]')
 
 
 class PartContent(msgspec.Struct, frozen=True, kw_only=True):
-    """One part, ready to be written."""
+    """One rendered part."""
 
     field: str
     data: bytes | Source
@@ -54,8 +51,8 @@ class PartContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def multipart_body(parts: Iterable[PartContent]) -> tuple[StreamedBody, str]:
-    """Write parts; return the body and its media type."""
-    # RFC 2046 §5.1.1: 70 characters at the most.
+    """Return the body of several parts and its media type."""
+    # RFC 2046 §5.1.1: at most 70 characters.
     boundary = f"mcp-gateway-{secrets.token_hex(16)}"
     pieces: list[bytes | Source] = []
     described: list[Json] = []
@@ -70,7 +67,7 @@ def multipart_body(parts: Iterable[PartContent]) -> tuple[StreamedBody, str]:
 def _head(part: PartContent, boundary: str) -> bytes:
     disposition = f'form-data; name="{_quoted(part.field)}"'
     if part.file_name is not None:
-        # RFC 7578 §4.2: never `filename*`; names are UTF-8 as they are.
+        # RFC 7578 §4.2: no `filename*`. Names are sent as UTF-8.
         disposition += f'; filename="{_quoted(base_name(part.file_name))}"'
     # RFC 7578 §4.7: no Content-Transfer-Encoding.
     lines = [f"--{boundary}", f"Content-Disposition: {disposition}"]
@@ -80,12 +77,12 @@ def _head(part: PartContent, boundary: str) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    """Escape a name: `"` as %22, CR as %0D, LF as %0A; other control characters, which nobody means, like these."""
+    """Percent-encode `"` and control characters, as browsers do."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 class _ValuePart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part that is written as text: its value decides what it is."""
+    """A part whose value decides its format."""
 
     template: TextTemplate
 
@@ -97,7 +94,7 @@ class _ValuePart(msgspec.Struct, frozen=True, kw_only=True):
             elif isinstance(item, Mapping | list):
                 yield PartContent(field=field, data=json_of(json_with_files(item)).encode(), media_type=JSON)
             elif item is not None and item is not UNDEFINED:
-                # RFC 7578 §4.4: a part that names no type is text/plain.
+                # RFC 7578 §4.4: the default type is text/plain.
                 yield PartContent(field=field, data=text_of(item).encode(errors="replace"))
 
 
@@ -140,9 +137,9 @@ class _FilePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PartTemplate = _ValuePart | _TextPart | _JsonPart | _FilePart
-"""A compiled part, of which `contents` makes several, or none: it fills in the arguments.
+"""A compiled part. `contents` yields any number of parts.
 
-Raises `ExecutionError`: a value cannot stand where it would, or a file cannot be read.
+Raises `ExecutionError` if a value is not allowed or a file cannot be read.
 """
 
 
@@ -151,7 +148,7 @@ def _name(template: TextTemplate | None, arguments: JsonObject) -> str | None:
 
 
 def _file_part(field: str, file: SentFile, *, media_type: str | None, name: str | None) -> PartContent:
-    """A part that servers take for a file, which is one with a file name."""
+    """Return a part with a file name, which servers accept as a file."""
     media_type = media_type or file.media_type or OCTETS
     file_name = name or file.name or f"{field}{suffix_of(media_type)}"
     return PartContent(field=field, data=file.data, media_type=media_type, file_name=file_name)
@@ -160,7 +157,7 @@ def _file_part(field: str, file: SentFile, *, media_type: str | None, name: str 
 def compile_parts(
     written: Mapping[str, MultipartField], scope: Scope, *, threads: DaemonThreadPool
 ) -> Iterator[tuple[str, PartTemplate]]:
-    """Compile `multipart`, at which `scope` stands: its fields with their parts, in the order of the file."""
+    """Compile the parts of `multipart` with their field names, in file order."""
     for name, value in written.items():
         if isinstance(value, list):
             for index, part in enumerate(value):

@@ -1,7 +1,6 @@
-"""The request of an HTTP backend: compiled from the file, filled in at each call. Sends nothing.
+"""The request of an HTTP backend, compiled from the file. Sends nothing.
 
-A value is data in every part: it is percent-encoded in the URL, encoded in the body, and refused in a header field that
-it would break out of.
+Values are always data: encoded in the URL and the body, and refused in a header field if they contain line breaks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,16 +38,16 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[Field, ...]
     cookies: tuple[Field, ...]
     forwarded: tuple[str, ...]
-    """Names of the caller's header fields that are passed on."""
+    """Names of the caller's header fields to forward."""
     body: BodyTemplate | None
     has_secret_body: bool
-    """Whether the file gives the body a secret."""
+    """Whether the file puts a secret into the body."""
 
     def render(self, invocation: Invocation) -> Request:
         """Fill in the arguments.
 
         Raises:
-            ExecutionError: a value cannot stand where it would; the text names the place.
+            ExecutionError: a value is not allowed in its place.
         """
         arguments = invocation.variables
         body, media_type = (None if self.body is None else self.body.render(arguments)) or (None, "")
@@ -64,7 +63,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _headers(self, invocation: Invocation) -> dict[str, Header]:
-        """Header fields by name in lower case: forwarded ones of the caller, and over them those of the file."""
+        """Return header fields by lower-case name. Those of the file replace forwarded ones."""
         headers = {
             name.lower(): Header(name=name, value=checked_value(name, value), is_bound=True)
             for name in self.forwarded
@@ -77,7 +76,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
                     name=field.name, value=checked_value(field.name, value), is_bound=field.is_bound
                 )
         if self.cookies and (cookies := self._cookies(invocation.variables, headers.get("cookie"))):
-            # RFC 6265 §5.4: a request has one field Cookie at most.
+            # RFC 6265 §5.4: a request has at most one Cookie field.
             sent = [headers["cookie"].value, *cookies] if "cookie" in headers else cookies
             headers["cookie"] = Header(name="Cookie", value=checked_value("Cookie", "; ".join(sent)), is_bound=True)
         return headers
@@ -95,7 +94,7 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
         pairs = "&".join(f"{name}={value}" for name, value in pairs_of(query, arguments, written=written))
         text += ("&" if "?" in text else "?") + pairs if pairs else ""
     try:
-        # As it is: yarl would otherwise resolve `%2e%2e`, and a value would leave its path segment.
+        # Without `encoded`, yarl resolves `%2e%2e`, and a value could leave its path segment.
         return parse_url(text, encoded=True)
     except ValueError as error:
         raise ExecutionError(f"the URL is not valid: {error}") from error
@@ -104,14 +103,14 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
 def compile_request(
     config: Http, *, connection: tuple[str, Connection] | None, scope: Scope, threads: DaemonThreadPool
 ) -> RequestTemplate:
-    """Compile the request of an `http:` block; mistakes go to the problems of `scope`, or of the connection's place."""
+    """Compile the request of an `http:` block. Reports problems at `scope` and at the connection."""
     query, headers, base_url = {}, {}, None
     if connection is not None:
         name, shared = connection
         beside = replace(scope, problems=scope.problems.root.at("connections", name))
         base_url = shared.base_url if base_url_problem(shared.base_url) is None else "https://invalid"
         query = compile_fields(shared.query, beside.at("query"), kind="query")
-        # Bound, whatever their names: they were given for this service, and no redirect carries them elsewhere.
+        # Bound: redirects to other origins never get the fields of the connection.
         headers = compile_fields(shared.headers, beside.at("headers"), kind="headers", is_bound=True)
     query |= compile_fields(config.query, scope.at("query"), kind="query")
     headers |= compile_fields(config.headers, scope.at("headers"), kind="headers")
@@ -132,16 +131,16 @@ def compile_request(
 
 
 def _check_no_content_type(names: Iterable[str], scope: Scope) -> None:
-    """Report a header field that says how a multipart body is divided, which is another for each request."""
+    """Report a `Content-Type`, because each multipart request has its own boundary."""
     for name in names:
         if name.lower() == "content-type":
-            scope.at(name).problems.error("is set by `multipart`, with the boundary of each request")
+            scope.at(name).problems.error("is set by `multipart`, with a new boundary for each request")
 
 
 def _compile_forwarded(names: Sequence[str], scope: Scope) -> tuple[str, ...]:
     for index, name in enumerate(names):
-        if not TOKEN.fullmatch(name) or name == "*":  # a token, and meant as a wildcard, which there is not
-            scope.at(index).problems.error(f"`{name}` is not the name of a header")
+        if not TOKEN.fullmatch(name) or name == "*":  # `*` is a token, but wildcards are not supported
+            scope.at(index).problems.error(f"`{name}` is not a valid header name")
         elif name.lower() in CREDENTIALS | FRAMING:
-            scope.at(index).problems.error(f"`{name}` is meant for this daemon alone and cannot be forwarded")
+            scope.at(index).problems.error(f"`{name}` is addressed to this daemon and cannot be forwarded")
     return tuple(names)

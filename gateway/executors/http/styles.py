@@ -1,9 +1,6 @@
-"""Styles: the ways to write a value of any JSON type into a query, a header field or a cookie.
+"""Styles: ways to write JSON values in queries, header fields and cookies (OpenAPI 3.1, "Style Values").
 
-They are those of OpenAPI 3.1, "Style Values".
-
-A value stays in its place: what separates fields, members or items is encoded within them, and where the style has no
-encoding for it, the value is refused.
+Delimiters in values are encoded. If a style cannot encode a delimiter, the value is refused.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -25,9 +22,9 @@ Pair = tuple[str, str]
 _DELIMITERS: Final = {"form": ",", "simple": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
 
 _percent: Final[Encode] = partial(quote, safe="", errors="replace")
-# RFC 3986 §3.4: reserved characters that a query's value may hold as they are; `&`, `=` and `+` separate.
+# RFC 3986 §3.4: reserved characters that are allowed in a query, except `&`, `=` and `+`.
 _reserved: Final[Encode] = partial(quote, safe="!$'()*,/:;?@", errors="replace")
-# RFC 6265 §4.1.1, but for the percent sign, which begins an encoded octet.
+# RFC 6265 §4.1.1, except `%`, which starts an encoded octet.
 _cookie_octets: Final[Encode] = partial(quote, safe="!#$&'()*+-./:<=>?@[]^_`{|}~", errors="replace")
 
 
@@ -39,10 +36,10 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
     allows_reserved: bool = False
 
     def query_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
-        """The fields of a query; `taken` are the names of all fields, in lower case.
+        """Return the fields of a query. `taken` contains the lower-case names of all fields.
 
         Raises:
-            ExecutionError: the value cannot be written so that it reads as the same.
+            ExecutionError: the style cannot express the value.
         """
         encode = _reserved if self.allows_reserved else _percent
         if self.name == "deepObject" and isinstance(value, Mapping | list):
@@ -50,20 +47,20 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
         return self._pairs(name, value, encode, taken=taken)
 
     def cookie_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
-        """The pairs of a cookie; as for `query_pairs`."""
+        """Return the pairs of a cookie. Parameters and errors are those of `query_pairs`."""
         return self._pairs(name, value, _cookie_octets, taken=taken)
 
     def header_value(self, name: str, value: Json) -> str | None:
-        """The value of a header field, in which nothing is encoded; None for a list or an object without members.
+        """Return the value of a header field, which is not encoded. None for an empty list or object.
 
         Raises:
-            ExecutionError: an item holds a comma.
+            ExecutionError: an item contains a comma.
         """
         match value:
             case Mapping():
                 between = "=" if self.explodes else ","
                 pairs = (
-                    # Not exploded, one comma stands between name and value.
+                    # Without `explode`, a comma separates name and value.
                     _without(f"{key}{between}{text_of(item)}", ",", name, least=1 if between == "," else 0)
                     for key, item in _given(value)
                 )
@@ -75,12 +72,12 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
 
     def _pairs(self, name: str, value: Json, encode: Encode, *, taken: Container[str]) -> list[Pair]:
         match value:
-            # OpenAPI 3.1, "Style Examples": the members become fields, and the name of the object itself is not sent.
+            # OpenAPI 3.1, "Style Examples": the members become fields.
             case Mapping() if self.explodes:
                 return [(encode(_own(key, name, taken)), encode(text_of(item))) for key, item in _given(value)]
             case Mapping():
                 texts = [text for key, item in _given(value) for text in (key, text_of(item))]
-                # RFC 6570 §2.3: an object or a list without members counts as undefined.
+                # RFC 6570 §2.3: an empty object or list is undefined.
                 return [(_percent(name), self._joined(name, texts, encode))] if texts else []
             case list() if self.explodes:
                 return [(_percent(name), encode(text_of(item))) for item in value]
@@ -91,34 +88,34 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
 
     def _joined(self, name: str, texts: list[str], encode: Encode) -> str:
         delimiter = _DELIMITERS.get(self.name, ",")
-        if delimiter == ",":  # stays as it is between encoded items, as in RFC 6570
+        if delimiter == ",":  # not encoded between items, as in RFC 6570
             return ",".join(encode(text).replace(",", "%2C") for text in texts)
-        # The delimiter itself is sent encoded, so within an item it could not be told apart.
+        # The delimiter is encoded, so an item must not contain it.
         return _percent(delimiter).join(encode(_without(text, delimiter, name)) for text in texts)
 
 
 def style_of(config: FieldStyle, *, default: str = "form") -> Style:
-    """Compile a style; `default` is that of the place."""
+    """Compile a style. `default` depends on the place."""
     name = config.style or default
     explodes = name == "form" if config.explode is None else config.explode
     return Style(name=name, explodes=explodes, allows_reserved=config.allow_reserved)
 
 
 def _given(value: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    # RFC 6570 §2.3: null is undefined, and an undefined member is left out.
+    # RFC 6570 §2.3: null is undefined, and undefined members are left out.
     return ((key, item) for key, item in value.items() if item is not None)
 
 
 def _deep(path: str, value: Json) -> Iterator[Pair]:
-    """The members of an object as `filter[status]`; items of lists within have their index."""
+    """Yield the members of an object as `filter[status]`. Items of lists have an index."""
     match value:
         case Mapping():
             for key, item in _given(value):
                 if "[" in key or "]" in key:
-                    raise ExecutionError(f"`{key}` holds a bracket, and cannot be the name of a member of `{path}`")
+                    raise ExecutionError(f"`{key}` contains a bracket, so it cannot be a member of `{path}`")
                 yield from _deep(f"{path}[{key}]", item)
         case list():
-            # As in forms: to PHP, numbers with a gap are keys, not a list.
+            # PHP reads numbers with gaps as keys.
             for index, item in enumerate(item for item in value if item is not None):
                 yield from _deep(f"{path}[{index}]", item)
         case _:
@@ -126,13 +123,13 @@ def _deep(path: str, value: Json) -> Iterator[Pair]:
 
 
 def _own(key: str, name: str, taken: Container[str]) -> str:
-    # Otherwise a caller's key could override a field whose value the file fixes. Some servers ignore case.
+    # A caller's key must not replace a field that the file sets. Some servers ignore case.
     if key.lower() in taken:
-        raise ExecutionError(f"`{key}` cannot be a member of `{name}`: the request has a field of that name already")
+        raise ExecutionError(f"`{key}` cannot be a member of `{name}`, because the request has a field with that name")
     return key
 
 
 def _without(text: str, delimiter: str, name: str, *, least: int = 0) -> str:
     if text.count(delimiter) > least:
-        raise ExecutionError(f"an item of `{name}` holds `{delimiter}`, which separates its items")
+        raise ExecutionError(f"an item of `{name}` contains its delimiter `{delimiter}`")
     return text

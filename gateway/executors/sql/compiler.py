@@ -1,4 +1,4 @@
-"""Compiles the text of a query into statements, and reports what cannot be served as it was written."""
+"""Compiles the text of a query into statements."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,32 +18,32 @@ from gateway.executors.sql.tokens import Kind, Token, UnclosedTokenError, tokens
 from gateway.language.scope import Scope
 
 _TEMPLATE: Final = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)[^{}]*\}\}|\{%-?\s*(?:if|for|set|else|elif|end\w+)\b")
-"""Not every `{{`: PostgreSQL writes arrays of arrays so."""
+"""Not every `{{`: PostgreSQL writes arrays like that."""
 
-_TRANSACTION: Final = "the whole query is one transaction, which the gateway begins and ends"
-_OF_ONE_CALL: Final = "would last longer than the call, on a connection that others use too"
+_TRANSACTION: Final = "the gateway starts and ends the transaction of a query"
+_SESSION: Final = "it would affect later calls on the same connection"
 _REFUSED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("ABORT", "BEGIN", "COMMIT", "END", "RELEASE", "ROLLBACK", "SAVEPOINT", "START", "PREPARE"), _TRANSACTION
     ),
-    **dict.fromkeys(("SET", "RESET", "DISCARD", "LISTEN", "UNLISTEN", "ATTACH", "DETACH"), _OF_ONE_CALL),
-    "PRAGMA": f"{_OF_ONE_CALL}; to read, use a function such as pragma_table_info('orders')",
-    "COPY": "reads and writes files of the server, and is no query",
-    "VACUUM": "cannot run within a transaction",
+    **dict.fromkeys(("SET", "RESET", "DISCARD", "LISTEN", "UNLISTEN", "ATTACH", "DETACH"), _SESSION),
+    "PRAGMA": f"{_SESSION}. To read, use a function such as pragma_table_info('orders')",
+    "COPY": "it reads and writes files of the server",
+    "VACUUM": "it cannot run in a transaction",
 }
-"""What a statement must not begin with, and why."""
+"""Keywords that must not start a statement, and the reasons."""
 
 
 class QueryText(msgspec.Struct, frozen=True, kw_only=True):
-    """One text that holds statements."""
+    """One text with statements."""
 
     text: str
     place: Problems
-    """At the text, or at the key that names its file."""
+    """The place of the text, or of the key with its file."""
     file: Path | None = None
 
     def report(self, offset: int, message: str) -> None:
-        """Report an error at a place in the text."""
+        """Report an error at an offset in the text."""
         if self.file is None:
             self.place.at(TextOffset(offset)).error(message)
             return
@@ -60,15 +60,15 @@ class QueryText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> tuple[tuple[Statement, QueryText], ...]:
-    """Compile the statements, each with the text that it stands in; mistakes go to the problems of `scope`."""
+    """Compile the statements, each with its text. Reports problems at `scope`."""
     statements = []
     for text in _texts_of(config, scope.problems):
         found = list(_statements(text, dialect))
         if not found:
-            text.report(0, "holds no statement")
+            text.report(0, "contains no statement")
         for tokens in found:
             _check_start(tokens, text)
-            # Any JSON value can be bound for a name of `bind`.
+            # A value of `bind` can be any JSON.
             schemas = {**{name: {} for name in config.bind}, **scope.inputs.schemas}
             statement = Statement(pieces=pieces_of(tokens), dialect=dialect, schemas=schemas)
             _check_names(statement, text, scope)
@@ -77,7 +77,7 @@ def compile_query(config: SqlCompletion, *, dialect: Dialect, scope: Scope) -> t
 
 
 def _texts_of(config: SqlCompletion, problems: Problems) -> Iterator[QueryText]:
-    """The texts of `query`, or that of `query_file`, which is reported if it cannot be read."""
+    """Yield the texts of `query`, or the text of `query_file`."""
     for index, text in enumerate(config.query or ()):
         yield QueryText(text=str(text), place=problems.at("query", index))
     if config.query_file is not None:
@@ -91,12 +91,12 @@ def _texts_of(config: SqlCompletion, problems: Problems) -> Iterator[QueryText]:
 
 
 def query_path(config: SqlCompletion, problems: Problems) -> Path:
-    """The path of `query_file`; `problems` is at the mapping."""
+    """Return the path of `query_file`. `problems` is at the mapping."""
     return problems.at("query_file").directory / (config.query_file or "")
 
 
 def _read(path: Path) -> tuple[str, str]:
-    """The text of a file, and why it cannot be read, one of them empty."""
+    """Return the text of a file and an error. One of them is empty."""
     try:
         return decode(read_bytes(path)), ""
     except UnreadableError as error:
@@ -105,19 +105,19 @@ def _read(path: Path) -> tuple[str, str]:
 
 def _statements(text: QueryText, dialect: Dialect) -> list[list[Token]]:
     try:
-        tokens = list(tokens_of(text.text, dialect=dialect.name))
+        tokens = list(tokens_of(text.text, dialect))
     except UnclosedTokenError as error:
         text.report(error.start, str(error))
-        return [[Token(Kind.OTHER, "", 0, 0)]]  # nothing more is known of it
+        return [[Token(Kind.OTHER, "", 0, 0)]]  # avoids further errors
     for token in tokens:
         if token.kind is Kind.POSITION:
-            text.report(token.start, f"`{token.text}` is numbered; an input is bound by its name, as `:name`")
+            text.report(token.start, f"`{token.text}` is a numbered parameter. Bind an input by name: `:name`")
     commented = {(token.start, token.end) for token in tokens if token.kind is Kind.COMMENT}
     for match in _TEMPLATE.finditer(text.text):
-        # What is commented out may well show a template.
+        # Ignore templates in comments.
         if not any(start <= match.start() < end for start, end in commented):
             bound = f"`:{match[1]}`, without quotes" if match[1] else "a condition on `:name` in SQL"
-            text.report(match.start(), f"`{match[0]}` is a template; in a query values are bound: write {bound}")
+            text.report(match.start(), f"`{match[0]}` is a template, but queries bind values. Write {bound}")
     return statements_of(tokens)
 
 
@@ -128,14 +128,14 @@ def _check_start(tokens: Sequence[Token], text: QueryText) -> None:
     first, second = words[0], words[1].text.upper() if len(words) > 1 else ""
     keyword = first.text.upper() if first.kind is Kind.WORD else ""
     reason = _REFUSED.get(keyword)
-    # SET LOCAL ends with the transaction, so it may stand here, unless it changes what the transaction itself may do.
+    # SET LOCAL ends with the transaction. It must not change the transaction's characteristics.
     if keyword == "SET" and second == "LOCAL":
         setting = words[2].text.upper() if len(words) > 2 else ""
         reason = _TRANSACTION if setting.startswith(("TRANSACTION", '"TRANSACTION')) else None
     elif keyword == "SET" and {"TRANSACTION", "CHARACTERISTICS"} & {word.text.upper() for word in words[1:3]}:
         reason = _TRANSACTION
     if reason is not None:
-        text.report(first.start, f"{keyword} cannot stand in a query: {reason}")
+        text.report(first.start, f"{keyword} is not allowed in a query: {reason}")
 
 
 def _check_names(statement: Statement, text: QueryText, scope: Scope) -> None:
@@ -145,13 +145,13 @@ def _check_names(statement: Statement, text: QueryText, scope: Scope) -> None:
             scope.used.add(piece.name)
             if piece.name not in known and not scope.inputs.is_open:
                 hint = did_you_mean(piece.name, [*known])
-                text.report(piece.start, f"`:{piece.name}` is no input{hint}")
+                text.report(piece.start, f"`:{piece.name}` is not an input{hint}")
             elif (
                 isinstance(piece, StatementParameter)
                 and _is_array(known.get(piece.name))
                 and _follows_in(statement, piece)
             ):
-                text.report(piece.start, f"a list stands alone in its brackets: IN (:{piece.name})")
+                text.report(piece.start, f"a list must be the only item in its brackets: IN (:{piece.name})")
 
 
 def _is_array(schema: object) -> bool:
@@ -159,7 +159,7 @@ def _is_array(schema: object) -> bool:
 
 
 def _follows_in(statement: Statement, parameter: StatementParameter) -> bool:
-    """Whether a parameter stands after an `IN`: without its brackets, or within them with something else."""
+    """Return whether a parameter follows `IN` without brackets, or with other items."""
     at = statement.pieces.index(parameter)
     before = "".join(getattr(piece, "text", "") for piece in statement.pieces[:at])
     return re.search(r"\bIN\s*(\([^()]*)?$", before, re.IGNORECASE) is not None

@@ -1,4 +1,4 @@
-"""The executor of `sql` backends: one transaction a call, tried again while the database is away."""
+"""The executor of `sql` backends: one transaction per call, with retries while the database is unavailable."""
 
 import asyncio
 import random
@@ -19,9 +19,9 @@ from gateway.language.templates.templating import JsonTemplate, TextTemplate
 
 _FIRST_PAUSE: Final = 0.1
 _MAX_PAUSE: Final = 3.0
-"""Seconds between two attempts to reach a database."""
+"""Seconds between two attempts to connect."""
 _ANSWER_SECONDS: Final = 0.05
-"""Before the deadline, so that the reason for the attempts can be told."""
+"""Time to return the error before the deadline."""
 
 
 class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
     decimals: Decimals = "string"
     pools: DatabasePools
     bind: Mapping[str, JsonTemplate] = msgspec.field(default_factory=empty)
-    """Values that are bound beside the arguments."""
+    """Values that are bound in addition to the arguments."""
     settings: Mapping[str, TextTemplate] = msgspec.field(default_factory=empty)
     """Settings of the transaction, by name."""
 
@@ -55,10 +55,10 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does="queries a database", facts=facts)
 
     async def rows(self, invocation: Invocation) -> RowCollector:
-        """Run the statements, and return what the last one returned that returns rows.
+        """Run the statements and return the rows of the last one that returns rows.
 
         Raises:
-            ExecutionError: the database refused, or was away until the deadline.
+            ExecutionError: the database rejected a statement, or was unavailable until the deadline.
         """
         bound = self._bound(invocation)
         facts = {"db.system.name": self.database.dialect, "db.namespace": self.database.name}
@@ -69,13 +69,15 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
                     return await self._attempt(bound, invocation)
                 except DatabaseAwayError as error:
                     self.pools.note_failure(self.database)
-                    # Half of it at random: the calls that a restart interrupted must not all come back at once.
+                    # Random, so that interrupted calls do not all retry at the same time.
                     pause = min(_FIRST_PAUSE * 2 ** (attempt - 1), _MAX_PAUSE) * (0.5 + random.random() / 2)  # noqa: S311 - spreads load
                     left = invocation.deadline.at - asyncio.get_running_loop().time()
                     if left <= _ANSWER_SECONDS:
                         step.fail("away")
                         tried = f" ({attempt} attempts)" if attempt > 1 else ""
-                        raise ExecutionError(f"The database `{self.database.name}` is away{tried}: {error}") from error
+                        raise ExecutionError(
+                            f"The database `{self.database.name}` is unavailable{tried}: {error}"
+                        ) from error
                     await asyncio.sleep(min(pause, left - _ANSWER_SECONDS))
                     attempt += 1
 
@@ -87,36 +89,37 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return [*set_values, *(statement.bind(arguments) for statement in self.statements)]
 
     async def _attempt(self, bound: list[BoundStatement], invocation: Invocation) -> RowCollector:
-        """Run one transaction in a task of its own, which goes on until the database has stopped it."""
+        """Run one transaction in a separate task, which ends after the database has stopped."""
         transaction = _Transaction(self, bound, invocation)
         task = asyncio.create_task(transaction.run(), name=f"sql {self.database.name}")
         try:
             async with invocation.deadline.limit(f"The database `{self.database.name}`"):
-                # A cancelled `wait` leaves the task alone: the caller is answered while the database still stops.
+                # If this is cancelled, the task continues until the database has stopped.
                 await asyncio.wait({task})
             return task.result()
         except DeadlineExceededError as error:
             if transaction.is_committing:
-                raise ExecutionError(f"{error}; whether it was committed is not known") from error
+                raise ExecutionError(f"{error}. It is unknown whether the transaction was committed") from error
             raise
         finally:
-            # The call is answered; its permit is held until the database has stopped, or it would run unseen.
+            # Hold the permit until the database has stopped.
             if not task.done():
                 task.cancel()
                 invocation.permit.hold_until_done(self.pools.own(_ended(task), name="sql that ends"))
 
     def _single(self, rows: RowCollector) -> Outcome:
+        is_incomplete = rows.is_truncated or rows.omitted > 0
         if not rows.rows:
-            reason = "it is too long for the result" if rows.is_truncated or rows.omitted else "it returned none"
-            return Failure(text=f"The query promises one row, and {reason}")
-        if len(rows.rows) > 1 or rows.is_truncated or rows.omitted:
-            return Failure(text="The query promises one row, and there are more")
+            reason = "it is too long for the result" if is_incomplete else "it returned no row"
+            return Failure(text=f"The query must return exactly one row, but {reason}")
+        if len(rows.rows) > 1 or is_incomplete:
+            return Failure(text="The query must return exactly one row, but it returned several")
         return Value(value=rows.rows[0], size=rows.size, text=record_of(rows.rows[0]))
 
 
 def _setting(name: str, value: str) -> BoundStatement:
-    """Return the statement that sets a parameter of PostgreSQL until the end of the transaction."""
-    # With its schema, for the database's search_path may have another `set_config`; `true` is SET LOCAL.
+    """Return the statement that sets a PostgreSQL parameter for the transaction."""
+    # With its schema, because search_path can select another function. `true` means SET LOCAL.
     text = "SELECT pg_catalog.set_config(CAST($1 AS text), CAST($2 AS text), true)"
     return BoundStatement(text=text, values=(name, value), names=("name", name))
 
@@ -148,7 +151,7 @@ class _Transaction:
         self._bound: Final = bound
         self._deadline: Final = invocation.deadline
         self.is_committing = False
-        """Whether the commit was sent, and not answered."""
+        """Whether a commit was sent but not confirmed."""
 
     async def run(self) -> RowCollector:
         executor = self._executor
@@ -158,12 +161,12 @@ class _Transaction:
                 try:
                     return await self._within(session)
                 except asyncio.CancelledError:
-                    # Before the connection goes back: the next call must not get it with a statement that still runs.
+                    # Before the connection returns to the pool.
                     await session.stop()
                     raise
         except ExecutionError:
             raise
-        # Each driver raises classes of its own, which have nothing but Exception in common.
+        # The exception classes of drivers have no common base.
         except Exception as error:
             raise failure_of(error, executor.database.name) from error
 
@@ -188,30 +191,30 @@ class _Transaction:
 
     async def _commit(self, session: Session) -> None:
         self.is_committing = True
-        # No `finally`: after a commit that failed, it must still be known that one was sent.
+        # Not in `finally`: after a failed commit, the flag must stay set.
         await session.commit()
         self.is_committing = False
 
     async def _rolled_back(self, session: Session, error: Exception) -> ExecutionError | None:
-        """Roll back after an error, and say what it means; None if it is none of the database's."""
+        """Roll back after an error. Return its meaning, or None if the database did not cause it."""
         failure = session.failure_of(error)
         if self.is_committing and isinstance(failure, DatabaseConnectionLostError):
-            # No DatabaseAwayError any more, after which the call would be tried again, and might do its work twice.
-            failure = ExecutionError(f"{failure}; whether it was committed is not known")
+            # Not DatabaseAwayError: a retry could do the work twice.
+            failure = ExecutionError(f"{failure}. It is unknown whether the transaction was committed")
         try:
             await session.roll_back()
         except Exception as second:
-            # On a lost connection the rollback fails, too; the first error tells more.
+            # On a lost connection, the rollback fails too. The first error is more useful.
             if session.failure_of(second) is None:
                 raise
         if failure is None or isinstance(failure, DatabaseAwayError):
             return failure
-        return ExecutionError(f"The database `{self._executor.database.name}` refused: {failure}")
+        return ExecutionError(f"The database `{self._executor.database.name}` rejected the query: {failure}")
 
 
 async def _ended(task: asyncio.Task[RowCollector]) -> None:
-    """Wait for the end of a transaction that nobody waits for any more; its result is of no interest."""
+    """Wait for the end of an abandoned transaction."""
     await asyncio.wait({task})
     if not task.cancelled():
-        # Retrieved, because the event loop would log it otherwise.
+        # Retrieve the exception, because the event loop would log it.
         task.exception()

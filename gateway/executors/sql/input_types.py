@@ -1,4 +1,4 @@
-"""The types that inputs are bound as: what a schema says, and how a value of it is given to a driver. Pure."""
+"""Binding types of inputs, and the conversion of values for drivers. Pure."""
 
 import datetime as dt
 import uuid
@@ -14,10 +14,10 @@ from gateway.language.files.file_inputs import FILE
 
 
 class InputType(Enum):
-    """The types that make a difference to a database."""
+    """The types that a database distinguishes."""
 
     PLAIN = auto()
-    """Text, integers and booleans: what the database expects at that place."""
+    """Text, integers and booleans. The database infers the type."""
     NUMBER = auto()
     INTEGER = auto()
     DATE = auto()
@@ -28,7 +28,7 @@ class InputType(Enum):
     FILE = auto()
     """Bytes."""
     ARRAY = auto()
-    """An array that is not the list of an `IN`: an array or JSON, whichever the database expects there."""
+    """An array outside of `IN`. The database infers whether it is an array or JSON."""
     JSON = auto()
     """An object."""
 
@@ -48,7 +48,7 @@ _BY_TYPE: Final[Mapping[Json, InputType]] = {
 
 
 def type_of(schema: Json) -> InputType:
-    """The type that a JSON Schema says; where it allows several, the one beside null."""
+    """Return the type of a JSON Schema. Null is ignored."""
     if not isinstance(schema, Mapping):
         return InputType.PLAIN
     said = schema.get("type")
@@ -61,27 +61,27 @@ def type_of(schema: Json) -> InputType:
 
 
 def items_of(schema: Json) -> JsonObject:
-    """The schema of a list's items."""
+    """Return the schema of a list's items."""
     items = schema.get("items") if isinstance(schema, Mapping) else None
     return items if isinstance(items, Mapping) else {}
 
 
 class ValueForm(Enum):
-    """The form in which a driver takes values."""
+    """The form of values for a driver."""
 
     NATIVE = auto()
-    """As Python's objects."""
+    """Python objects."""
     SQLITE = auto()
-    """Dates and UUIDs as text in the form of SQLite's own functions, all else as Python's objects."""
+    """Dates and UUIDs as text in the format of SQLite's functions, other values as Python objects."""
     TEXT = auto()
-    """As the JSON text of scalars, which the database reads itself; arrays as lists."""
+    """Scalars as JSON text, which the database parses, and arrays as lists."""
 
 
 def bound_value(name: str, value: Json, kind: InputType, binding: ValueForm) -> Json:
-    """The value of the input `name` as a driver takes it.
+    """Convert the value of an input for a driver.
 
     Raises:
-        ExecutionError: the value cannot be bound in any database.
+        ExecutionError: the value cannot be bound.
     """
     if isinstance(value, FileArgument):
         return value.data
@@ -99,7 +99,7 @@ def bound_value(name: str, value: Json, kind: InputType, binding: ValueForm) -> 
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise ExecutionError(f"`{name}` is not text: it has half of a surrogate pair in it") from error
+            raise ExecutionError(f"`{name}` is not valid text: it contains half of a surrogate pair") from error
     return value
 
 
@@ -122,13 +122,13 @@ def _parsed(name: str, value: str, kind: InputType, binding: ValueForm) -> Json:
 
 
 def _date_time(value: str) -> dt.datetime:
-    found = dt.datetime.fromisoformat(value.upper())  # RFC 3339 §5.6: `t` and `z` may be lower case
-    # RFC 3339 §5.6 demands an offset; where it is missing UTC is meant, whatever zone the database is in.
+    found = dt.datetime.fromisoformat(value.upper())  # RFC 3339 §5.6: `t` and `z` can be lower case
+    # RFC 3339 §5.6 requires an offset. Without one, assume UTC, independent of the database.
     return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
 
 
 def _utc_text(value: Json) -> str:
-    """Write a time in the form of SQLite's own functions: in UTC, without saying so."""
+    """Return a time in UTC, in the format of SQLite's functions."""
     return str(value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(sep=" "))
 
 

@@ -1,6 +1,6 @@
-"""The connection pools of databases: one for each kind of session with each, kept for as long as a catalog names it.
+"""Connection pools: one per database and access mode, kept while a catalog uses the database.
 
-SQLAlchemy makes and keeps the connections. It comes with the extra `sql`, so it is imported where it is needed.
+SQLAlchemy is part of the extra `sql`, so it is imported when needed.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ log: Final = structlog.get_logger(__name__)
 _PACKAGES: Final = ("sqlalchemy.ext.asyncio", "greenlet", "aiosqlite", "asyncpg")
 _CLOSE_SECONDS: Final = 5.0
 _CONNECTIONS: Final = "gateway.executors.sql.connections"
-"""Imported with the sessions of all databases by the first query."""
+"""Imported by the first query."""
 
 
 def is_installed() -> bool:
-    """Whether the packages of the extra `sql` are there. Imports them, which takes a while."""
+    """Return whether the packages of the extra `sql` are installed. Slow: imports them."""
     try:
         for name in _PACKAGES:
             importlib.import_module(name)
@@ -36,23 +36,23 @@ def is_installed() -> bool:
 
 
 class DatabaseProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts about a database that its connections depend on: while they are equal, the pools stay."""
+    """The settings of a database's connections. Equal profiles share a pool."""
 
     name: str
     """Its name in the file."""
     dialect: str
     url: str
-    """For SQLAlchemy, password included; of SQLite the path."""
+    """For SQLAlchemy, with the password. For SQLite, the path."""
     size: int
 
     @property
     def shown(self) -> str:
-        """The database for people: its dialect and name."""
+        """Name and dialect."""
         return f"{self.name} ({self.dialect})"
 
 
 class DatabasePool:
-    """The connections of one profile that may write, or of those that may not."""
+    """The read-only or read-write connections of one profile."""
 
     def __init__(self, profile: DatabaseProfile, *, read_only: bool, is_wanted: bool = True) -> None:
         self._profile: Final = profile
@@ -70,8 +70,8 @@ class DatabasePool:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """Borrow a connection; wait for one if all are in use."""
-        # Before the first wait: a pool that a reload has given up is closed once its last user is done.
+        """Borrow a connection, or wait for one."""
+        # Count before the first await: a pool that a reload removed is closed by its last user.
         self.users += 1
         connections = importlib.import_module(_CONNECTIONS)
         try:
@@ -86,7 +86,7 @@ class DatabasePool:
                 await self.close()
 
     async def close(self) -> None:
-        # Taken away before the wait: a call that comes meanwhile makes an engine of its own.
+        # Unset before the await: a concurrent call creates a new engine.
         engine, self._engine = self._engine, None
         if engine is not None:
             try:
@@ -104,7 +104,7 @@ class DatabasePools:
         self._kept: frozenset[DatabaseProfile] | None = None
         self._ending: Final = BackgroundTasks()
         self.failures: Final[dict[str, int]] = {}
-        """Attempts to reach a database that failed, by its name."""
+        """The number of failed connection attempts by database name."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -112,7 +112,7 @@ class DatabasePools:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A database that does not answer must not keep the process from its end.
+        # A database that does not respond must not delay the exit.
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._ending.cancel()
@@ -121,16 +121,15 @@ class DatabasePools:
         self._pools.clear()
 
     def pool(self, profile: DatabaseProfile, *, read_only: bool) -> DatabasePool:
-        """The pool of a database for sessions that may write, or that may not."""
         key = profile, read_only
         if key not in self._pools:
-            # A call that started before a reload may use a database that the reload has removed.
+            # A call from before a reload can use a database that is no longer configured.
             is_wanted = self._kept is None or profile in self._kept
             self._pools[key] = DatabasePool(profile, read_only=read_only, is_wanted=is_wanted)
         return self._pools[key]
 
     def keep(self, profiles: Iterable[DatabaseProfile]) -> None:
-        """Keep the pools of these databases alone; others are closed once the calls that use them have ended."""
+        """Keep only the pools of these databases. Others are closed after their last call."""
         self._kept = frozenset(profiles)
         for (profile, read_only), pool in tuple(self._pools.items()):
             pool.want(is_wanted=profile in self._kept)
@@ -140,15 +139,15 @@ class DatabasePools:
                     self.own(pool.close(), name=f"close {profile.name}")
 
     def note_failure(self, profile: DatabaseProfile) -> None:
-        """Count an attempt that failed because the database was away."""
+        """Count a failed connection attempt."""
         self.failures[profile.name] = self.failures.get(profile.name, 0) + 1
 
     def own(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        """Own work that goes on after its call was answered."""
+        """Run work that continues after its call."""
         return self._ending.begin(work, name=name)
 
     def status(self) -> dict[str, Json]:
-        """The connections of each database that was used, and how often it could not be reached."""
+        """Return connections and failures by database."""
         found: dict[str, dict[str, Json]] = {}
         for (profile, _), pool in self._pools.items():
             entry = found.setdefault(

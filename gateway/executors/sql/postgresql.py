@@ -1,10 +1,9 @@
-"""Sessions with PostgreSQL, by asyncpg: cursors on the server, so that rows which nobody wants are never sent.
+"""PostgreSQL sessions with asyncpg. Server-side cursors fetch only the rows that are needed.
 
-The server reads and writes values as text, except for those that the driver exchanges without loss. So a statement is
-prepared once to learn the types of its values and columns, and, where these need a cast, once more.
+Values are exchanged as text, except for types that the driver converts without loss. A statement is prepared once to
+learn its types, and again if casts are needed.
 
-A cancelled call reaches the server: asyncpg sends a cancel request when what awaits it is cancelled, and the deadline
-is the server's own `statement_timeout` too.
+asyncpg sends a cancel request for a cancelled call. The deadline is also set as `statement_timeout`.
 """
 
 import asyncio
@@ -29,13 +28,13 @@ from gateway.executors.sql.sessions import (
 )
 
 _MAX_PREPARED: Final = 100
-"""Statements that a connection keeps prepared: lists of different lengths are different statements."""
+"""The limit for prepared statements of a connection. Lists of different lengths are different statements."""
 _STOP_SECONDS: Final = 5.0
 _SLACK_SECONDS: Final = 0.5
-"""Between the deadline, at which a cancel request is sent, and the server's own: it is for a gateway that is gone."""
+"""Added to `statement_timeout`, which is only needed if the gateway does not cancel."""
 _JSON_TYPES: Final = frozenset({"json", "jsonb", "json[]", "jsonb[]"})
 _ROLLED_BACK: Final = frozenset({"40001", "40P01"})
-"""SQLSTATEs of a transaction that lost against another, and may win the next time."""
+"""SQLSTATEs of transactions that can succeed after a retry."""
 _STALE: Final = "0A000"
 """SQLSTATE feature_not_supported: "cached plan must not change result type"."""
 _PARAMETER: Final = re.compile(r"\$(\d+)")
@@ -50,14 +49,14 @@ _RESET: Final = """
         END LOOP;
     END $$
 """
-"""What DISCARD ALL does (PostgreSQL's manual), without the statements that this gateway keeps prepared."""
+"""The steps of DISCARD ALL (PostgreSQL manual), but keeps our prepared statements."""
 
 
 Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[Any], bool]
-"""A prepared statement, the types to which its values (counted from 1) are cast, its columns before their casts, and
-whether it is `BoundStatement.apart`."""
+"""A prepared statement, the casts of its values (counted from 1), its columns before casts, and whether it comes from
+`BoundStatement.apart`."""
 _PreparedStatements = OrderedDict[tuple[Any, ...], Prepared]
-"""The prepared statements of one connection, the latest used last."""
+"""The prepared statements of one connection, most recently used last."""
 
 
 class PostgresqlSession:
@@ -72,13 +71,13 @@ class PostgresqlSession:
     def is_usable(self) -> bool:
         return not (self._is_stale or self._connection.is_closed() or self._connection.is_in_transaction())
 
-    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - one is a transaction as well
-        # 0 would switch `statement_timeout` off, and it is a 32-bit integer.
+    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - of the interface
+        # 0 disables `statement_timeout`, a 32-bit integer.
         milliseconds = max(1, min(int((seconds + _SLACK_SECONDS) * 1000), 2**31 - 1))
-        # The SELECT takes a snapshot, after which no statement can make the transaction read-write any more.
+        # After the SELECT, no statement can make the transaction read-write.
         await self._connection.execute(
             f"BEGIN{' READ ONLY' if self._read_only else ''};"
-            # With its schema, for the database's search_path may have another `set_config`; `true` is SET LOCAL.
+            # With its schema, because search_path can select another function. `true` means SET LOCAL.
             f" SELECT pg_catalog.set_config('statement_timeout', '{milliseconds}', true)"
         )
 
@@ -109,15 +108,15 @@ class PostgresqlSession:
     async def roll_back(self) -> None:
         if not self._connection.is_in_transaction():
             return
-        if self._read_only:  # of which nothing but advisory locks is left behind
+        if self._read_only:  # can leave only advisory locks
             await self._reset("ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()")
         else:
             await self._connection.execute("ROLLBACK")
             await self._reset(_RESET)
 
     async def _reset(self, statements: str) -> None:
-        """Remove session state. If that fails, the connection is not used again, and the call succeeds nevertheless."""
-        was_stale, self._is_stale = self._is_stale, True  # a cancellation may interrupt it, too
+        """Remove session state. After a failure, the connection is not reused."""
+        was_stale, self._is_stale = self._is_stale, True  # a cancellation can interrupt it
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             await self._connection.execute(statements)
             self._is_stale = was_stale
@@ -137,25 +136,25 @@ class PostgresqlSession:
             await self._connection.execute("ROLLBACK")
 
     async def _prepared_for(self, statement: BoundStatement) -> Prepared:
-        # The same text may be two tools', whose inputs are of other types.
+        # Two tools can have the same text with inputs of different types.
         key = statement.text, statement.uncast
         prepared = self._prepared.get(key)
         if prepared is None:
             prepared = self._prepared[key] = await self._prepare(statement)
             if len(self._prepared) > _MAX_PREPARED:
-                # asyncpg closes a statement on the server when its object is gone.
+                # asyncpg closes the statement when the object is deleted.
                 self._prepared.popitem(last=False)
         self._prepared.move_to_end(key)
         return prepared
 
     async def _prepare(self, statement: BoundStatement) -> Prepared:
-        """Prepare a statement whose values are read, and whose columns without a JSON form are written, as text."""
+        """Prepare a statement that reads its values as text, and returns columns without a JSON form as text."""
         given = statement
         try:
             types, found = await self._typed(statement)
         except asyncpg.PostgresError as error:
             statement = statement.apart()
-            try:  # an input may be used where several types are expected
+            try:  # an input can be used with several types
                 types, found = await self._typed(statement)
             except asyncpg.PostgresError:
                 raise error from None
@@ -165,14 +164,14 @@ class PostgresqlSession:
         columns = tuple(found.get_attributes())
         if (as_text := with_text_columns(text, [column.type for column in columns])) is not None:
             attempt = await self._attempt(as_text)
-            # What cannot stand in a WITH clause, such as CALL, is left as the driver reads it.
+            # Some statements are not allowed in a WITH clause, such as CALL.
             found = found if isinstance(attempt, Exception) else attempt
         return found, types, columns, statement is not given
 
     async def _typed(self, statement: BoundStatement) -> tuple[dict[int, str], PreparedStatement]:
-        """The types to which values without a cast are cast, and the statement by which the server told them."""
+        """Return the types for values without a cast, and the statement that the server described."""
         said = {number: name for _, number, name in statement.uncast if name is not None}
-        # Where the server cannot tell the type of an array, it is JSON, or else what its schema says.
+        # If the server cannot infer an array's type, try JSON and then the type of the schema.
         as_json = {number: "jsonb" if name.endswith("[]") else name for number, name in said.items()}
         attempts: tuple[dict[int, str], ...] = ({}, as_json, said) if said else ({},)
         errors: list[Exception] = []
@@ -186,14 +185,14 @@ class PostgresqlSession:
         for _, number, name in statement.uncast:
             kind = kinds[number - 1]
             if name == "numeric" and number not in types:
-                # Any other type may hold less of the number; 32 bits equal no decimal with a fraction.
+                # Other types can lose digits. A 32-bit float never equals a decimal with a fraction.
                 types[number] = "float4" if kind.name == "float4" else "numeric"
             elif number not in types and (name is not None or not is_text(kind)):
                 types[number] = "jsonb" if is_text(kind) else type_name(kind)
         return types, found
 
     async def _attempt(self, text: str) -> PreparedStatement | Exception:
-        """Prepare a statement; if the server refuses it, return why, and leave the transaction as it was."""
+        """Prepare a statement. If the server rejects it, return the error and restore the transaction."""
         await self._connection.execute("SAVEPOINT attempt")
         try:
             return await self._described(text)
@@ -211,11 +210,11 @@ class PostgresqlSession:
     def failure_of(self, error: Exception) -> ExecutionError | None:
         state = getattr(error, "sqlstate", None) or ""
         if state == _STALE and "cached plan" in str(error):
-            self._is_stale = True  # a column has changed since the statement was prepared
+            self._is_stale = True  # a column has changed
             return DatabaseAwayError(str(error))
         if self._connection.is_closed() or is_away(state):
             return DatabaseConnectionLostError(str(error) or "the connection was lost")
-        # Not ConnectionLostError: the server itself rolled back, so that nothing was committed.
+        # Not DatabaseConnectionLostError, because the server rolled back.
         if state in _ROLLED_BACK:
             return DatabaseAwayError(self._message(error))
         if isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError | OverflowError | ValueError):
@@ -223,7 +222,7 @@ class PostgresqlSession:
         return None
 
     def _message(self, error: Exception) -> str:
-        """The message of an error with its hint. Its detail may show rows that the caller must not see."""
+        """Return the message and hint of an error. Its detail can show rows that the caller must not see."""
         text = str(getattr(error, "message", None) or error)
         hint = getattr(error, "hint", None)
         if self._running is not None:
@@ -233,6 +232,6 @@ class PostgresqlSession:
 
 
 def _affected(status: str) -> int:
-    """The rows that a command changed, as its tag says: `INSERT 0 3`, `UPDATE 3`; -1 where it says none."""
+    """Return the number of changed rows from a command tag (`INSERT 0 3`, `UPDATE 3`), or -1."""
     last = status.rpartition(" ")[2]
     return int(last) if last.isdigit() else -1

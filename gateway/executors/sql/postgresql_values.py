@@ -1,72 +1,73 @@
-"""Convert values to and from PostgreSQL's own text, where the driver's objects lose something or have no JSON form."""
+"""Conversions to and from PostgreSQL text, where driver objects lose information or have no JSON form."""
 
 import datetime as dt
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from gateway import exact_json
+from gateway.executors.sql.dialects import POSTGRESQL
 from gateway.executors.sql.tokens import Kind, tokens_of
 from gateway.json_types import Json
 
 # fmt: off
-_READ_BY_THE_DRIVER: Final = frozenset({
+_LOSSLESS: Final = frozenset({
     "bool", "int2", "int4", "int8", "oid", "float8", "numeric", "text", "varchar", "bpchar", "name", "xml", "unknown",
     "json", "jsonb", "bytea", "uuid", "inet", "cidr", "date", "timestamp", "timestamptz", "void",
 })
 # fmt: on
-"""Types that the driver reads without loss. PostgreSQL writes the values of its other types as text."""
+"""Types that the driver reads without loss. Other types are cast to text."""
 _TEXT: Final = frozenset({"text", "varchar", "bpchar", "name", "unknown"})
 _VERBS: Final = frozenset({"SELECT", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE"})
-"""The words that a statement begins with after its WITH clause."""
+"""The first words of a statement after its WITH clause."""
 _DAY: Final = 86_400_000_000
 """Microseconds."""
 _EPOCH: Final = dt.date(2000, 1, 1).toordinal()
 _FOUR_CENTURIES: Final = 146_097
-"""Days after which the Gregorian calendar repeats."""
+"""The period of the Gregorian calendar in days."""
 
 
 class Type(Protocol):
-    """The type of a value or a column, as asyncpg describes it."""
+    """The type of a value or column, as described by asyncpg."""
 
     name: str
     schema: str
 
 
 async def exchange_times_exactly(connection: Any) -> None:
-    """Have a new connection return times as ISO 8601: Python's own have no infinity and end with year 9999."""
-    # Not with the connection's startup packet, of which PgBouncer refuses parameters that it does not know.
+    """Read times as ISO 8601, because Python's types have no infinity and end with year 9999."""
+    # Not in the startup packet: PgBouncer rejects unknown parameters there.
     await connection.execute("SET intervalstyle = 'iso_8601'; SET datestyle = 'ISO'")
     for name, read in (("date", _date), ("timestamp", _timestamp), ("timestamptz", _timestamptz)):
         await connection.set_type_codec(name, schema="pg_catalog", encoder=tuple, decoder=read, format="tuple")
 
 
 async def describe_rows(connection: Any) -> None:
-    """Have a connection take a row as one value that has others in it which asyncpg would read as text.
+    """Register codecs for types that asyncpg reads as text, so that it accepts rows that contain them.
 
-    It does not read them: a column of such a type is cast to text.
+    The codecs are never used, because columns of such types are cast to text.
     """
     types = await connection.fetch(
         "SELECT nspname, typname FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = typnamespace"
         " WHERE typtype = 'b' AND typelem = 0 AND NOT (nspname = 'pg_catalog' AND typname = ANY($1))",
-        _READ_BY_THE_DRIVER,
+        _LOSSLESS,
     )
     for schema, name in types:
         await connection.set_type_codec(name, schema=schema, encoder=bytes, decoder=bytes, format="binary")
 
 
 def is_text(kind: Type) -> bool:
-    """Whether text is a value of the type, with nothing to be read in it; also where no type could be told."""
+    """Return whether the type is text or unknown."""
     return kind.schema == "pg_catalog" and kind.name in _TEXT
 
 
 def type_name(kind: Type) -> str:
-    """The name of a type for a CAST. Quoted, or `bit` and `char` would be cut to one."""
+    """Return the name of a type for CAST. Quoted, because unquoted `bit` and `char` have length one."""
     element, brackets = (kind.name[:-2], "[]") if kind.name.endswith("[]") else (kind.name, "")
     return ".".join('"{}"'.format(name.replace('"', '""')) for name in (kind.schema, element)) + brackets
 
 
 def encoded(value: Json, type_name: str | None) -> Json:
-    """A bound value as text: a list as PostgreSQL's array if the type is one, otherwise as JSON."""
+    """Return a bound value as text: a list as a PostgreSQL array or as JSON, depending on the type."""
     if not isinstance(value, list):
         return value
     if type_name is None or not type_name.endswith("[]"):
@@ -75,7 +76,7 @@ def encoded(value: Json, type_name: str | None) -> Json:
 
 
 def _item(item: Json, type_name: str) -> str:
-    """An item of an array as text, which may always be quoted (PostgreSQL's manual, §8.15.2)."""
+    """Return an item of an array as quoted text (PostgreSQL manual, §8.15.2)."""
     is_json = type_name.endswith(('"json"[]', '"jsonb"[]', "jsonb[]"))
     if item is None or (isinstance(item, list) and not is_json):
         return "NULL" if item is None else encoded(item, type_name)
@@ -84,12 +85,12 @@ def _item(item: Json, type_name: str) -> str:
 
 
 def with_text_columns(text: str, columns: Sequence[Type]) -> str | None:
-    """The statement with the columns that have no JSON form as text; None if there are none."""
+    """Return the statement with columns cast to text, or None if no column needs a cast."""
     written = [_column(f"c{number}", each) for number, each in enumerate(columns, start=1)]
     names = [f"c{number}" for number in range(1, len(columns) + 1)]
     if written == names:
         return None
-    # A statement that changes rows can be read from in a WITH clause only, which cannot hold another one.
+    # Only a WITH clause can read the result of a statement that changes rows, and it cannot be nested.
     start, clause = _main_statement(text)
     result = f'"mcp-gateway"({", ".join(names)})'
     selected = ", ".join(written)
@@ -98,17 +99,17 @@ def with_text_columns(text: str, columns: Sequence[Type]) -> str | None:
 
 def _column(name: str, kind: Type) -> str:
     element, brackets = kind.name.removesuffix("[]"), "[]" if kind.name.endswith("[]") else ""
-    if kind.schema == "pg_catalog" and element in _READ_BY_THE_DRIVER:
+    if kind.schema == "pg_catalog" and element in _LOSSLESS:
         return name
     text = f"CAST({name} AS text{brackets})"
-    # As the shortest decimal of its 32 bits, which as 64 bits would have further digits.
+    # The text is the shortest decimal. As float8, float4 would have more digits.
     return f"CAST({text} AS float8{brackets})" if element == "float4" else text
 
 
 def _main_statement(text: str) -> tuple[int, str]:
-    """The start of a statement behind its own WITH clause, and what begins one more entry of that clause."""
+    """Return the start of a statement after its WITH clause, and the text that adds an entry to that clause."""
     depth, is_with = 0, None
-    for token in tokens_of(text, dialect="postgresql"):
+    for token in tokens_of(text, POSTGRESQL):
         word = token.text.upper() if token.kind is Kind.WORD else ""
         if is_with is None and token.kind not in {Kind.SPACE, Kind.COMMENT}:
             is_with = word == "WITH"
@@ -121,7 +122,7 @@ def _main_statement(text: str) -> tuple[int, str]:
 
 
 def _date(value: tuple[int]) -> str:
-    """A date as PostgreSQL writes it in JSON, from the days since 2000-01-01 (asyncpg's manual, `set_type_codec`)."""
+    """Return a date in PostgreSQL's JSON format from days since 2000-01-01 (asyncpg manual, `set_type_codec`)."""
     [days] = value
     if days in {-(2**31), 2**31 - 1}:
         return "infinity" if days > 0 else "-infinity"
@@ -129,7 +130,7 @@ def _date(value: tuple[int]) -> str:
 
 
 def _timestamp(value: tuple[int], zone: str = "") -> str:
-    """A time as PostgreSQL writes it in JSON, from the microseconds since 2000-01-01."""
+    """Return a time in PostgreSQL's JSON format from microseconds since 2000-01-01."""
     [microseconds] = value
     if microseconds in {-(2**63), 2**63 - 1}:
         return "infinity" if microseconds > 0 else "-infinity"
@@ -144,7 +145,7 @@ def _timestamptz(value: tuple[int]) -> str:
 
 
 def _calendar(days: int) -> tuple[str, str]:
-    """A date without its era, and the era."""
+    """Return a date without its era, and the era."""
     cycles, day = divmod(_EPOCH - 1 + days, _FOUR_CENTURIES)
     date = dt.date.fromordinal(day + 1)
     year = date.year + 400 * cycles

@@ -1,7 +1,7 @@
-"""Compiles the statements of a query, and binds the arguments of a call to them.
+"""Statements of a query, and binding of arguments.
 
-Threat answered here: a caller's value that becomes SQL. It cannot, since the text of a statement consists of what the
-operator wrote and of placeholders; how many of these a list takes is all that a value decides.
+Threat: SQL injection. The text of a statement consists of the operator's text and placeholders. A value only decides
+how many placeholders a list has.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +20,13 @@ class StatementParameter(msgspec.Struct, frozen=True):
 
     name: str
     start: int
-    """Characters before it in the text that it was written in."""
+    """Offset in the written text."""
     is_null_test: bool = False
-    """Whether `IS NULL` or `IS NOT NULL` follows, where PostgreSQL has nothing to tell a type by."""
+    """Whether `IS NULL` or `IS NOT NULL` follows, so that PostgreSQL cannot infer a type."""
 
 
 class ListParameter(msgspec.Struct, frozen=True):
-    """`IN (:name)`, which expands to as many values as a list has."""
+    """`IN (:name)`, with one placeholder for each item of a list."""
 
     name: str
     start: int
@@ -44,20 +44,20 @@ Piece = StatementText | StatementParameter | ListParameter
 
 
 class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """A statement ready to be sent."""
+    """A statement with its values."""
 
     text: str
     values: tuple[Json, ...]
     names: tuple[str, ...]
-    """The input that each value comes from."""
+    """The input of each value."""
     starts: tuple[tuple[int, int], ...] = ()
-    """Offsets in `text` → offsets in the text that was written, at the start of each piece."""
+    """Offsets in `text` and in the written text, for each piece."""
     uncast: tuple[tuple[int, int, str | None], ...] = ()
-    """Of each placeholder without a cast: where it begins in `text`, the number of its value, and, of an array or a
-    number, the database's type that its schema says."""
+    """For each placeholder without a cast: its offset in `text`, the number of its value, and the database type from
+    the schema for arrays and numbers."""
 
     def with_types(self, types: Mapping[int, str]) -> str:
-        """The text, in which some of the values (counted from 1) are read as text and cast to these types."""
+        """Return the text, with values (counted from 1) read as text and cast to these types."""
         text = self.text
         for start, number, _ in reversed(self.uncast):
             if number in types:
@@ -66,7 +66,7 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
         return text
 
     def apart(self) -> "BoundStatement":
-        """The statement with one value for each placeholder without a cast, so that each can have its own type."""
+        """Return the statement with a separate value for each placeholder without a cast, so that types can differ."""
         values, names, uncast, parts = [*self.values], [*self.names], [], []
         seen: set[int] = set()
         at = length = 0
@@ -85,7 +85,7 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, text=text, values=tuple(values), names=tuple(names), uncast=tuple(uncast))
 
     def written_offset(self, offset: int) -> int:
-        """The place in the text as it was written that a place in `text` comes from."""
+        """Convert an offset in `text` to an offset in the written text."""
         sent, written = max((pair for pair in self.starts if pair[0] <= offset), default=(0, 0))
         following = min((start for _, start in self.starts if start > written), default=written + offset)
         return min(written + offset - sent, following)
@@ -104,10 +104,10 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         return {piece.name for piece in self.pieces if not isinstance(piece, StatementText)}
 
     def bind(self, arguments: JsonObject) -> BoundStatement:
-        """Bind a call's arguments; what is absent is NULL.
+        """Bind the arguments of a call. Absent values are NULL.
 
         Raises:
-            ExecutionError: no database can be given one of them.
+            ExecutionError: a value cannot be bound.
         """
         writing = _Writing(self.dialect)
         for piece in self.pieces:
@@ -115,7 +115,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
             match piece:
                 case StatementText(text=text):
                     writing.text(self.dialect.escape(text))
-                # Any text stands for a value that is there: nothing but its presence is asked for.
+                # Only the presence of the value matters.
                 case StatementParameter(name=name, is_null_test=True):
                     writing.value(name, None if arguments.get(name) is None else "", InputType.PRESENCE)
                 case StatementParameter(name=name):
@@ -126,7 +126,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
     def _bind_list(self, piece: ListParameter, value: Json, writing: "_Writing") -> None:
         schema = self.schemas.get(piece.name)
-        # `IN (:name)` may stand for an input that is no list: a list of one.
+        # The input of `IN (:name)` can be a single value.
         values, kind = ([value], type_of(schema))
         if isinstance(value, list | tuple):
             values, kind = list(value), type_of(items_of(schema))
@@ -141,7 +141,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Writing:
-    """A statement that is being bound."""
+    """Builds the text of a bound statement."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -163,7 +163,7 @@ class _Writing:
     def parameter(self, name: str, value: Json, schema: Json) -> None:
         kind = type_of(schema)
         fallback = f"{self._element_type(items_of(schema))}[]" if kind is InputType.ARRAY else None
-        # One placeholder for one name: PostgreSQL would infer a type for each of several.
+        # One placeholder per name, because PostgreSQL infers the type of each placeholder.
         if self._dialect.reuses and name in self._numbers:
             self._place(self._numbers[name], kind, fallback)
         else:
@@ -186,7 +186,7 @@ class _Writing:
         self.text(placeholder if cast is None else f"CAST({placeholder} AS {cast})")
 
     def _element_type(self, schema: JsonObject) -> str:
-        """The database's type for the items of an array, however deep arrays are nested."""
+        """Return the database type of the items of a nested array."""
         kind = type_of(schema)
         if kind is InputType.ARRAY:
             return self._element_type(items_of(schema))
@@ -204,7 +204,7 @@ class _Writing:
 
 
 def statements_of(tokens: Iterable[Token]) -> list[list[Token]]:
-    """Split tokens at each `;`; what holds nothing but space and comments is no statement."""
+    """Split tokens at each `;`. Empty statements are dropped."""
     found: list[list[Token]] = [[]]
     for token in tokens:
         if token.kind is Kind.OTHER and token.text == ";":
@@ -218,12 +218,12 @@ _MEANINGLESS: Final = frozenset({Kind.SPACE, Kind.COMMENT})
 
 
 def words_of(tokens: Iterable[Token]) -> list[Token]:
-    """The tokens that mean something."""
+    """Return the tokens without spaces and comments."""
     return [token for token in tokens if token.kind not in _MEANINGLESS]
 
 
 def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
-    """Put the tokens of a statement together to text, parameters and lists."""
+    """Combine the tokens of a statement into text, parameters and lists."""
     words = words_of(tokens)
     lists, null_tests = dict(_lists_in(words)), _null_tests_in(words)
     pieces: list[Piece] = []
@@ -244,7 +244,7 @@ def pieces_of(tokens: Sequence[Token]) -> tuple[Piece, ...]:
 
 
 def _null_tests_in(tokens: Sequence[Token]) -> set[int]:
-    """The starts of parameters before `IS NULL` and `IS NOT NULL`."""
+    """Return the offsets of parameters before `IS NULL` and `IS NOT NULL`."""
     return {
         token.start
         for index, token in enumerate(tokens)
@@ -255,7 +255,7 @@ def _null_tests_in(tokens: Sequence[Token]) -> set[int]:
 
 
 def _lists_in(tokens: Sequence[Token]) -> Iterable[tuple[int, tuple[ListParameter, int]]]:
-    """Yield each `[NOT] IN (:name)`: where it begins, what it is, and where it ends."""
+    """Yield the start, parameter and end of each `[NOT] IN (:name)`."""
     for index, token in enumerate(tokens[:-3]):
         opening, parameter, closing = tokens[index + 1 : index + 4]
         is_list = (

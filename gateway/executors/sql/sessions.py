@@ -1,4 +1,4 @@
-"""The interface of database sessions (one connection, for one call), and what errors of getting one mean."""
+"""The interface of database sessions, and the meaning of connection errors."""
 
 from typing import Final, Protocol
 
@@ -11,15 +11,15 @@ _AWAY: Final = frozenset({"57P01", "57P02", "57P03", "53300"})
 
 
 class DatabaseAwayError(ExecutionError):
-    """The database cannot be reached now, or is locked; nothing was changed, and the call may be tried again."""
+    """The database is unavailable or locked. Nothing was changed, so the call can be retried."""
 
 
 class DatabaseConnectionLostError(DatabaseAwayError):
-    """The connection was lost; what was being committed may have been."""
+    """The connection was lost. A pending commit can have succeeded."""
 
 
 class StatementRefusedError(Exception):
-    """The database refuses to prepare a statement; `offset` is the place in the text that was sent, if it says one."""
+    """The database rejects a statement. `offset` is the place in the sent text, if known."""
 
     def __init__(self, message: str, offset: int | None = None) -> None:
         super().__init__(message)
@@ -27,67 +27,67 @@ class StatementRefusedError(Exception):
 
 
 class Session(Protocol):
-    """A connection that runs one transaction. Errors are those of its driver: `failure_of` reads them."""
+    """One transaction on a connection. Errors are those of the driver; see `failure_of`."""
 
     @property
     def is_usable(self) -> bool:
-        """Whether another call may have the connection afterwards."""
+        """Whether other calls can use the connection afterwards."""
 
     async def begin(self, *, seconds: float, statements: int) -> None:
-        """Begin a transaction of so many statements, none of which may take longer than `seconds`."""
+        """Start a transaction. No statement can take longer than `seconds`."""
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
-        """Run a statement, and collect its rows as far as there is room for them."""
+        """Run a statement and collect its rows, up to the limits."""
 
     async def commit(self) -> None:
-        """Make what was changed last."""
+        """Commit the transaction."""
 
     async def roll_back(self) -> None:
-        """End the transaction, if there is one, without a change."""
+        """Roll back the transaction, if any."""
 
     async def stop(self) -> None:
-        """After a cancellation: have the database stop what it does for this session, and roll back."""
+        """After a cancellation, stop the running statement and roll back."""
 
     async def prepare(self, statement: BoundStatement) -> None:
-        """Have the database read a statement, and not run it.
+        """Check a statement without running it.
 
         Raises:
-            StatementRefusedError: it refuses.
+            StatementRefusedError: the database rejects it.
         """
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
-        """Tell what an error of the driver means; None if it is no error of the database's."""
+        """Return the meaning of a driver's error, or None if the database did not cause it."""
 
 
 def is_away(sqlstate: str) -> bool:
-    """Whether an SQLSTATE (PostgreSQL's manual, appendix A) means that the database cannot be reached now."""
+    """Return whether an SQLSTATE (PostgreSQL manual, appendix A) means that the database is unavailable."""
     return sqlstate in _AWAY or sqlstate.startswith("08")  # class 08: connection exceptions
 
 
 def failure_of(error: Exception, name: str) -> Exception:
-    """Tell what an error of connecting to the database `name` means; the error itself if it is none of a database's."""
+    """Return the meaning of a connection error, or the error itself if the database did not cause it."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - of the extra
 
     cause: BaseException = error
     if isinstance(error, DBAPIError) and error.orig is not None:
-        # SQLAlchemy raises an error of its own from that of the driver, which alone tells the reason.
+        # SQLAlchemy wraps the driver's error, which has the reason.
         cause = error.orig.__cause__ or error.orig
-    # The words of `threading.Thread.start`, by which aiosqlite begins each connection: there is no class for it.
+    # The message of `threading.Thread.start`, which aiosqlite uses. There is no specific class.
     if isinstance(cause, RuntimeError) and "start new thread" in str(cause):
-        return ExecutionError(f"no thread can be started here: {cause}")
+        return ExecutionError(f"cannot start a thread: {cause}")
     state = getattr(cause, "sqlstate", None) or ""
     if isinstance(cause, OSError | TimeoutError | ConnectionError) or is_away(state):
-        return DatabaseAwayError(_said(cause))
+        return DatabaseAwayError(_reason(cause))
     if isinstance(error, SQLAlchemyError) or state:
-        return ExecutionError(f"The database `{name}` cannot be connected to: {_said(cause)}")
-    # By name: the driver of another database is not imported to compare. A TypeError comes from a parameter of the URL
-    # that the driver's `connect` does not have.
+        return ExecutionError(f"Cannot connect to the database `{name}`: {_reason(cause)}")
+    # By name, because other drivers can be missing. A TypeError means that the URL has a parameter that the driver's
+    # `connect` does not accept.
     if type(cause).__module__.split(".")[0] in {"asyncpg", "aiosqlite", "sqlite3"} or isinstance(cause, TypeError):
-        return ExecutionError(f"The database `{name}` cannot be connected to: {_said(cause)}")
+        return ExecutionError(f"Cannot connect to the database `{name}`: {_reason(cause)}")
     return error
 
 
-def _said(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

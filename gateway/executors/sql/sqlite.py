@@ -1,7 +1,7 @@
-"""Sessions with SQLite, by aiosqlite: each connection has a thread, so that no query holds the event loop.
+"""SQLite sessions with aiosqlite, which runs each connection in a thread.
 
-A read-only session cannot write, by three means of SQLite's own: the file is opened with `mode=ro`, `query_only` is on,
-and an authorizer refuses ATTACH, by which other files would come within reach.
+Read-only sessions open the file with `mode=ro` and set `query_only`. An authorizer refuses ATTACH, which would give
+access to other files.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import Final
 import aiosqlite
 
 from gateway.errors import ExecutionError
+from gateway.executors.sql.dialects import SQLITE
 from gateway.executors.sql.query import BoundStatement, words_of
 from gateway.executors.sql.rows import RowCollector
 from gateway.executors.sql.sessions import DatabaseAwayError, StatementRefusedError
@@ -18,16 +19,16 @@ from gateway.executors.sql.tokens import tokens_of
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02
-"""Seconds. An interrupt that comes before a statement begins is lost, so that it is repeated."""
+"""Seconds. An interrupt before the start of a statement has no effect, so it is repeated."""
 
 
 async def secure(connection: aiosqlite.Connection, *, read_only: bool) -> None:
-    """Take from a new connection what no query may do."""
+    """Restrict a new connection."""
     await connection.set_authorizer(_authorize)
     if read_only:
         await connection.execute("PRAGMA query_only = ON")
     else:
-        # SQLite does not enforce foreign keys unless each connection asks for it.
+        # SQLite enforces foreign keys only if the connection enables it.
         await connection.execute("PRAGMA foreign_keys = ON")
 
 
@@ -45,11 +46,11 @@ class SqliteSession:
     def is_usable(self) -> bool:
         return not (self._connection.in_transaction or self._has_temporary)
 
-    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - an interrupt ends it in time
+    async def begin(self, *, seconds: float, statements: int) -> None:  # noqa: ARG002 - `stop` interrupts in time
         if not self._read_only:
-            await self._connection.execute("BEGIN IMMEDIATE")  # waits for the lock here, and not in the middle
+            await self._connection.execute("BEGIN IMMEDIATE")  # waits for the lock now
         elif statements > 1:
-            await self._connection.execute("BEGIN")  # a statement alone sees one state of the database anyway
+            await self._connection.execute("BEGIN")  # a single statement needs no transaction
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
         cursor = await self._connection.execute(statement.text, statement.values)
@@ -62,19 +63,19 @@ class SqliteSession:
             try:
                 fetched = list(await cursor.fetchmany(wanted))
             except Exception:
-                # A row that cannot be read, such as text that is not UTF-8, leaves the statement active: it keeps its
-                # lock, and an interrupt of this connection would also end the statements of later calls.
+                # A row that cannot be read (for example, invalid UTF-8) leaves the statement active. It keeps its
+                # lock, and an interrupt would also stop statements of later calls.
                 await cursor.close()
                 raise
             rows.add(fetched)
             wanted = rows.wanted if len(fetched) == wanted else 0
-        # A statement that has not been read to its end keeps its lock on the database.
+        # An unfinished statement keeps its lock.
         await cursor.close()
 
     async def commit(self) -> None:
         await self._connection.commit()
         cursor = await self._connection.execute("SELECT 1 FROM temp.sqlite_master LIMIT 1")
-        # Temporary tables, views and triggers last as long as the connection, which other calls borrow.
+        # Temporary tables, views and triggers would be visible to later calls.
         self._has_temporary = await cursor.fetchone() is not None
         await cursor.close()
 
@@ -83,7 +84,7 @@ class SqliteSession:
             await self._connection.rollback()
 
     async def stop(self) -> None:
-        ending = asyncio.ensure_future(self._connection.rollback())  # waits in the thread's queue
+        ending = asyncio.ensure_future(self._connection.rollback())  # queued in the thread
         while not ending.done():
             await self._connection.interrupt()
             await asyncio.wait({ending}, timeout=_INTERRUPT_EVERY)
@@ -91,9 +92,8 @@ class SqliteSession:
 
     async def prepare(self, statement: BoundStatement) -> None:
         try:
-            # EXPLAIN compiles a statement, and lists its instructions in place of running them; so does one that is
-            # part of the query.
-            written = words_of(tokens_of(statement.text, dialect="sqlite"))
+            # EXPLAIN compiles a statement without running it.
+            written = words_of(tokens_of(statement.text, SQLITE))
             explain = "" if written and written[0].text.upper() == "EXPLAIN" else "EXPLAIN "
             cursor = await self._connection.execute(f"{explain}{statement.text}", statement.values)
             await cursor.close()
@@ -102,19 +102,19 @@ class SqliteSession:
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
         match error:
-            # An extended result code has the primary one in its lowest byte.
+            # The lowest byte of an extended result code is the primary code.
             case sqlite3.Error(sqlite_errorcode=int(code)) if code & 0xFF in _BUSY:
                 return DatabaseAwayError(str(error))
             case sqlite3.Error() | sqlite3.Warning():
                 return ExecutionError(str(error))
             case OverflowError():
-                return ExecutionError("an integer has more than the 64 bits that SQLite holds")
+                return ExecutionError("an integer exceeds SQLite's 64 bits")
             case _:
                 return None
 
 
 def _place_of(message: str, text: str) -> int | None:
-    """The place that a message of SQLite's is about: it quotes a word (`near "FORM"`), or names what it misses."""
+    """Return the place of an error. SQLite quotes a word (`near "FORM"`) or names the missing object."""
     quoted = message.partition('near "')[2].partition('"')[0]
     named = message.partition("no such ")[2].partition(": ")[2]
     found = text.find(quoted or named) if quoted or named else -1

@@ -59,13 +59,13 @@ async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, p
         except StatementRefusedError as error:
             offset = bound.written_offset(_first_word(bound.text, profile) if error.offset is None else error.offset)
             text.report(offset, f"the database says: {error}")
-        words = words_of(tokens_of(bound.text, dialect=profile.dialect))
+        words = words_of(tokens_of(bound.text, dialect_of(profile.dialect)))
         if words and words[0].text.upper() in _DEFINING:
             return
 
 
 def _first_word(text: str, profile: DatabaseProfile) -> int:
-    words = words_of(tokens_of(text, dialect=profile.dialect))
+    words = words_of(tokens_of(text, dialect_of(profile.dialect)))
     return words[0].start if words else 0
 
 

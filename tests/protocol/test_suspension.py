@@ -7,7 +7,7 @@ import pytest
 
 from gateway.deadline import Deadline
 from gateway.limits.concurrency import ConcurrencyLimiter
-from gateway.protocol.call.input_requests.suspension import RunSuspension
+from gateway.protocol.call.input_requests.requester import RunSuspension
 from tests.protocol.peers import SECONDS
 
 

@@ -19,10 +19,9 @@ from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests import requests as questions
 from gateway.protocol.call.input_requests import responses as answers
 from gateway.protocol.call.input_requests.mrtr_requester import MrtrRequester
-from gateway.protocol.call.input_requests.requester import InputRequester, Suspension, Where
+from gateway.protocol.call.input_requests.requester import InputRequester, RunSuspension, Suspension, Where, both
 from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY, InputRequest
 from gateway.protocol.call.input_requests.session_requester import SessionRequester
-from gateway.protocol.call.input_requests.suspension import RunSuspension, both
 from gateway.threads import shaped
 from gateway.wire import jsonrpc, meta
 

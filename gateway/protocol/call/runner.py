@@ -1,7 +1,7 @@
-"""Runs a primitive for a call: rate limit, permit, deadline, context. One way for tools, resources and prompts.
+"""Runs a primitive for a call: rate limit, permit, deadline, context. Calls and tasks share this code.
 
-Order: rate limit → `confirm` → permit and deadline → work and output → release. Access and validation come before.
-While an input request is open, neither the permit nor the deadline is used up.
+Order: rate limit → `confirm` → permit and deadline → work and output → release. Access and arguments are checked
+earlier. An open input request uses neither the permit nor the deadline.
 """
 
 import asyncio
@@ -17,27 +17,30 @@ from gateway.access.caller_facts import digest_of_facts
 from gateway.catalog.catalog import NO_LIMITS, CallLimits
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.models.quantities import RateLimit
-from gateway.deadline import Deadline
+from gateway.deadline import Deadline, DeadlineExceededError
 from gateway.errors import (
+    ErrorCode,
     ExecutionError,
     InsufficientScopeError,
     MissingCapabilityError,
     OverLimitError,
     ResourceNotFoundError,
     ResourceUnreadableError,
+    RpcError,
 )
-from gateway.executors.invocation import AwaitingInput, Invocation, Relayed
+from gateway.executors.invocation import AwaitingInput, Invocation, Relayed, ToolResult
 from gateway.json_types import JsonObject, empty
 from gateway.language.templates.caller import CALLER
 from gateway.limits.concurrency import ConcurrencyPermit
 from gateway.limits.fair_semaphore import Limit
-from gateway.plugin import Context
+from gateway.plugin import Context, ListKind
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.call_context import CallContext
+from gateway.protocol.call.input_requests.confirmation import confirm
 from gateway.protocol.call.input_requests.mrtr_requester import brings_answers, claim_answers
-from gateway.protocol.call.not_found import unknown_resource
 from gateway.telemetry.trace import Trace, TracedStep
-from gateway.threads import shaped
+from gateway.threads import MAX_ON_LOOP, NoThreadFreeError, shaped
+from gateway.wire import jsonrpc
 
 T = TypeVar("T")
 
@@ -51,13 +54,13 @@ _SECTIONS: Final[Mapping[type[Primitive], str]] = {
 
 
 def check_access(primitive: Primitive, call: Call) -> None:
-    """Raises: InsufficientScopeError: the caller may see the primitive, and lacks a scope that it needs."""
+    """Raises: InsufficientScopeError: the caller lacks a scope of a visible primitive."""
     if primitive.access.scopes and not call.caller.identity.holds(primitive.access.scopes):
         raise InsufficientScopeError(primitive.access.scopes)
 
 
 def check_client(primitive: Primitive, call: Call) -> None:
-    """Raises: MissingCapabilityError: the client did not declare what the primitive requires."""
+    """Raises: MissingCapabilityError: the client has not declared a required capability."""
     if not primitive.required_capabilities:
         return
     missing = {
@@ -70,27 +73,26 @@ def check_client(primitive: Primitive, call: Call) -> None:
 
 
 class Run(CallContext, eq=False):
-    """One run of a primitive: the `Invocation` that its executor is handed, with the `Context` of its author's code.
+    """One run of a primitive: the `Invocation` of the executor, and the `Context` of a plugin function.
 
-    A context manager: entering counts the run against the primitive's `rate_limit`, `start` takes the permit and starts
-    the clock, and exiting gives the permit back. What a plain run does not use (input requests, suspension, trace) is
-    made when it is touched.
+    Entering the context manager counts the run against the `rate_limit` of the primitive. `start` takes the permit and
+    starts the clock. Exiting releases the permit.
     """
 
     arguments: JsonObject = empty()
     variables: JsonObject = empty()
     _whole: "Run | None" = None
-    """The run that this is a narrowed part of."""
+    """The run that this one was narrowed from."""
     _trace: Trace | None = None
     _step: AbstractContextManager[TracedStep] | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin.
+        """Count the run.
 
         Raises:
             OverLimitError: the primitive was called too often.
-            InvalidRetryError: the request's `inputResponses` or `requestState` cannot be.
-            StoreAwayError: whether another replica has used the state cannot be known now.
+            InvalidRetryError: `inputResponses` or `requestState` is invalid.
+            StoreAwayError: the store is unreachable, so another replica may have used the state.
         """
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
             await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=self._rate_key)
@@ -100,25 +102,25 @@ class Run(CallContext, eq=False):
         return self
 
     async def start(self, arguments: JsonObject) -> Invocation:
-        """Wait for the run's turn, and return the invocation.
+        """Wait for a permit, and return the invocation.
 
         Raises:
-            OverLimitError: too many calls wait already.
-            ExecutionError: its turn did not come before the deadline.
+            OverLimitError: too many calls are waiting.
+            ExecutionError: no permit was free before the deadline.
         """
         primitive = self.primitive
         self.arguments, self.variables = arguments, self.with_caller(arguments)
-        # From here on the deadline counts, the wait for a turn included.
+        # The deadline includes the wait for the permit.
         self._began = asyncio.get_running_loop().time()
         call, concurrency = self.call, self.call.server.concurrency
         key = f"{call.method if self.outer is None else 'resources/read'}/{primitive.name}"
         limit = (primitive.concurrency, primitive.queue)
-        # The outer run holds the caller's permits: an inner one that needed more could wait for itself.
+        # The outer run holds the permits of the caller. An inner run could wait for its own outer run.
         limits = call.catalog.limits if self.outer is None else NO_LIMITS
         permit = None
         if limits.of_caller is None and limits.of_all is None:
-            permit = concurrency.try_acquire(key, limit)  # nearly always: there is nothing to wait for
-        self._permit = permit or await self._turn(key, limit, limits)
+            permit = concurrency.try_acquire(key, limit)
+        self._permit = permit or await self._acquired(key, limit, limits)
         if call.server.is_traced:
             self._step = self.trace.step("run", kind="internal", facts={_PRIMITIVE: primitive.name})
             self._step.__enter__()
@@ -127,17 +129,17 @@ class Run(CallContext, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End: a run that ends with input requests counts against no rate, for it will come again.
+        """Release the permit. A run that ends with input requests is not counted, because it will be repeated.
 
         Raises:
-            AwaitingInput: the client has to answer first (modern).
+            AwaitingInput: the client must respond to input requests first (modern).
         """
-        # First, so that nothing is sent any more by what the work may have left running.
+        # First, so that background tasks of the run send nothing more.
         self.is_over = True
         if self._step is not None:
             self._step.__exit__(kind, error, trace)
         if self._permit is not None:
-            # Before whatever waits below: the next call need not wait for it, too.
+            # Before the waits below, which must not delay the next call.
             self._permit.release()
         if self.call.activity.has_sent or self.has_switched:
             await self._send_rest(error)
@@ -151,21 +153,21 @@ class Run(CallContext, eq=False):
             await self._refund()
 
     async def _send_rest(self, error: BaseException | None) -> None:
-        """Send before the answer what was said before the end, unless nobody waits for that."""
+        """Send queued messages before the response. Drop them if the call was cancelled."""
         try:
             if self.call.activity.has_sent and self.outer is None:
                 queue = self.call.activity.queue
                 if isinstance(error, asyncio.CancelledError):
                     queue.cancel()
                 await queue.drain()
-            if self.has_switched:  # its caller's next request may come to another replica
+            if self.has_switched:  # another replica may receive the next request of the caller
                 await self.call.server.notifier.others_follow()
         except asyncio.CancelledError as cancelled:
             if self._opened is not None:
-                await self._opened.close(cancelled)  # or its questions would stay open until `ask_timeout`
+                await self._opened.close(cancelled)  # otherwise its requests stay open until `ask_timeout`
             raise
 
-    async def _turn(self, key: str, limit: Limit, limits: CallLimits) -> ConcurrencyPermit:
+    async def _acquired(self, key: str, limit: Limit, limits: CallLimits) -> ConcurrencyPermit:
         call = self.call
         try:
             return await call.server.concurrency.acquire(
@@ -203,7 +205,7 @@ class Run(CallContext, eq=False):
         return self._trace
 
     async def read_resource(self, uri: str) -> Sequence[JsonObject]:
-        """Read a resource for this run, as its caller may."""
+        """Read a resource with the access rights of the caller."""
         contents, _ = await read_resource(uri, self.call, self)
         return contents
 
@@ -217,7 +219,7 @@ class Run(CallContext, eq=False):
 
     @property
     def _rate_limit(self) -> RateLimit | None:
-        # A task that runs again is the same call, which was counted when it came.
+        # The call of a task that runs again was counted earlier.
         if self.is_completion or (self.call.task is not None and self.call.task.is_rerun):
             return None
         return self.primitive.rate_limit
@@ -232,15 +234,13 @@ class Run(CallContext, eq=False):
 
 
 async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple[Sequence[JsonObject], JsonObject]:
-    """Read a resource as the sender of `call` may, and return its contents in the form of 2026-07-28.
+    """Read a resource. Return its contents in the form of 2026-07-28, and the `_meta` of an upstream's result.
 
-    The second value is the `_meta` of another server's result, if there is any.
-
-    A read for another run, of a tool or a prompt of this call, is narrowed by no view.
+    Views do not restrict a read for an `outer` run, of a tool or prompt of the same call.
 
     Raises:
-        ResourceNotFoundError: nothing serves this URI.
-        ResourceUnreadableError: it could not be read.
+        ResourceNotFoundError: no resource has this URI.
+        ResourceUnreadableError: the read failed.
     """
     stored = await call.server.services.output_store.read(uri, caller=call.caller.owner_key)
     if stored is not None:
@@ -264,9 +264,97 @@ async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple
             )
             return contents, call.catalog.sanitizer.json(outcome.meta) if isinstance(outcome, Relayed) else {}
     except ResourceNotFoundError as error:
-        raise unknown_resource(uri, call) from error  # under the URI that was asked for, not the backend's
-    # It is an `ExecutionError`, too; what limits refuse has an answer of its own (`Method.refused`).
+        raise unknown_resource(uri, call) from error  # with the requested URI rather than the URI of the backend
     except OverLimitError:
-        raise
+        raise  # see `Method.refused`
     except ExecutionError as error:
         raise ResourceUnreadableError(uri, call.catalog.sanitizer.text(str(error))) from error
+
+
+_DECODING: Final = "Decoding the files"
+
+
+async def prepared_arguments(tool: Tool, arguments: JsonObject, call: Call) -> JsonObject:
+    """Return the prepared arguments of a run (`CompiledArguments.prepare`). Large files are decoded in a thread.
+
+    Call this before the run, so that invalid arguments use neither the permit nor the rate limit.
+
+    Raises:
+        ExecutionError: the arguments are invalid, or the files were not decoded within the timeout.
+    """
+    is_small = tool.arguments.size_of_files(arguments) <= MAX_ON_LOOP
+    prepared = tool.arguments.prepare(arguments) if is_small else await _prepared_in_thread(tool, arguments, call)
+    # The check of the message does not cover objects that are sent as text. It counts the message and `params`, too.
+    if prepared is not arguments and jsonrpc.is_deeper(prepared, call.server.max_depth - 2):
+        raise ExecutionError(f"The arguments nest more than {call.server.max_depth} deep (limits.request_depth)")
+    return prepared
+
+
+async def _prepared_in_thread(tool: Tool, arguments: JsonObject, call: Call) -> JsonObject:
+    seconds = tool.timeout.total_seconds()
+    threads = call.server.services.worker_threads
+    try:
+        deadline = asyncio.get_running_loop().time() + seconds
+        return await threads.run(partial(tool.arguments.prepare, arguments), deadline=deadline)
+    except NoThreadFreeError as error:
+        raise ExecutionError(f"{_DECODING} did not begin: all threads were busy for {seconds:g} s") from error
+    except TimeoutError as error:
+        raise DeadlineExceededError(_DECODING, seconds) from error
+
+
+async def run_tool(call: Call, tool: Tool, arguments: JsonObject) -> ToolResult:
+    """Run a tool with prepared arguments.
+
+    Raises:
+        ExecutionError: the run failed. The text is for the model.
+        RpcError: the client does not support an input request, or a plugin raised the error.
+        AwaitingInput: the client must respond to input requests first.
+    """
+    async with Run(call, tool) as run:
+        if tool.confirm is not None:
+            await confirm(tool.confirm, run.with_caller(arguments), call, run.open_requester())
+        invocation = await run.start(arguments)
+        outcome = await tool.executor.execute(invocation)
+        return await shaped(
+            partial(tool.result.shape, outcome, invocation),
+            size=outcome.size,
+            call=invocation,
+            threads=call.server.services.worker_threads,
+        )
+
+
+def unknown_tool(name: str, call: Call) -> RpcError:
+    return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {name}{_hint('tools', name, call)}")
+
+
+def unknown_prompt(name: str, call: Call) -> RpcError:
+    return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {name}{_hint('prompts', name, call)}")
+
+
+def unknown_resource(uri: str, call: Call) -> ResourceNotFoundError:
+    return ResourceNotFoundError(uri, hint=_hint("resources", uri, call))
+
+
+def _hint(kind: ListKind, name: str, call: Call) -> str:
+    """Return a hint if a reload removed or renamed the target, and the caller could see it."""
+    tombstone = call.server.store.tombstones.find(kind, name)
+    if tombstone is None or not call.caller.identity.holds(tombstone.scopes):
+        return ""
+    view = None if call.catalog.view is None else call.catalog.views[call.catalog.view]
+    if view is not None and not view.holds(kind, tags=tombstone.tags, names=[name]):
+        return ""
+    successor = tombstone.now_called
+    if successor is None or not _is_listed(kind, successor, call):
+        return f" (it was removed by a reload; list the {kind} again)"
+    return f" (since a reload it is {successor}; list the {kind} again)"
+
+
+def _is_listed(kind: ListKind, name: str, call: Call) -> bool:
+    match kind:
+        case "tools":
+            return name in call.catalog.tools
+        case "prompts":
+            return name in call.catalog.prompts
+        case "resources":
+            templates = (template.uri_template for template in call.catalog.resource_templates)
+            return name in call.catalog.resources or name in templates

@@ -1,12 +1,14 @@
-"""prompts/get (server/prompts)."""
+"""prompts/get (server/prompts) and completion/complete (server/utilities/completion)."""
 
-from gateway.catalog.primitives import Prompt
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.catalog.primitives import Completer, Prompt, Suggestions
 from gateway.errors import ErrorCode, ExecutionError, OverLimitError, RpcError
 from gateway.executors.invocation import Relayed
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.not_found import unknown_prompt
-from gateway.protocol.call.runner import Run, check_access, check_client
+from gateway.protocol.call.runner import Run, check_access, check_client, unknown_prompt
 from gateway.protocol.methods import params
 from gateway.wire import downgrade, meta
 
@@ -53,3 +55,52 @@ def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]
         raise RpcError(ErrorCode.INVALID_PARAMS, f"Arguments of prompt {prompt.name}: {what}")
     defaults = {name: argument.default for name, argument in arguments.items() if argument.default is not None}
     return {**defaults, **given}
+
+
+MAX_VALUES: Final = 100
+"""The schema's limit for `completion.values`."""
+
+
+async def complete(call: Call) -> JsonObject:
+    """Suggest values for an argument of a prompt, or a variable of a resource template. No source: no values."""
+    argument = params.mapping(call.params, "argument")
+    name, value = params.string(argument, "name"), params.string(argument, "value")
+    others = params.strings(params.mapping(call.params, "context"), "arguments")
+    reference = params.mapping(call.params, "ref")
+    primitive = call.target
+    if primitive is None:
+        raise _unknown(reference, call)
+    check_access(primitive, call)
+    # A resource, unlike a template, has no variables and so no completers.
+    completers: Mapping[str, Completer] = getattr(primitive, "completers", {})
+    completer = completers.get(name)
+    if completer is None:
+        return _completion(Suggestions(values=(), total=0))
+    try:
+        async with Run(call, primitive, is_completion=True) as run:
+            found = await completer.complete(value, others, await run.start(others))
+            shown = [call.catalog.sanitizer.text(candidate) for candidate in found.values[:MAX_VALUES]]
+            has_more = found.has_more or len(found.values) > len(shown)
+            others_meta = call.catalog.sanitizer.json(found.meta)
+            return _completion(Suggestions(values=shown, total=found.total, has_more=has_more, meta=others_meta))
+    except OverLimitError:
+        raise
+    except ExecutionError as error:
+        raise RpcError(ErrorCode.INTERNAL_ERROR, call.catalog.sanitizer.text(str(error))) from error
+
+
+def _unknown(reference: JsonObject, call: Call) -> RpcError:
+    match reference.get("type"):
+        case "ref/prompt":
+            return unknown_prompt(params.string(reference, "name"), call)
+        case "ref/resource":
+            uri = params.string(reference, "uri")
+            return RpcError(ErrorCode.INVALID_PARAMS, f"Unknown resource: {uri}", {"uri": uri})
+    return RpcError(ErrorCode.INVALID_PARAMS, "`ref.type` must be ref/prompt or ref/resource")
+
+
+def _completion(suggestions: Suggestions) -> JsonObject:
+    completion: dict[str, Json] = {"values": suggestions.values, "hasMore": suggestions.has_more}
+    if suggestions.total is not None:
+        completion["total"] = suggestions.total
+    return {"completion": completion, **({meta.META: suggestions.meta} if suggestions.meta else {})}

@@ -7,8 +7,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject, present
 from gateway.plugin import ListKind
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.not_found import unknown_resource
-from gateway.protocol.call.runner import check_access
+from gateway.protocol.call.runner import check_access, unknown_resource
 from gateway.protocol.exchange import Binding
 from gateway.protocol.methods import params
 from gateway.protocol.methods.tasks import own_task

@@ -9,7 +9,7 @@ import msgspec
 from gateway.errors import ErrorCode, OverLimitError, RpcError, TooManyRequestsError
 from gateway.json_types import JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.methods import completion, lifecycle, prompts, resources, skills, subscriptions, tasks, tools
+from gateway.protocol.methods import lifecycle, prompts, resources, subscriptions, tasks, tools
 from gateway.protocol.tasks.wire import declares_tasks, missing_extension
 from gateway.telemetry.observer import ClientTerms
 from gateway.wire.revisions import Era
@@ -55,12 +55,12 @@ def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
 # MCP 2026-07-28 changelog: `ping`, `logging/setLevel`, `resources/subscribe` and `resources/unsubscribe` are gone.
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
-        "completion/complete": Method(completion.complete, BOTH, is_call=True),
+        "completion/complete": Method(prompts.complete, BOTH, is_call=True),
         "logging/setLevel": Method(lifecycle.set_level, LEGACY_ONLY),
         "ping": Method(lifecycle.ping, LEGACY_ONLY, is_immediate=True),
         "prompts/get": Method(prompts.get_prompt, BOTH, is_call=True),
         "prompts/list": _list("prompts"),
-        "resources/directory/read": Method(skills.read_directory, MODERN_ONLY, is_list=True),
+        "resources/directory/read": Method(resources.read_directory, MODERN_ONLY, is_list=True),
         "resources/list": _list("resources"),
         "resources/read": Method(resources.read_resource, BOTH, is_call=True),
         "resources/templates/list": _list("resourceTemplates"),
@@ -68,7 +68,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
         # It runs nothing, and reads what the lists are made of; so does `resources/directory/read`.
-        "skills/get": Method(skills.get_skill, MODERN_ONLY, is_list=True),
+        "skills/get": Method(resources.get_skill, MODERN_ONLY, is_list=True),
         "skills/list": _list("skills", MODERN_ONLY),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
         "tasks/cancel": Method(tasks.cancel, MODERN_ONLY, is_of_tasks=True),

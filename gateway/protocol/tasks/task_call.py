@@ -25,8 +25,8 @@ from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests.mrtr_requester import brings_answers
 from gateway.protocol.call.input_requests.requester import Where
+from gateway.protocol.call.runner import run_tool
 from gateway.protocol.call.send_queue import Send
-from gateway.protocol.call.tool_run import run_tool
 from gateway.protocol.exchange import Caller
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_requester import TaskRequester

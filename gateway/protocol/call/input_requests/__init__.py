@@ -1,1 +1,1 @@
-"""Requests to clients during calls. In: elicitation, sampling, roots. Out: checked answers, or a retry."""
+"""Input requests of calls: elicitation, sampling and roots, in both eras."""

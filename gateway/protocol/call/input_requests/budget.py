@@ -1,4 +1,4 @@
-"""The input requests and kept results of one call: one request for each key, within `limits.sampling`."""
+"""The input requests and the results of `once` of one call, within `limits.sampling`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class CallBudget:
-    """One call's budget. A modern call has a new one for each try, which repeats the requests of earlier tries."""
+    """The budget of one call. Each retry of a modern call repeats earlier requests, with a new budget."""
 
     __slots__ = ("_asked", "_call", "results")
 
@@ -27,17 +27,17 @@ class CallBudget:
         self._call: Final = call
         self._asked: dict[str, InputRequest] = {}
         self.results: Final[dict[str, Json]] = {}
-        """By key, what `once` has brought."""
+        """The results of `once`, by key."""
 
     def register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
-        """The questions as they may be asked: their secrets masked, their tokens within the limit.
+        """Return the requests with secrets masked and tokens limited.
 
         Raises:
-            ExecutionError: a key is that of another question already, or the call would ask the model too often.
+            ExecutionError: a key was used for a different request, or the call exceeds `per_call`.
         """
         entered = {key: self._permitted(question) for key, question in questions.items()}
         for key, question in entered.items():
-            # basic/patterns/mrtr: a key is all that tells which answer of a retry belongs to which question.
+            # basic/patterns/mrtr: only the key relates a response to its request.
             if self._asked.get(key, question) != question:
                 raise ToolError(f"The key {key!r} belongs to another question of this call already")
         asked, most = {**self._asked, **entered}, self._limits.per_call
@@ -47,15 +47,15 @@ class CallBudget:
         return entered
 
     async def open(self, questions: Mapping[str, InputRequest], *, beside: dict[str, InputRequest]) -> None:
-        """Put questions beside those that are open already, once they may be asked and are paid for.
+        """Add requests to those in `beside`, after checking capabilities and limits.
 
         Raises:
-            MissingCapabilityError: the client cannot be asked so.
-            ExecutionError: the caller's model has been asked too often lately.
+            MissingCapabilityError: the client has not declared the capability.
+            ExecutionError: the rate limit of sampling is exceeded.
         """
         new = {key: question for key, question in questions.items() if key not in beside}
         check_capabilities(new, self._call.terms.capabilities, self._call.revision)
-        beside.update(new)  # before anything is awaited: what is asked meanwhile goes out together with them
+        beside.update(new)  # before the first await, so that concurrent requests are sent together
         try:
             await self.charge(new)
         except ExecutionError:
@@ -64,10 +64,10 @@ class CallBudget:
             raise
 
     async def charge(self, questions: Mapping[str, InputRequest]) -> None:
-        """Pay for questions that go out.
+        """Count requests against the rate limit of sampling, and notify the observer.
 
         Raises:
-            ExecutionError: the caller's model has been asked too often lately.
+            ExecutionError: the rate limit of sampling is exceeded.
         """
         samples = _samples(questions)
         if self._limits.rate is not None and samples:
@@ -83,11 +83,11 @@ class CallBudget:
             observer.input_requested(self._call, {key: question.method for key, question in questions.items()})
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of the first run of `function`, as JSON has it, so that it is the same in every try.
+        """Return the result of the first run of `function`, converted to JSON so that all tries see the same value.
 
         Raises:
-            TypeError: it is not JSON.
-            ValueError: it holds a secret, which the client would read.
+            TypeError: the result cannot be written as JSON.
+            ValueError: the result contains a secret, which the client could read.
         """
         if key not in self.results:
             returned = await function()
@@ -106,7 +106,7 @@ class CallBudget:
 
     def _permitted(self, question: InputRequest) -> InputRequest:
         catalog = self._call.catalog
-        # Texts for a model lose their control characters here; those for people were made visible before.
+        # Control characters are removed from texts for models. In texts for people they are visible already.
         scrub = catalog.sanitizer.json if question.method == SAMPLE else catalog.redactor.json
         return limit_tokens(InputRequest(question.method, scrub(question.params)), self._limits.max_tokens)
 

@@ -1,7 +1,6 @@
-"""Checks input requests against what a client declared and its revision has. Pure.
+"""Checks input requests against the capabilities and the revision of the client. Pure.
 
-MCP client/elicitation, client/sampling, client/roots: "Capabilities" of each. A server must not send what the client
-did not declare.
+MCP client/elicitation, client/sampling, client/roots, "Capabilities": a server must not send undeclared requests.
 """
 
 import secrets
@@ -19,7 +18,7 @@ _ID_BYTES: Final = 16
 
 
 def check_capabilities(questions: Mapping[str, InputRequest], declared: JsonObject, revision: str) -> None:
-    """Raises: MissingCapabilityError: the client did not declare that it can be asked this, or its revision cannot."""
+    """Raises: MissingCapabilityError: the client has not declared a capability, or its revision lacks it."""
     missing: dict[str, Json] = {}
     for question in questions.values():
         for name, features in _NEEDS[question.method](question.params).items():
@@ -36,10 +35,10 @@ def check_capabilities(questions: Mapping[str, InputRequest], declared: JsonObje
 
 
 def for_revision(question: InputRequest, revision: str) -> InputRequest:
-    """The question as `revision` has it; `check_capabilities` has let it pass.
+    """Return a checked request in the form of `revision`.
 
     Raises:
-        ExecutionError: that revision has no form for it.
+        ExecutionError: the revision cannot express the request.
     """
     if revision >= V2026_07_28:
         return question
@@ -47,7 +46,7 @@ def for_revision(question: InputRequest, revision: str) -> InputRequest:
         messages = [_plain_message(message, revision) for message in question.params["messages"]]
         return replace(question, params={**question.params, "messages": messages})
     if question.method == ELICIT and not question.is_form:
-        # Required in 2025-11-25, and gone in 2026-07-28. An upstream's own is what it announces the completion of.
+        # Required in 2025-11-25, and removed in 2026-07-28. An upstream announces the completion of its own id.
         given = question.params.get("elicitationId")
         elicitation_id = given if isinstance(given, str) and given else secrets.token_urlsafe(_ID_BYTES)
         return replace(question, params={**question.params, "elicitationId": elicitation_id})
@@ -57,7 +56,7 @@ def for_revision(question: InputRequest, revision: str) -> InputRequest:
 
 
 def limit_tokens(question: InputRequest, max_tokens: int | None) -> InputRequest:
-    """The question with so many tokens for its answer, if it is the client's model that is asked."""
+    """Limit the tokens of a sampling request."""
     if question.method != SAMPLE or max_tokens is None or question.params["maxTokens"] <= max_tokens:
         return question
     return replace(question, params={**question.params, "maxTokens": max_tokens})
@@ -78,14 +77,14 @@ _NEEDS: Final[Mapping[str, Callable[[JsonObject], dict[str, Sequence[str]]]]] = 
     SAMPLE: _sampling_needs,
     LIST_ROOTS: lambda _: {"roots": []},
 }
-"""What a client must have declared for each method: capabilities, and features of these."""
+"""The capabilities and features that each method requires."""
 
 _SINCE: Final = {"elicitation": V2025_06_18}
-"""The first revision in which a client has a capability, for those that the oldest lacks."""
+"""The first revision of each capability that the oldest revision lacks."""
 
 
 def _has_forms(capability: JsonObject, revision: str) -> bool:
-    """An empty object means forms, as before there were modes (client/elicitation, "Capabilities")."""
+    """An empty object means forms (client/elicitation, "Capabilities")."""
     return revision < V2025_11_25 or "form" in capability or "url" not in capability
 
 
@@ -93,22 +92,22 @@ _HAS: Final[Mapping[str, Callable[[JsonObject, str], bool]]] = {
     "form": _has_forms,
     "url": lambda capability, revision: revision >= V2025_11_25 and "url" in capability,
     "tools": lambda capability, revision: revision >= V2025_11_25 and "tools" in capability,
-    # Until 2025-06-18 the capability `sampling` had no features to declare.
+    # Before 2025-11-25 the capability `sampling` had no features.
     "context": lambda capability, revision: revision < V2025_11_25 or "context" in capability,
 }
-"""Whether a client that has declared a capability has a feature of it."""
+"""Whether a declared capability includes a feature."""
 
 
 def _plain_form(params: JsonObject) -> JsonObject:
     schema = params["requestedSchema"]
     properties = {name: _plain_field(name, field) for name, field in schema["properties"].items()}
-    # 2025-06-18 has nothing but forms, and no `mode`.
+    # 2025-06-18 only has forms, without `mode`.
     without_mode = {name: value for name, value in params.items() if name != "mode"}
     return {**without_mode, "requestedSchema": {**schema, "properties": properties}}
 
 
 def _plain_field(name: str, field: JsonObject) -> JsonObject:
-    """A form's field as 2025-06-18 has it: titles beside an enum, defaults for booleans alone, no lists."""
+    """Return a field in the form of 2025-06-18: `enumNames`, defaults for booleans only, no lists."""
     if field["type"] == "array":
         raise ExecutionError(f"A client of revision {V2025_06_18} cannot choose several values, as {name!r} wants")
     plain = {key: value for key, value in field.items() if key != "oneOf"}
@@ -121,7 +120,7 @@ def _plain_field(name: str, field: JsonObject) -> JsonObject:
 
 
 def _plain_message(message: JsonObject, revision: str) -> JsonObject:
-    """A message to a model before 2025-11-25: one block, of text, an image, or since 2025-03-26 audio."""
+    """Return a sampling message before 2025-11-25: one block of text, an image, or since 2025-03-26 audio."""
     content = message["content"]
     blocks = content if isinstance(content, list) else [content]
     kinds = ("text", "image") if revision < V2025_03_26 else ("text", "image", "audio")

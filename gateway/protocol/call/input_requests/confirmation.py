@@ -1,4 +1,4 @@
-"""`confirm:` in the file: a yes of the user before a tool runs, and no other way around it."""
+"""`confirm:` in the file: the user must accept each call of a tool."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,13 +19,11 @@ _NO_FIELDS: Final[JsonObject] = {"type": "object", "properties": {}}
 async def confirm(
     confirmation: Confirmation, arguments: JsonObject, call: Call, requester: InputRequester | None
 ) -> None:
-    """Return once the user has said yes, or if the file lets the tool run for clients that cannot be asked.
-
-    `requester` is that of the run; None where it cannot ask.
+    """Wait for the confirmation of the user. Return at once if it is optional and the client lacks the capability.
 
     Raises:
-        ExecutionError: the user declined or dismissed the question, or could not be asked in time.
-        MissingCapabilityError: the client cannot be asked.
+        ExecutionError: the user declined or dismissed the question, or the run cannot ask (`requester` is None).
+        MissingCapabilityError: the client lacks the capability.
         AwaitingInput: see `InputRequester.request`.
     """
     if requester is None:
@@ -33,7 +31,7 @@ async def confirm(
     shown = _visible(call.catalog.masker.json(arguments))
     question = elicitation(confirmation.message.render(shown), _NO_FIELDS)
     try:
-        # Proven: otherwise a client could send a yes along with its first request, and nobody would have been asked.
+        # Proven: a client could otherwise send the confirmation with its first request, without asking the user.
         answers = await requester.request({CONFIRMATION_KEY: question}, pause=_nothing_runs_yet, proven=True)
     except MissingCapabilityError as error:
         if confirmation.is_optional:
@@ -54,7 +52,7 @@ def _tell(call: Call, answer: str) -> None:
 
 
 def _visible(value: Json) -> Json:
-    """Show the caller's arguments as a person can read them: in one line, without what hides or reorders text."""
+    """Escape line breaks and characters that hide or reorder text in the arguments."""
     match value:
         case str():
             return visible(value, has_lines=False)

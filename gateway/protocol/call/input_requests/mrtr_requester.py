@@ -1,7 +1,7 @@
-"""Requests input of modern clients, by multi round-trip requests (2026-07-28 basic/patterns/mrtr).
+"""Input requests of modern clients: multi round-trip requests (2026-07-28 basic/patterns/mrtr).
 
-A question whose answer has not come with this request ends the call with `input_required`; the client tries again with
-the answers, and the tool runs again from its start.
+A request without a response in `inputResponses` ends the call with `input_required`. The client retries with the
+responses, and the tool runs again from its start.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from gateway.protocol.call.input_requests.responses import check_answer
 
 
 def brings_answers(call: Call) -> bool:
-    """Tell whether the request is a retry with answers (modern): they are checked whether or not the run asks."""
+    """Return whether the request is a retry with responses (modern)."""
     return call.session is None and ("inputResponses" in call.params or "requestState" in call.params)
 
 
 async def claim_answers(primitive: Primitive, call: Call) -> None:
-    """Find out, before `open_requester`, whether another replica has used what the request brings.
+    """Check whether another replica has used the `requestState`. Call this before `open_requester`.
 
     Raises:
         InvalidRetryError, StoreAwayError: see `RequestStateSigner.claim`.
@@ -35,10 +35,10 @@ async def claim_answers(primitive: Primitive, call: Call) -> None:
 
 
 class MrtrRequester:
-    """The `InputRequester` of a modern request: finds the answers in it, or ends the call.
+    """The `InputRequester` of a modern request.
 
-    What `ask` raises tells the author's code to unwind, and no more: once a question is open, the call is answered with
-    it when it ends, whatever the code did instead. Questions that were put beside each other go out together.
+    Once a request is open, the call ends with `input_required`, even if the tool catches the exception of `request`.
+    Concurrent requests are sent together.
     """
 
     __slots__ = (
@@ -57,13 +57,13 @@ class MrtrRequester:
         self._definition: Final = definition
         self.budget: Final = CallBudget(call)
         self._has_state, self._responses, self._answers = self._brought()
-        """Whether a state came that is still good, what answers came beside it, and those that count."""
+        """Whether the state is valid, the responses beside it, and the accepted responses."""
         self._needs_proof = False
         self._open: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
         """Raises: AwaitingInput: a question is open."""
-        # A cancelled request is not answered, so its cancellation must go on.
+        # A cancelled request has no response.
         if self._open and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput(self._result()) from None
 
@@ -75,11 +75,11 @@ class MrtrRequester:
         proven: bool = False,
         where: Where | None = None,
     ) -> Mapping[str, JsonObject]:
-        del pause, where  # nothing waits, and there is no task
+        del pause, where  # the run does not wait, and is not a task
         self._needs_proof |= proven
         entered = self.budget.register(questions)
         for key, question in entered.items():
-            # Without a state of ours the client may have made up the answer before it was asked.
+            # Without a signed state, the client may have sent the response before the request.
             if key not in self._answers and key in self._responses and (self._has_state or not proven):
                 check_answer(key, question, self._responses[key])
                 self._answers[key] = self._responses[key]
@@ -91,14 +91,14 @@ class MrtrRequester:
 
     @property
     def is_asking(self) -> bool:
-        """Whether the call will be answered with questions."""
+        """Whether the call will end with `input_required`."""
         return bool(self._open)
 
     def result_with(self, questions: Mapping[str, InputRequest]) -> JsonObject:
-        """`InputRequiredResult` with questions that were checked and paid for, and with those that are open.
+        """Return `InputRequiredResult` with the open requests and these, which were checked and counted.
 
         Raises:
-            ExecutionError: it would be too large.
+            ExecutionError: the result is too large.
         """
         self._open.update(questions)
         return self._result()
@@ -116,15 +116,15 @@ class MrtrRequester:
             return False, responses, {}
         state = self._call.server.state_signer.open(signed, self._binding)
         if state is None:
-            return False, {}, {}  # the answers are to what must be asked anew
+            return False, {}, {}  # the requests must be sent again
         self.budget.results.update(state.results)
         return True, responses, dict(state.answers)
 
     def _result(self) -> JsonObject:
-        """`InputRequiredResult`. A state goes along only where there is something to carry or to prove.
+        """Return `InputRequiredResult`, with a state if there is something to keep or to prove.
 
         Raises:
-            ExecutionError: it would be too large.
+            ExecutionError: the result is too large.
         """
         result: dict[str, Json] = {
             "resultType": "input_required",

@@ -1,10 +1,8 @@
-"""Signs and opens `requestState`: what a call that waits for input must know when it is retried.
+"""Signs and verifies `requestState`: the state of a call between its retries (MCP 2026-07-28 basic/patterns/mrtr).
 
-MCP 2026-07-28 basic/patterns/mrtr. The server keeps nothing; the client carries the state and may read it, so it is
-signed and holds no secret. It is bound to who asked, to the method and its arguments, and to the definition: a state of
-another call is an error, and one that has expired or whose definition a reload has changed asks again.
-
-That a state is used once is known to those who share its `UsedStates`.
+The server stores nothing. The client keeps the state and can read it, so it contains no secret. The state is bound to
+the caller, the method, the arguments and the definition. A state of a different call is an error. An expired state, or
+one of a changed definition, causes the requests to be sent again. `UsedStates` records states that are valid once.
 """
 
 import base64
@@ -28,24 +26,23 @@ from gateway.state.used_request_states import UsedStates
 from gateway.wire import jsonrpc
 
 MAX_BYTES: Final = 64 * 1024
-"""Bytes of a signed state."""
+"""The largest signed state."""
 LIFETIME: Final = timedelta(minutes=15)
 
 _BOUND_PARAMS: Final = ("name", "uri", "arguments")
-"""What may not change between tries. `_meta` and the answers may."""
+"""Parameters that must not change between retries."""
 
 
 class StateScope(msgspec.Struct, frozen=True, kw_only=True):
     """The call that a state belongs to."""
 
     owner: str | None
-    """`Identity.owner` of who called."""
+    """`Identity.subject_key` of the caller."""
     view: str | None = None
-    """The view that it was sent to."""
     method: str
     params: JsonObject
     definition: str
-    """A digest of what was called, as it was at the time."""
+    """The version of the primitive."""
 
     @property
     def call(self) -> Json:
@@ -54,16 +51,16 @@ class StateScope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers and results of earlier tries."""
+    """The responses and results of earlier tries."""
 
     answers: Mapping[str, Json] = msgspec.field(default_factory=empty)
-    """By key, as the client gave them."""
+    """Responses by key."""
     results: Mapping[str, Json] = msgspec.field(default_factory=empty)
-    """By key, what `context.once` has brought."""
+    """Results of `context.once`, by key."""
 
 
 class RequestStateSigner:
-    """Signs states, opens them, and remembers which of those that may be used once have been."""
+    """Signs and verifies states."""
 
     def __init__(
         self, keys: SigningKeys, *, clock: Callable[[], float] = time.time, used: UsedStates | None = None
@@ -76,12 +73,12 @@ class RequestStateSigner:
         """Sign a state.
 
         Raises:
-            ExecutionError: it is larger than `MAX_BYTES`.
+            ExecutionError: the state is larger than `MAX_BYTES`.
         """
         nonce = secrets.token_urlsafe(9) if only_once else ""
         expires = int(self._clock() + LIFETIME.total_seconds())
         signer = self._signers()[0]
-        # basic/patterns/mrtr, "Server Requirements": against replay the principal, a short expiry, and the request.
+        # basic/patterns/mrtr, "Server Requirements": principal, expiry and request protect against replay.
         marks = [_mark(signer, binding.call), _mark(signer, binding.definition)]
         content = exact_json.dumps([expires, *marks, nonce, state.answers, state.results], default=jsonrpc.plain)
         signed = signer.sign(base64.urlsafe_b64encode(content)).decode()
@@ -90,25 +87,25 @@ class RequestStateSigner:
         return signed
 
     def open(self, signed: Json, binding: StateScope) -> State | None:
-        """The state; None if it is right and no longer good, so that what it answered must be asked again.
+        """Return the state; None if it is no longer valid, so that the requests must be sent again.
 
         Raises:
-            InvalidRetryError: it is not ours, or it belongs to another call.
+            InvalidRetryError: the signature is invalid, or the state belongs to a different call.
         """
         content = self._current(signed, binding)
         if content is None:
             return None
         expires, nonce, answers, results = content
-        if nonce and not self._used.take(nonce, expires=expires + 1):  # at `expires` itself it is good still
+        if nonce and not self._used.take(nonce, expires=expires + 1):  # valid at `expires` itself
             return None
         return State(answers=answers, results=results)
 
     async def claim(self, signed: Json, binding: StateScope) -> None:
-        """Learn whether another replica has used the state, where there are others. To be awaited before `open`.
+        """Claim the state for this replica, if there are others. Await this before `open`.
 
         Raises:
             InvalidRetryError: see `open`.
-            StoreAwayError: the store, which knows it, is away.
+            StoreAwayError: the store is unreachable.
         """
         if signed is not None and self._used.shared is not None:
             content = self._current(signed, binding)
@@ -116,7 +113,7 @@ class RequestStateSigner:
                 await self._used.claim(content[1], expires=content[0] + 1)
 
     def _current(self, signed: Json, binding: StateScope) -> tuple[int, str, Json, Json] | None:
-        """The content of a state of this call; None if it has expired, or another definition has come."""
+        """Return the content of a state of this call; None if it has expired or the definition has changed."""
         signer, (expires, call, definition, nonce, answers, results) = self._content(signed)
         if call != _mark(signer, binding.call):
             raise _invalid("belongs to another call")
@@ -125,14 +122,14 @@ class RequestStateSigner:
         return expires, nonce, answers, results
 
     def _content(self, signed: Json) -> tuple[Signer, list[Json]]:
-        """The state, and what signed it."""
+        """Return the content of a state and its signer."""
         if not isinstance(signed, str) or len(signed) > MAX_BYTES:
             raise _invalid("is malformed")
         given = signed.encode()
         content = given.rpartition(b".")[0]
-        # Retired keys, too: a state that was signed just before its key was replaced is good until it expires.
+        # Including retired keys: a state stays valid after a key rotation.
         for signer in self._signers():
-            if hmac.compare_digest(signer.sign(content), given):  # to the byte, where a decoder would be lenient
+            if hmac.compare_digest(signer.sign(content), given):  # byte by byte, because base64 decoders are lenient
                 return signer, exact_json.loads(base64.urlsafe_b64decode(content))
         raise _invalid("is not one of this server's")
 
@@ -142,8 +139,8 @@ def _signer(key: bytes) -> Signer:
 
 
 def _mark(signer: Signer, value: Json) -> str:
-    """A keyed digest: clients can read the state, and learn nothing of what it is bound to."""
-    # Sorted: a client may send the members of the same arguments in another order when it tries again.
+    """Return a keyed digest, because clients can read the state."""
+    # A client may change the order of members in a retry.
     written = exact_json.dumps(value, default=jsonrpc.plain, option=orjson.OPT_SORT_KEYS)
     return base64.urlsafe_b64encode(hmac.digest(signer.derive_key(), written, "sha256")[:16]).decode()
 

@@ -1,7 +1,6 @@
 """Builds and checks input requests (elicitation, sampling, roots) in the form of 2026-07-28. Pure.
 
-MCP 2025-11-25 and 2026-07-28: client/elicitation, client/sampling, client/roots. What a client of an older revision can
-be asked is in `capabilities`, what its answers must be in `responses`.
+MCP 2025-11-25 and 2026-07-28: client/elicitation, client/sampling, client/roots.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +21,13 @@ SAMPLE: Final = "sampling/createMessage"
 LIST_ROOTS: Final = "roots/list"
 
 CONFIRMATION_KEY: Final = "mcp-gateway.confirm"
-"""Of the question that `confirm:` puts; no author may use it for one of their own."""
+"""The key of the request for `confirm:`. Tools must not use it."""
 
 _FIELD_TYPES: Final = ("string", "number", "integer", "boolean")
 
 
 class InputRequest(msgspec.Struct, frozen=True):
-    """One request to the client: `method` and `params` as they go out."""
+    """One request to the client."""
 
     method: str
     params: JsonObject
@@ -51,7 +50,7 @@ def url_elicitation(message: str, url: str) -> InputRequest:
 
 
 def sampling(messages: str | Sequence[JsonObject], fields: JsonObject) -> InputRequest:
-    """`fields` are the other members of the request's params; those that are None are left out."""
+    """`fields` are the other parameters; None means absent."""
     if isinstance(messages, str):
         messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
     given = {name: value for name, value in fields.items() if value is not None}
@@ -63,10 +62,10 @@ def roots() -> InputRequest:
 
 
 def read_input_request(wire: Json) -> InputRequest:
-    """A question that an author wrote as the protocol has it.
+    """Return a request that a plugin has written in the form of the protocol.
 
     Raises:
-        ToolError: it is none.
+        ToolError: the value is not a request.
     """
     match wire:
         case {"method": str(method), **rest} if method in _PROBLEMS and isinstance(
@@ -77,10 +76,10 @@ def read_input_request(wire: Json) -> InputRequest:
 
 
 def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
-    """A question in which the person who decides sees what is there: controls and what directs text as escapes.
+    """Escape control characters and characters that reorder text, so that the user sees the actual text.
 
-    `has_lines`: whether lines of the message are its author's. What comes back as an answer, such as a choice, stays,
-    except for the names of fields: see `with_names_of`.
+    Values that the response repeats, such as choices, stay unchanged. `with_names_of` restores the names of fields.
+    `has_lines`: keep line breaks of the message.
     """
     if question.method != ELICIT:
         return question
@@ -107,7 +106,7 @@ def _shown_name(name: str) -> str:
 
 
 _READ: Final = frozenset({"title", "description"})
-"""Texts of a form that are read, and nothing else."""
+"""Members of a form that are only displayed."""
 
 
 def _shown(value: Json, *, has_lines: bool) -> Json:
@@ -127,7 +126,7 @@ def _shown(value: Json, *, has_lines: bool) -> Json:
 
 
 def _with_choices_shown(field: dict[str, Json], *, has_lines: bool) -> dict[str, Json]:
-    """Give names to choices that would look like others; what comes back stays. A proposed text is shown as it is."""
+    """Give escaped titles to choices with special characters, and escape default texts."""
 
     def seen(text: Json) -> Json:
         return visible(text, has_lines=has_lines) if isinstance(text, str) else text
@@ -145,17 +144,17 @@ def _with_choices_shown(field: dict[str, Json], *, has_lines: bool) -> dict[str,
 
 
 def checked(key: str, question: InputRequest) -> InputRequest:
-    """A question as bare JSON.
+    """Return a request as plain JSON.
 
     Raises:
-        ToolError: no client could answer it.
+        ToolError: the request is invalid.
     """
     try:
-        # A copy as it goes out: the answer is checked against this, whatever the author does with the original.
+        # A copy: responses are checked against it, and the plugin may change the original.
         params = exact_json.loads(jsonrpc.encode(question.params))
     except (TypeError, RecursionError) as error:
         raise ToolError(f"The question {key!r} cannot be written as JSON: {error}") from error
-    # orjson writes null for a number that JSON lacks, and does not complain.
+    # orjson writes null for numbers that JSON lacks.
     if (number := exact_json.non_finite(question.params)) is not None:
         raise ToolError(f"The question {key!r} cannot be written as JSON: {number}")
     question = InputRequest(question.method, params)
@@ -209,13 +208,13 @@ def _is_choice(choice: Json) -> bool:
 
 
 def _is_web_address(url: Json) -> bool:
-    if not isinstance(url, str) or not url.isprintable():  # controls, and what directs text, hide where it leads
+    if not isinstance(url, str) or not url.isprintable():  # special characters could hide the target
         return False
     try:
         parts = urlsplit(url)
     except ValueError:
         return False
-    # client/elicitation, "Safe URL Handling": plain http is for development, which nothing here can tell.
+    # client/elicitation, "Safe URL Handling": plain http is for development.
     return parts.scheme in {"https", "http"} and bool(parts.hostname)
 
 
@@ -242,4 +241,4 @@ _PROBLEMS: Final[Mapping[str, Callable[[JsonObject], str | None]]] = {
     SAMPLE: _problem_of_sampling,
     LIST_ROOTS: lambda _: None,
 }
-"""Why an author's request is none."""
+"""Returns the problem of a request, by method."""

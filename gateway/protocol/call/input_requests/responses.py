@@ -1,6 +1,6 @@
-"""Checks and reads a client's answers to input requests. Pure.
+"""Checks and reads responses to input requests. Pure.
 
-MCP 2026-07-28 basic/patterns/mrtr: servers validate answers; client/elicitation: against the schema that was sent.
+MCP 2026-07-28 basic/patterns/mrtr: servers validate responses. client/elicitation: against the requested schema.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _ACTIONS: Final = ("accept", "decline", "cancel")
 
 
 def check_answer(key: str, question: InputRequest, answer: Json) -> None:
-    """Raises: MalformedAnswerError: this is no answer to the question."""
+    """Raises: MalformedAnswerError: the response does not match the request."""
     if not isinstance(answer, dict):
         raise MalformedAnswerError(key, "must be an object")
     _CHECKS[question.method](key, question, answer)
@@ -40,7 +40,7 @@ def read_roots(answer: JsonObject) -> list[JsonObject]:
 def _check_elicited(key: str, question: InputRequest, answer: JsonObject) -> None:
     if answer.get("action") not in _ACTIONS:
         raise MalformedAnswerError(key, f"must have an `action`: one of {', '.join(_ACTIONS)}")
-    # client/elicitation, "Response Actions": only an accepted form has content to look at.
+    # client/elicitation, "Response Actions": only an accepted form has content.
     if answer["action"] != "accept" or not question.is_form:
         return
     errors = validation_errors(question.params["requestedSchema"], _filled_in(answer))
@@ -49,15 +49,14 @@ def _check_elicited(key: str, question: InputRequest, answer: JsonObject) -> Non
 
 
 def _filled_in(answer: JsonObject) -> Json:
-    """Return the values of a form; none where the answer has no content."""
     content = answer.get("content")
-    # A form without fields, such as that of `confirm:`, may come back without content.
+    # The response to a form without fields, such as `confirm:`, may lack content.
     return {} if content is None else content
 
 
 def _check_sampled(key: str, _question: InputRequest, answer: JsonObject) -> None:
     content = answer.get("content")
-    # client/sampling: one block, or since 2025-11-25 a list of them.
+    # client/sampling: one block, or since 2025-11-25 a list of blocks.
     blocks = content if isinstance(content, list) else [content]
     if not all(_is_block(block) for block in blocks):
         raise MalformedAnswerError(key, "must have `content`: a content block, or a list of them")

@@ -1,4 +1,4 @@
-"""Requests input of legacy clients: each question is a JSON-RPC request on the stream of the call, which waits."""
+"""Input requests of legacy sessions: JSON-RPC requests on the stream of the call, which waits for the responses."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from gateway.protocol.session import Session
 from gateway.wire import jsonrpc
 
 _MAX_REASON_LENGTH: Final = 1000
-"""Characters of what a client says when it refuses; the model reads them."""
+"""Characters of the client's error message, which the model reads."""
 
 
 class SessionRequester:
-    """The `InputRequester` of a session: asks, and waits."""
+    """The `InputRequester` of a session."""
 
     __slots__ = ("_answers", "_asking", "_call", "_session", "_timeout", "budget")
 
@@ -35,7 +35,7 @@ class SessionRequester:
         self._asking: Final[set[asyncio.Task[JsonObject]]] = set()
 
     async def close(self, _error: BaseException | None) -> None:
-        """Withdraw the questions that the run has left open."""
+        """Cancel the open requests of the run."""
         if self._asking:
             await self._withdraw(self._asking)
 
@@ -47,12 +47,12 @@ class SessionRequester:
         proven: bool = False,
         where: Where | None = None,
     ) -> Mapping[str, JsonObject]:
-        del where  # a task is nothing that this era knows
-        del proven  # an answer comes on the session that was asked, under an id that was never used before
+        del where  # legacy revisions have no tasks
+        del proven  # the response comes on the same session, with a unique id
         entered = self.budget.register(questions)
         new = {key: question for key, question in entered.items() if key not in self._answers}
         if new:
-            # What this client cannot be asked is refused before it costs anything.
+            # Unsupported requests must not count against a limit.
             check_capabilities(new, self._call.terms.capabilities, self._call.revision)
             cut = {key: for_revision(question, self._call.revision) for key, question in new.items()}
             await self.budget.charge(new)
@@ -61,7 +61,7 @@ class SessionRequester:
         return {key: self._answers[key] for key in questions}
 
     async def _all_or_none(self, questions: Mapping[str, InputRequest]) -> Mapping[str, JsonObject]:
-        """Ask beside each other; with the first that fails, the others are withdrawn."""
+        """Send the requests concurrently. If one fails, cancel the others."""
         tasks = {
             key: asyncio.create_task(self._answer(key, question), name="question")
             for key, question in questions.items()
@@ -70,7 +70,7 @@ class SessionRequester:
         try:
             return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
         finally:
-            # `gather` leaves the others running when one has failed.
+            # `gather` does not cancel the others.
             await self._withdraw(set(tasks.values()))
             self._asking.difference_update(tasks.values())
 
@@ -90,7 +90,7 @@ class SessionRequester:
                     )
                 response = await answering
         except (TimeoutError, asyncio.CancelledError) as error:
-            # 2025-11-25 basic/lifecycle, "Timeouts": whoever waits no longer for an answer says so.
+            # 2025-11-25 basic/lifecycle, "Timeouts": the sender cancels a request that it no longer waits for.
             await self._send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
             if isinstance(error, TimeoutError):
                 what = f"The client's answer to {key!r}"
@@ -103,7 +103,7 @@ class SessionRequester:
         try:
             check_answer(key, question, response.result)
         except MalformedAnswerError as error:
-            # In this era the answer is no part of the call's request, whose parameters were right.
+            # The response is not part of the call's request, so it is not a protocol error of the call.
             raise ExecutionError(error.message) from error
         answer: JsonObject = response.result
         return answer

@@ -1,7 +1,6 @@
-"""The dispatcher: answers every message, of both eras and from every binding.
+"""The dispatcher: responds to every message, of both eras and from every transport.
 
-The dispatcher decodes, chooses the era, takes the catalog once and finds the method, which `run_method` runs. The
-pure parts are elsewhere (envelope, lifecycle, results); here is their order.
+It decodes the message, chooses the era, reads the current catalog once, and runs the method (`run_method`).
 """
 
 import asyncio
@@ -49,27 +48,26 @@ from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notificati
 from gateway.wire.revisions import LATEST_MODERN, V2025_03_26, Era
 
 Received = Message | InvalidMessageError
-"""What a binding has read: a message, or why it is none."""
+"""A decoded message, or the error."""
 
 MAX_DEPTH: Final = 64
-"""How deep a message's JSON may nest, unless the file says otherwise (`limits.request_depth`)."""
+"""The default of `limits.request_depth`: the deepest nesting of JSON in a message."""
 _CALL_TOOL: Final = "tools/call"
 _STREAMABLE_HTTP: Final = Binding.STREAMABLE_HTTP
 _MODERN: Final = Era.MODERN
 _LEGACY: Final = Era.LEGACY
-"""Looked up here: a member of an enumeration costs as much as a call."""
+"""Constants, because looking up a member of an enumeration is as slow as a call."""
 _MAX_IMMEDIATE: Final = 64 * 1024
-"""Bytes of a request that may be answered at once: what it makes is shaped in milliseconds."""
+"""The largest request that is handled without a task, so that its output takes milliseconds to shape."""
 _NOTHING: Final = Reply(body=None, status=202)
 _CANCELLED: Final = Reply(body=None)
-"""The answer to a request that its sender has cancelled."""
 _STOPPED: Final = "The server stopped before this was done"
 
 
 class Dispatcher:
-    """Answers messages of both eras from the store's current catalog."""
+    """Responds to messages of both eras."""
 
-    def __init__(  # noqa: PLR0913 - what the rooms hand over
+    def __init__(  # noqa: PLR0913 - the parts of a server
         self,
         *,
         store: CatalogStore,
@@ -96,20 +94,20 @@ class Dispatcher:
             store: holds the catalog.
             services: what executors borrow.
             keys: sign cursors and states.
-            used_states: remembers which states were used; None: as long as the dispatcher lives.
-            repeat_after: how long a call may be silent whose caller wants progress.
-            max_depth: how deep a message's JSON may nest.
-            observers: are told of calls.
-            observers_of_all: are told of every request of a method, calls among them.
-            trace: makes the place of a call in the trace that its request came with.
-            interaction_observer: is told what calls ask their clients.
-            tasks: keeps tasks; None: memory.
-            clock: says when tasks end.
-            events: told of sessions and tasks; None: nobody is.
-            agreement: of the replicas; None: there is one process.
-            upstreams_watch: waits, not for long, until upstreams report updates of what is watched.
-            shared_rates: the rate limits' counts of all replicas; None: there is one process.
-            semaphores: the running calls of all replicas; None: there is one process.
+            used_states: records used states; None for the lifetime of the dispatcher.
+            repeat_after: the silence after which a call repeats its progress.
+            max_depth: the deepest nesting of JSON in a message.
+            observers: called for each call.
+            observers_of_all: called for every request.
+            trace: returns the trace of a call.
+            interaction_observer: called for the input requests of calls.
+            tasks: stores tasks; None for memory.
+            clock: the clock of tasks.
+            events: receives the events of sessions and tasks.
+            agreement: delays announcements until all replicas agree; None for a single process.
+            upstreams_watch: waits for a short time until upstreams report updates of the watched resources.
+            shared_rates: the rate limits of all replicas; None for a single process.
+            semaphores: the running calls of all replicas; None for a single process.
         """
         events = events or Events()
         cursors = Cursors(keys)
@@ -152,22 +150,22 @@ class Dispatcher:
         return await task_calls.rerun(run, self._server, catalog_for=self.views.catalog_for)
 
     def decode(self, body: bytes) -> Received:
-        """Read a message, for a binding that must know what it is before it can make its exchange."""
+        """Decode a message, for transports that need it to create the exchange."""
         try:
             return jsonrpc.decode(body, max_depth=self._max_depth, limit="limits.request_depth")
         except InvalidMessageError as error:
             return error
 
     def is_immediate(self, message: Received, *, size: int) -> bool:
-        """Tell whether a request of `size` bytes is answered without a wait, so that it needs no task of its own.
+        """Return whether a request of `size` bytes never waits, so that it needs no task.
 
-        Lists are such requests, and calls of tools whose answer stands in the file and in their arguments.
+        These are lists, and calls of tools whose output only depends on the file and the arguments.
         """
         if not isinstance(message, Request) or size > _MAX_IMMEDIATE:
             return False
         catalog, name = self.store.current, message.params.get("name")
         if self.rates.shared is not None and catalog.limits.rate_limit is not None:
-            return False  # the store is asked
+            return False  # waits for the store
         if message.method != _CALL_TOOL:
             method = METHODS.get(message.method)
             return method is not None and method.is_immediate
@@ -184,20 +182,20 @@ class Dispatcher:
         *,
         in_flight: InFlight | None = None,
     ) -> Reply:
-        """Answer a message, whatever it is; raises nothing but CancelledError.
+        """Handle any message. Raises nothing but CancelledError.
 
-        A request that its sender cancels is answered with nothing, and one that the end of the daemon cuts short with
-        an error. `initialize` without a session opens one: see `Reply.session`.
+        A request that its sender cancels has no response. A request that is cut off by the end of the daemon results
+        in an error. `initialize` without a session opens a session: see `Reply.session`.
 
         Args:
-            message: as it came, or as `decode` has read it.
-            exchange: who sent it, and the way back.
-            session: the legacy session that it came on, if there is one.
-            in_flight: the modern requests of a channel on which a notification cancels them; None over HTTP.
+            message: encoded, or the result of `decode`.
+            exchange: the sender, and the means to send messages before the response.
+            session: the legacy session, if any.
+            in_flight: the modern requests that notifications can cancel; None over HTTP.
         """
         if isinstance(message, bytes):
             message = self.decode(message)
-        # Once for each message: the entries of a batch come back here with an exchange that is logged already.
+        # The entries of a batch come here with a logged exchange.
         if message_log.is_on() and not isinstance(exchange, message_log.LoggedExchange):
             with message_log.new_log_context():
                 logged = message_log.LoggedExchange(exchange)
@@ -213,7 +211,7 @@ class Dispatcher:
         try:
             serving = run_method(call)
             return await serving if in_flight is None else await in_flight.run(call.request_id, serving) or _CANCELLED
-        except RpcError as error:  # an id that is in use
+        except RpcError as error:  # the id is in use
             failure, status = error, 400
         except asyncio.CancelledError:
             if not self._outlives_cancellation():
@@ -222,33 +220,33 @@ class Dispatcher:
         return results.error_reply(failure, request_id=call.request_id, revision=call.revision, status=status)
 
     def _outlives_cancellation(self) -> bool:
-        """Say whether the current task, which was cancelled, answers all the same, and make it go on if so."""
+        """Return whether the cancelled current task must still respond, and uncancel it in this case."""
         task = asyncio.current_task()
         if not self._is_stopping or task is None:
             return False
-        task.uncancel()  # what follows is written under timeouts, which look at this
+        task.uncancel()  # for the timeouts of the writes that follow
         return True
 
     def stop(self) -> None:
-        """Answer from now on whatever is cancelled: it is the daemon that ends, and the way back may still be open."""
+        """Respond to cancelled requests with an error from now on, because the daemon stops."""
         self._is_stopping = True
 
     def identity_changed(self, session: Session, identity: Identity) -> None:
-        """Note that a session's client has shown a credential, or what its own allows has changed."""
+        """Update the identity of a session after a new credential or changed scopes."""
         if identity != session.identity:
             self.notifier.identity_changed(session, identity, self.store.current)
 
     def restore_session(self, session: Session, *, told: Mapping[str, str]) -> None:
-        """Go on with a session that another process began; `told` has the lists as its client knows them."""
+        """Restore a session of another process; `told` are the fingerprints of the lists that its client knows."""
         self.notifier.restore_session(session, self.store.current, told=told)
 
     def told(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
-        """The fingerprints of the lists as a session's client knows them now, if it knew those `before`."""
+        """Return the fingerprints of the lists that a session's client knows; `before` are the earlier ones."""
         return self.notifier.told(session, self.store.current, before=before)
 
     @property
     def server_info(self) -> JsonObject:
-        """The `Implementation` that clients are told now."""
+        """The current `Implementation`."""
         return self.store.current.server_info
 
     def _open(
@@ -258,21 +256,21 @@ class Dispatcher:
         session: Session | None,
         in_flight: InFlight | None,
     ) -> Call | Reply:
-        """Choose the era, by the message itself: what came before on a connection says nothing about it."""
+        """Choose the era from the message itself, because clients may mix eras on a connection."""
         if isinstance(message, InvalidMessageError):
             revision = None if session is None else session.revision
             return results.error_reply(message, request_id=None, revision=revision)
         caller = exchange.caller
-        # 2026-07-28 basic/transports/streamable-http, "Request Metadata": only there do header fields mirror the body.
+        # 2026-07-28 basic/transports/streamable-http, "Request Metadata": header fields mirror the body.
         fields = caller.headers if caller.binding is _STREAMABLE_HTTP else None
-        # Before the era is known: a notification need not carry the metadata that would tell it.
+        # Before the choice, because notifications may lack the metadata of the era.
         if not isinstance(message, Request) and in_flight is not None:
             _cancel_if_asked(message, in_flight)
         if is_modern(message, version_header=None if fields is None else fields.get(meta.HEADER_PROTOCOL_VERSION)):
             return self._open_modern(message, exchange, fields)
         if session is None:
             return self._begin(message, exchange)
-        # Nearly always the same object: to compare its fields would cost every request.
+        # Usually the same object, so an identity check is enough.
         if caller.identity is not session.identity:
             self.identity_changed(session, caller.identity)
         return self._open_legacy(message, exchange, session)
@@ -285,12 +283,12 @@ class Dispatcher:
     ) -> Call | Reply:
         """Check a message of 2026-07-28.
 
-        1. a response is refused (-32600, 400), a notification is taken and ignored (202)
-        2. the envelope: see `open_envelope`
+        1. a response is an error (-32600, 400), a notification is ignored (202)
+        2. the envelope is valid: see `open_envelope`
         3. over HTTP, `Mcp-Method` is the method: -32020
-        4. the method exists in this era: -32601 (404); the client has declared the extension it belongs to: -32021
+        4. the method exists in this era: -32601 (404), and the client has declared its extension: -32021
         5. over HTTP, `Mcp-Name` is the name: -32020
-        6. the method's own checks follow
+        6. the checks of the method follow
         """
         if not isinstance(message, Request):
             if isinstance(message, Notification):
@@ -312,9 +310,9 @@ class Dispatcher:
             return results.error_reply(error, request_id=message.id, revision=envelope.revision)
 
     def _begin(self, message: Request | Notification | Response, exchange: Exchange) -> Reply:
-        """Answer a legacy message that came on no session: `initialize` opens one, `ping` is answered.
+        """Handle a legacy message without a session: `initialize` or `ping`.
 
-        MCP 2025-11-25 basic/lifecycle, "Initialization": nothing but pings comes before.
+        MCP 2025-11-25 basic/lifecycle, "Initialization": only pings precede `initialize`.
         """
         match message:
             case Request(method="initialize"):
@@ -325,7 +323,7 @@ class Dispatcher:
                 error = RpcError(ErrorCode.INVALID_REQUEST, "A session begins with `initialize`")
                 return results.error_reply(error, request_id=message.id, revision=None)
             case _:
-                return _NOTHING  # notifications and responses are never answered
+                return _NOTHING  # notifications and responses have no response
 
     def _open_session(self, request: Request, exchange: Exchange) -> Reply:
         try:
@@ -355,7 +353,7 @@ class Dispatcher:
                 message, terms=session, catalog=catalog, exchange=exchange, server=self._server, session=session
             )
         except RpcError as error:
-            status = 400 if error.code == ErrorCode.INVALID_REQUEST else None  # `initialize` again
+            status = 400 if error.code == ErrorCode.INVALID_REQUEST else None  # a second `initialize`
             return results.error_reply(error, request_id=message.id, revision=session.revision, status=status)
 
     def _take_notification(self, notification: Notification, session: Session) -> None:
@@ -370,7 +368,7 @@ class Dispatcher:
                 pass  # unknown notifications are ignored (JSON-RPC 2.0 §4.1)
 
     async def _answer_batch(self, batch: Batch, exchange: Exchange, session: Session | None) -> Reply:
-        """2025-03-26 basic/index, "Batching": each entry fails by itself; one array answers them all."""
+        """Handle a batch (2025-03-26 basic/index, "Batching"). Each entry may fail separately."""
         if session is None or session.revision != V2025_03_26:
             revision = None if session is None else session.revision
             why = "A session begins with `initialize`" if revision is None else f"Revision {revision} has no batches"
@@ -380,17 +378,17 @@ class Dispatcher:
             with message_log.new_log_context():
                 return await self.answer(entry, exchange, session)
 
-        # A task each, so that `notifications/cancelled` can end one entry and leave the others.
+        # One task for each entry, so that `notifications/cancelled` can cancel a single entry.
         answering = [asyncio.ensure_future(answer(entry)) for entry in batch.entries]
         try:
             replies = await asyncio.gather(*answering)
         except asyncio.CancelledError:
             if not self._outlives_cancellation():
                 raise
-            await asyncio.wait(answering)  # `gather` has cancelled them, and each answers that
+            await asyncio.wait(answering)  # `gather` has cancelled the tasks, which respond with errors
             replies = [each.result() for each in answering if not each.cancelled()]
         bodies = [reply.body for reply in replies if reply.body is not None]
-        # JSON-RPC 2.0 §6: where no entry is answered there is no answer at all, not an empty array.
+        # JSON-RPC 2.0 §6: without responses there is no array.
         return Reply(body=b"[%b]" % b",".join(bodies)) if bodies else _NOTHING
 
 

@@ -1,7 +1,7 @@
-"""Decides whether a message belongs to the modern era, and checks its envelope. Pure: no I/O, no clock.
+"""Recognizes messages of the modern era, and checks their envelope. Pure.
 
-Each request of this era carries its version, its client's capabilities and its client's name in `params._meta`; over
-HTTP the version stands in a header field too, and must be the same.
+Each modern request contains the version and the client's capabilities in `params._meta`. Over HTTP a header field
+repeats the version.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _ENVELOPE_KEYS: Final = (meta.META_PROTOCOL_VERSION, meta.META_CLIENT_CAPABILITI
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """The metadata that a modern request carries in `_meta`."""
+    """The metadata of a modern request."""
 
     revision: str
     client_info: JsonObject
@@ -28,28 +28,24 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def is_modern(message: Message, *, version_header: str | None) -> bool:
-    """Tell whether the modern era's rules apply. Other `Mcp-*` header fields do not count: legacy clients send them."""
+    """Return whether a message is modern. Legacy clients also send other `Mcp-*` header fields."""
     if version_header is not None and is_modern_date(version_header):
         return True
     if not isinstance(message, (Request, Notification)):
         return False
     fields = message.params.get(meta.META)
-    # One key will do: a request that lacks the others is told which, and not that it has no session.
+    # One key is enough, so that the error names the missing keys rather than a missing session.
     return isinstance(fields, dict) and not fields.keys().isdisjoint(_ENVELOPE_KEYS)
 
 
 def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Envelope | RpcError:
-    """Check a request's version and metadata; an error is answered with HTTP status 400.
+    """Check the version and the metadata of a modern request. Errors have HTTP status 400.
 
-    The ladder:
+    1. over HTTP, `MCP-Protocol-Version` is present, and equal to the version in `_meta` if there is one: -32020
+    2. the version is supported: -32022
+    3. `_meta` has the version, the capabilities and valid optional fields: -32602
 
-    1. over HTTP, `MCP-Protocol-Version` is there, and is the version in `_meta` if that has one: -32020
-    2. the version is one of ours: -32022
-    3. `_meta` has the version, the capabilities and well-formed optional fields: -32602
-
-    Args:
-        request: any request for which `is_modern` holds.
-        headers: header fields of the HTTP request, names in lower case; None where there are none.
+    `headers` has names in lower case; None without HTTP.
     """
     fields = request.params.get(meta.META)
     fields = present(fields) if isinstance(fields, dict) else {}
@@ -57,7 +53,7 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
     stated = version
     if headers is not None:
         stated = headers.get(meta.HEADER_PROTOCOL_VERSION)
-        # A body without a version is malformed (-32602, below) and no mismatch: 2026-07-28 basic/index, "_meta".
+        # A body without a version is invalid (-32602) rather than a mismatch: 2026-07-28 basic/index, "_meta".
         if stated is None or (isinstance(version, str) and version != stated):
             return _header_mismatch()
     if isinstance(stated, str) and stated not in MODERN:
@@ -78,12 +74,12 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
         problem = f'"{meta.META_LOG_LEVEL}" must be one of {", ".join(meta.LOG_LEVELS)}'
     else:
         return Envelope(version, client_info, declared(capabilities), level)
-    # With the revisions: an `initialize` with a modern header field comes here, and its client must know what to use.
+    # `data` names the revisions, for clients that send `initialize` with a modern header field.
     return RpcError(ErrorCode.INVALID_PARAMS, problem, {"supported": list(MODERN)})
 
 
 def declared(capabilities: JsonObject) -> JsonObject:
-    """Return a client's capabilities without those, and without features of them, that are null."""
+    """Return the capabilities without null members."""
     return {name: present(value) if isinstance(value, dict) else value for name, value in present(capabilities).items()}
 
 

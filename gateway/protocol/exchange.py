@@ -1,4 +1,4 @@
-"""The exchange: what a binding hands the protocol with each message, its sender and the way back."""
+"""The exchange: the sender of a message, and the means to send messages before the response."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -29,14 +29,14 @@ class Binding(StrEnum):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of the transport about who sent a message. Never taken from the message itself."""
+    """The sender of a message, from the transport rather than from the message."""
 
     binding: Binding
     identity: Identity = ANONYMOUS
     view: str | None = None
-    """The view that the message was sent to; None: the whole."""
+    """The view of the endpoint; None for the whole catalog."""
     address: str = ""
-    """The client's, as far as trusted proxies tell."""
+    """The client's address, which trusted proxies may report."""
     headers: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Header fields of the HTTP request, names in lower case; empty elsewhere."""
     access_token: Credential | None = None
@@ -71,59 +71,50 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner_key(self) -> str:
-        """Whom caches and parked outputs belong to."""
-        # Where nobody proves who they are, an address is all that tells callers apart.
+        """The owner of cached outcomes and stored outputs. Without authentication, an address identifies the caller."""
         return self.identity.subject_key or f"anonymous@{self.address}"
 
     @property
     def rate_limit_key(self) -> str:
-        """The key by which rates and permits are counted: of IPv6 the /64 network, the least that one customer gets."""
+        """The key of rate limits and permits. For IPv6 this is the /64 network, the smallest that a customer gets."""
         return self.identity.subject_key or f"anonymous@{network_of(self.address)}"
 
 
 class ViewEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions on which a binding lets callers into a view."""
+    """The access rules of a view."""
 
     name: str
     scopes: frozenset[str]
-    """All of these are required."""
     is_visible: bool
-    """Whether callers who lack some are told so, and not that there is no such view."""
+    """Whether callers without the scopes get 403 rather than 404."""
 
 
 class Exchange(Protocol):
-    """One message and the way back to its sender.
+    """One message, and the means to send messages to its sender.
 
-    The binding commits late: until the first `send` nothing is written, so that a fast error keeps its HTTP status and
-    a plain answer stays `application/json`.
+    Over HTTP nothing is written before the first `send`, so that an error can have an HTTP status, and a single
+    response is `application/json`.
     """
 
     @property
     def caller(self) -> Caller: ...
 
     async def send(self, notification: JsonObject) -> bool:
-        """Send a message that belongs to this one, before its answer.
-
-        Returns:
-            Whether the sender has it or may come back for it; False if it takes no such messages, or is gone for good.
-        """
+        """Send a message before the response. Return False if the sender cannot receive it, even after reconnecting."""
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """Close the connection and let the sender come back for the rest after that time (2025-11-25, "polling").
-
-        Does nothing where the binding or the revision knows no such thing.
-        """
+        """Close the connection, and let the sender reconnect after this time (2025-11-25, "polling"), if possible."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a message: bytes of one JSON-RPC message, or None where there is nothing to say (HTTP 202)."""
+    """The reply to a message: an encoded JSON-RPC message, or None (HTTP 202)."""
 
     body: bytes | None
     status: int = 200
-    """The HTTP status, should the binding still be free to choose it."""
+    """The HTTP status, if nothing was written yet."""
     retry_after: int | None = None
-    """Seconds, where a limit refused it."""
+    """Seconds, if a limit refused the request."""
     missing_scopes: frozenset[str] = frozenset()
-    """All that the operation needs, where the caller was refused for want of one (RFC 6750 §3.1)."""
+    """The required scopes, if the caller lacks one (RFC 6750 §3.1)."""
     session: Session | None = None
-    """The session that an `initialize` has opened."""
+    """The session that `initialize` has opened."""

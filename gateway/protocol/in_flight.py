@@ -1,4 +1,4 @@
-"""Tracks the requests of one sender that are being served, so that a notification can cancel one."""
+"""Tracks the running requests of one sender, so that notifications can cancel them."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class InFlight:
-    """The tasks that serve requests, by request id."""
+    """The asyncio tasks of requests, by request id."""
 
     __slots__ = ("_cancelled", "_tasks")
 
@@ -24,17 +24,14 @@ class InFlight:
         return len(self._tasks)
 
     async def run(self, request_id: RequestId, answer: Coroutine[Json, Json, T]) -> T | None:
-        """Serve a request in the current task.
-
-        Returns:
-            Its answer, or None if `cancel` was called meanwhile.
+        """Await the response to a request in the current task; None if `cancel` was called.
 
         Raises:
-            RpcError: -32600, a request with this id is being served already.
+            RpcError: -32600, a request with this id is running.
         """
         task = asyncio.current_task()
         if task is None or request_id in self._tasks:
-            # Python warns of a coroutine that was made and never awaited.
+            # Python warns of coroutines that are never awaited.
             answer.close()
             raise RpcError(ErrorCode.INVALID_REQUEST, "A request with this id is already being served")
         self._tasks[request_id] = task
@@ -45,7 +42,7 @@ class InFlight:
                 raise
             return None
         else:
-            # Cancelled in the last steps, which waited for nothing more: no answer then, either.
+            # The request may have been cancelled after its last await.
             return None if self._cancelled and self._was_cancelled(request_id, task) else answered
         finally:
             self._tasks.pop(request_id, None)
@@ -55,14 +52,14 @@ class InFlight:
         return isinstance(request_id, str | int) and request_id in self._tasks
 
     def cancel(self, request_id: Json) -> None:
-        """Cancel a request. One that is unknown or has been answered is ignored, as the specification wants."""
+        """Cancel a request. Unknown ids are ignored."""
         if not isinstance(request_id, str | int) or isinstance(request_id, bool):
-            return  # `true` is no id, though it would find the request 1
+            return  # `true` is equal to 1
         task = self._tasks.get(request_id)
         if task is not None and request_id not in self._cancelled:
             self._cancelled.add(request_id)
             task.cancel()
 
     def _was_cancelled(self, request_id: RequestId, task: asyncio.Task[Json]) -> bool:
-        """Tell whether the sender alone cancelled it: a task may be cancelled from several sides at once."""
+        """Return whether only the sender has cancelled the task."""
         return request_id in self._cancelled and task.uncancel() == 0

@@ -1,9 +1,6 @@
-"""Logs every message at level debug. Costs one look at the level otherwise.
+"""Logs every message at level debug. Files are replaced by descriptions, as in the audit log.
 
-Files that tools are given are described in place of their bytes, here as in the audit log.
-
-Messages are logged as values, not as the bytes on the wire: the log masks secrets in strings, and in JSON a secret with
-a quotation mark or a line break in it looks different.
+Messages are logged as values rather than as JSON text, in which a secret with escaped characters would not be masked.
 """
 
 import logging
@@ -25,16 +22,15 @@ from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Notificati
 log: Final = structlog.get_logger(__name__)
 
 _LEVEL: Final = logging.getLogger("gateway")
-"""Knows the level of our own lines, which may change at any time; remembers what it was asked, unlike structlog's."""
+"""The logger of the standard library caches `isEnabledFor`; structlog's does not."""
 
 
 is_on: Final = partial(_LEVEL.isEnabledFor, logging.DEBUG)
-"""Whether messages are logged now."""
 
 
 @contextmanager
 def new_log_context() -> Iterator[None]:
-    """Give the log lines of one message an id of their own."""
+    """Add a new id to the log lines of one message."""
     token = LOG_CONTEXT.set({CALL: new_id()})
     try:
         yield
@@ -43,7 +39,7 @@ def new_log_context() -> Iterator[None]:
 
 
 class LoggedExchange:
-    """An exchange whose messages are logged, both ways."""
+    """An exchange that logs the messages in both directions."""
 
     __slots__ = ("_exchange", "caller")
 
@@ -73,7 +69,7 @@ class LoggedExchange:
 
 
 def described_params(method: str, params: JsonObject, catalog: Catalog) -> JsonObject:
-    """Return the parameters, in which each file that is given to a tool is an object with its type, name and size."""
+    """Return the parameters with the type, name and size of each file instead of its content."""
     name, arguments = params.get("name"), params.get("arguments")
     if method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, Mapping):
         return params
@@ -95,5 +91,5 @@ def _loggable(message: Message | InvalidMessageError, catalog: Catalog) -> Json:
         case Batch():
             return [_loggable(entry, catalog) for entry in message.entries]
         case InvalidMessageError():
-            # Why it is none, and not its bytes: in what cannot be read no secret can be masked.
+            # Without the bytes, in which secrets cannot be masked.
             return str(message)

@@ -1,7 +1,4 @@
-"""Runs the method of a call, and turns whatever comes out of it into a reply: a result, an error, or our bug.
-
-Observers are told of each call, when it begins and when it ends (see `telemetry.observer`).
-"""
+"""Runs the method of a call, and converts results and exceptions into a reply. Notifies observers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -32,7 +29,7 @@ _OK: Final = Outcome.OK
 
 
 async def run_method(call: Call) -> Reply:
-    """Run a method that exists, and turn whatever comes out of it into a reply."""
+    """Run the method of a call. Exceptions become errors."""
     method, server, progress = METHODS[call.method], call.server, None
     with CallRecorder(call, server.observers if method.is_call else server.observers_of_all) as record:
         try:
@@ -48,17 +45,17 @@ async def run_method(call: Call) -> Reply:
                 record.over_limit(error.limit)
                 result = method.refused(error, call)
             finally:
-                # basic/utilities/progress: notifications stop with the request, whatever its end is.
+                # basic/utilities/progress: notifications stop with the request.
                 if progress is not None:
                     await progress.end()
-            # Encoded in here: a result that is no JSON must end as an error of this call alone.
+            # Inside `try`: a result that cannot be encoded must only fail this call.
             reply = Reply(body=jsonrpc.encode_result(call.request_id, _encoded(result, call)))
         except RpcError as error:
             masked = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
             reply = results.error_reply(masked, request_id=call.request_id, revision=call.revision)
             record.failed(error, reply)
             return reply
-        except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
+        except Exception:  # Boundary: a bug must only fail this call.
             log.exception("request failed", method=call.method, correlation_id=call.id)
             hidden = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
             reply = results.error_reply(hidden, request_id=call.request_id, revision=call.revision)
@@ -84,7 +81,7 @@ async def _check_rate(limit: RateLimit, call: Call, method: Method) -> None:
     rates, caller = call.server.rate_limiter, call.caller.rate_limit_key
     if method.is_call:
         await rates.acquire("limits.rate_limit", limit, caller=caller)
-    elif method.is_list and call.params.get("cursor") is None:  # a long list has many pages, and is one
+    elif method.is_list and call.params.get("cursor") is None:  # all pages of a list count once
         await rates.acquire(f"limits.rate_limit of {call.method}", limit, caller=caller)
 
 
@@ -95,10 +92,7 @@ def _encoded(result: JsonObject | bytes, call: Call) -> bytes:
 
 
 class CallRecorder(msgspec.Struct, eq=False):
-    """Records how one call ends: a context manager for the time that it runs.
-
-    A call that is not said to have ended otherwise was cancelled.
-    """
+    """Notifies observers of the start and the end of one call, whose default outcome is `CANCELLED`."""
 
     call: Call
     observers: Sequence[Observer]
@@ -117,7 +111,7 @@ class CallRecorder(msgspec.Struct, eq=False):
         for observer in self.observers:
             try:
                 observer.began(self.call)
-            except Exception:  # Boundary: an observer must not be able to fail the call.
+            except Exception:  # Boundary: an observer must not fail the call.
                 log.exception("observer failed")
         return self
 
@@ -137,22 +131,20 @@ class CallRecorder(msgspec.Struct, eq=False):
             for observer in self.observers:
                 try:
                     observer.ended(self.call, ending)
-                except Exception:  # Boundary: as above.
+                except Exception:  # Boundary: see `__enter__`.
                     log.exception("observer failed")
         if self._token is not None:
             LOG_CONTEXT.reset(self._token)
 
     def answered(self, result: JsonObject | bytes, reply: Reply) -> None:
-        """Note the result that it was answered with."""
         self._outcome = _OK if isinstance(result, bytes) else _outcome_of(result)
         self._response = reply.body
 
     def over_limit(self, limit: str) -> None:
-        """Note that a rate or a concurrency limit refused it."""
+        """Note that a rate or a concurrency limit refused the call."""
         self._limit = limit
 
     def failed(self, error: RpcError, reply: Reply) -> None:
-        """Note the error that it was answered with."""
         self._outcome, self._error, self._response = Outcome.PROTOCOL_ERROR, error, reply.body
 
 

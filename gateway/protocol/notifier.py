@@ -1,6 +1,6 @@
-"""Notifies clients of changes of the catalog: puts each notification into the right outboxes.
+"""Notifies clients of changes of the catalog, by queuing notifications in their outboxes.
 
-A client is told of a list only if what it sees of it has changed, and of a resource only if it may read it.
+A client is notified of a list only if its part of the list has changed, and of a resource only if it can read it.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ _UPDATED: Final = "notifications/resources/updated"
 _TASK: Final = "notifications/tasks"
 
 Scopes = frozenset[str] | None
-"""What a caller may do; None is everything."""
+"""The scopes of a caller; None for all."""
 
 
 async def nothing() -> None:
-    """Do nothing."""
+    """Return at once."""
 
 
 class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """One `subscriptions/listen` of the modern era: what it asked for, and what waits for it."""
+    """One `subscriptions/listen` request of the modern era."""
 
     kinds: frozenset[ListKind]
     subscriptions: frozenset[str]
@@ -62,11 +62,11 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     view: str | None
     outbox: Outbox
     told_of_tasks: dict[str, tuple[int, float]] = msgspec.field(default_factory=dict)
-    """By task id, the version and the time of what was queued last."""
+    """The version and the time of the last queued state, by task id."""
 
     def tell_task(self, task: Task, state: JsonObject) -> None:
-        """Queue the state of a task (`DetailedTask`), unless a newer one was; in place of an older one."""
-        # Whoever asks a store for a task waits, and a change may come in between: its answer is the older one then.
+        """Queue the state of a task (`DetailedTask`), unless a newer state is queued. It replaces older ones."""
+        # A change may come while the store is asked, so that its response is the older state.
         stamp = (task.version, task.updated)
         if stamp < self.told_of_tasks.get(task.id, stamp):
             return
@@ -78,7 +78,7 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return kind in self.kinds
 
     def end(self) -> None:
-        """Let its request be answered; what still waits is for somebody who may no longer have it."""
+        """End the request, and drop queued messages, which the caller may no longer be allowed to see."""
         self.outbox.messages.clear()
         self.outbox.close()
 
@@ -87,17 +87,17 @@ Subscriber = Subscription | Session
 
 
 class ReplicaAgreement(Protocol):
-    """Whether the other replicas, which serve the same clients, offer the same lists."""
+    """Tells whether all replicas serve the same lists."""
 
     def holds_announcements(self) -> bool:
-        """Called when the catalog has changed. True: `ChangeNotifier.announce_held` is called once all agree."""
+        """Called after a change. True: `ChangeNotifier.announce_held` will be called once all replicas agree."""
 
     async def wait(self) -> None:
-        """Wait, not for long, until all serve the lists of this one."""
+        """Wait for a short time until all replicas serve the lists of this one."""
 
 
 class ChangeNotifier:
-    """Sessions of the legacy era, and subscriptions of the modern one."""
+    """Notifies legacy sessions and modern subscriptions."""
 
     def __init__(
         self,
@@ -107,20 +107,19 @@ class ChangeNotifier:
         agreement: ReplicaAgreement | None = None,
         upstreams_watch: Callable[[], Awaitable[None]] = nothing,
     ) -> None:
-        """Know of nobody yet.
+        """Notify no one yet.
 
         Args:
-            parts: what each caller sees of a catalog.
-            events: told of sessions, and of what is watched.
-            agreement: of the replicas; None: there is one process.
-            upstreams_watch: waits, not for long, until upstreams report updates of what is watched.
+            parts: the part of a catalog for each caller.
+            events: receives events of sessions and of watched resources.
+            agreement: delays announcements until all replicas agree; None for a single process.
+            upstreams_watch: waits for a short time until upstreams report updates of the watched resources.
         """
         self._parts: Final = parts
         self._events: Final = events
         self._agreement: Final = agreement
         self.upstreams_watch: Final = upstreams_watch
         self._sessions: Final[WeakSet[Session]] = WeakSet()
-        """A session that nothing else holds is gone from here too."""
         self._subscriptions: Final[set[Subscription]] = set()
         self._by_handler: Final[dict[asyncio.Task[Json] | None, Subscription]] = {}
         """By the task that serves the request."""
@@ -128,7 +127,7 @@ class ChangeNotifier:
         """By task id."""
         self.counters: Final = NotificationCounters()
         self._held: Catalog | None = None
-        """The catalog that clients know, while changes of it are held back."""
+        """The catalog that clients know, while announcements are delayed."""
         self._newest: Catalog | None = None
         self._is_closed = False
 
@@ -138,7 +137,7 @@ class ChangeNotifier:
         self._sessions.add(session)
 
     def session_opened(self, session: Session) -> None:
-        """Called by bindings once a session that begins, or is taken over from another process, has its id."""
+        """Called by transports once a new or restored session has its id."""
         self._events.publish(SessionOpened(session.id))
 
     def _session_ended(self, session_id: str) -> None:
@@ -151,18 +150,18 @@ class ChangeNotifier:
         self._events.publish(WatchedResourcesChanged())
 
     def tell_others(self, what: Change, kind: ListKind, name: str) -> None:
-        """Have other replicas follow what was changed here at run time."""
+        """Send a change at run time to the other replicas."""
         self._events.publish(PluginChange(what, kind, name))
 
     async def others_follow(self) -> None:
-        """Wait, not for long, until other replicas serve the lists of this one."""
+        """Wait for a short time until other replicas serve the lists of this one."""
         if self._agreement is not None:
             await self._agreement.wait()
 
     def restore_session(self, session: Session, catalog: Catalog, *, told: Mapping[str, str]) -> None:
-        """Take over a session of an earlier process, and tell it of the lists that differ from what it was told.
+        """Restore a session of another process, and notify it of lists that differ from those it knows (`told`).
 
-        What became of watched resources meanwhile nobody knows, so their client reads the list again.
+        Watched resources may have changed unnoticed, so clients with subscriptions are notified of `resources`.
         """
         self.add_session(session)
         offered = self._parts.of(catalog, session.identity.scopes, view=session.view)
@@ -172,9 +171,9 @@ class ChangeNotifier:
                 _announce(kind, [session])
 
     def told(self, session: Session, catalog: Catalog, *, before: Mapping[str, str]) -> dict[str, str]:
-        """The fingerprint of each list as a session's client was told of it; `before` where that is still to come."""
+        """Return the fingerprint of each list that a client knows; from `before` if a notification is queued."""
         if session.view is not None and session.view not in catalog.views:
-            return dict(before)  # a reload has just taken it away, and the session ends
+            return dict(before)  # a reload has removed the view, and the session ends
         held = self._held
         known = catalog if held is None or (session.view is not None and session.view not in held.views) else held
         offered = self._parts.of(known, session.identity.scopes, view=session.view).fingerprints
@@ -195,12 +194,12 @@ class ChangeNotifier:
         view: str | None = None,
         task_ids: frozenset[str] = frozenset(),
     ) -> Iterator[Subscription]:
-        """A subscription of somebody at a view, for as long as the context lasts."""
+        """Open a subscription for as long as the context lasts."""
         subscription = Subscription(
             kinds=kinds, subscriptions=uris, task_ids=task_ids, scopes=scopes, view=view, outbox=Outbox()
         )
         subscription.outbox.count_with(self.counters)
-        # `close` may have come while the request was on its way here, and ends only what it finds.
+        # `close` only ends existing subscriptions.
         if self._is_closed:
             subscription.outbox.close()
         self._subscriptions.add(subscription)
@@ -220,43 +219,41 @@ class ChangeNotifier:
             for task_id in task_ids:
                 self._of_tasks[task_id].discard(subscription)
                 if not self._of_tasks[task_id]:
-                    # An empty set for each task that was ever followed would stay as long as the process.
                     del self._of_tasks[task_id]
 
     def end_subscription(self, handler: asyncio.Task[Json]) -> bool:
-        """End the subscription that this task serves, with its result; False if the task serves none."""
+        """End the subscription that an asyncio task serves; False if there is none."""
         if (subscription := self._by_handler.get(handler)) is None:
             return False
         subscription.end()
         return True
 
     def catalog_changed(self, old: Catalog, new: Catalog) -> None:
-        """Announce each list that a client would now see differently, and each watched resource that was written.
+        """Announce changed lists and changed watched resources, or delay that until `announce_held`.
 
-        Where other processes do not serve the new catalog yet, that waits for `announce_held`. Subscriptions of views
-        that are gone end.
+        Subscriptions of removed views end.
         """
         for subscription in self._subscriptions:
             if subscription.view is not None and subscription.view not in new.views:
                 subscription.end()
-        # While changes are held back clients know the catalog of before the first, however many reloads follow.
+        # Clients know the catalog before the first delayed change.
         self._held, self._newest = self._held or old, new
         if self._agreement is None or not self._agreement.holds_announcements():
             self.announce_held()
 
     def announce_held(self) -> None:
-        """Announce what has changed since the last announcement."""
+        """Announce all changes since the last announcement."""
         old, new = self._held, self._newest
         self._held = self._newest = None
         if old is None or new is None:
             return
         for (scopes, view), subscribers in self._by_part().items():
-            if view is None or (view in old.views and view in new.views):  # those of one that is gone end
+            if view is None or (view in old.views and view in new.views):
                 before, after = (self._parts.of(each, scopes, view=view) for each in (old, new))
                 self._part_changed(before, after, subscribers)
 
     def identity_changed(self, session: Session, identity: Identity, catalog: Catalog) -> None:
-        """A session's client has shown another credential: what it sees may be more now, or less."""
+        """Set the identity of a session, and announce the lists that differ for the new scopes."""
         before = session.identity
         session.identify(identity)
         if session.view is None or session.view in catalog.views:
@@ -268,36 +265,36 @@ class ChangeNotifier:
         _announce(kind, self._subscribers())
 
     def resource_updated(self, uri: str, catalog: Catalog) -> None:
-        """Tell those who subscribed to `uri` and may read it where they are."""
+        """Notify the subscribers of `uri` that can read it."""
         found = catalog.resource(uri)
         needed = frozenset[str]() if found is None else found[0].access.scopes
         for (scopes, view), subscribers in self._by_part().items():
-            # Anew for each update: a reload may have asked for more scopes since the subscription.
+            # Checked at each update, because a reload may have changed the scopes.
             may_read = scopes is None or needed <= scopes
             if may_read and (view is None or self._parts.of(catalog, scopes, view=view).resource(uri) is not None):
                 _update(uri, subscribers)
 
     def of_task(self, task_id: str) -> Collection[Subscription]:
-        """The subscriptions that name a task."""
+        """Return the subscriptions to a task."""
         return self._of_tasks.get(task_id, ())
 
     @property
     def watched(self) -> frozenset[str]:
-        """All URIs that somebody watches."""
+        """All URIs that clients watch."""
         return frozenset().union(*(each.subscriptions for each in self._subscribers()))
 
     def close(self) -> None:
-        """End every subscription, now and to come: the daemon is about to stop."""
+        """End every subscription, including later ones, because the daemon stops."""
         self._is_closed = True
         for subscription in self._subscriptions:
-            # Not `end`: what waits is still for its subscriber, and is sent before the result.
+            # Queued messages are still sent.
             subscription.outbox.close()
 
     def _subscribers(self) -> Iterator[Subscriber]:
         return chain(self._subscriptions, self._sessions)
 
     def _by_part(self) -> Mapping[tuple[Scopes, str | None], list[Subscriber]]:
-        """The subscribers by the part of the catalog that they see: their scopes, and their view."""
+        """Return the subscribers by scopes and view, which define their part of the catalog."""
         groups: defaultdict[tuple[Scopes, str | None], list[Subscriber]] = defaultdict(list)
         for subscriber in self._subscribers():
             groups[subscriber.scopes, subscriber.view].append(subscriber)
@@ -314,7 +311,7 @@ class ChangeNotifier:
 
 
 def _version(uri: str, catalog: Catalog) -> str | None:
-    """Return the version of the resource at `uri`; None where nothing serves it."""
+    """Return the version of the resource at `uri`; None if there is none."""
     found = catalog.resource(uri)
     return None if found is None else found[0].version
 

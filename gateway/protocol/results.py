@@ -30,42 +30,42 @@ STATUS_BY_CODE: Final[Mapping[int, int]] = {
     ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: 400,
     ErrorCode.TOO_MANY_REQUESTS: 429,
 }
-"""HTTP statuses of 2026-07-28, basic/transports/streamable-http. Every other error is an answer like any: 200.
+"""HTTP statuses of errors in 2026-07-28, basic/transports/streamable-http. Other errors have status 200.
 
-In older revisions all are: their official client takes any other status for the end of its connection.
+In older revisions all errors have status 200: the official client takes any other status for the end of the connection.
 """
 
 _IN_MODERN: Final[Mapping[int, int]] = {
     ErrorCode.RESOURCE_NOT_FOUND: ErrorCode.INVALID_PARAMS,
     ErrorCode.URL_ELICITATION_REQUIRED: ErrorCode.INTERNAL_ERROR,
 }
-"""Codes that 2026-07-28 takes away, and what stands for them: upstreams and authors' functions may bring them."""
+"""Codes that 2026-07-28 has removed, with their replacements. Upstreams and plugins may still raise them."""
 
 _OF_MODERN: Final = frozenset(
     {ErrorCode.HEADER_MISMATCH, ErrorCode.MISSING_CLIENT_CAPABILITY, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION}
 )
-"""Codes that 2026-07-28 brought."""
+"""Codes that 2026-07-28 has added."""
 
 _STATUS_WITHOUT_REQUEST: Final = 400
-"""Of an error that answers no request that could be read, in every revision."""
+"""The status of errors without a readable request, in every revision."""
 
 
 def complete(result: JsonObject, *, catalog: Catalog, revision: str) -> dict[str, Json]:
-    """Finish a method's result: the members that every result of its revision has, and none that it lacks."""
+    """Add the members of every result in this revision, and remove the members that the revision lacks."""
     if revision < V2026_07_28:
         return downgrade.strip("CacheHints", result, revision)
     fields = {**result.get(meta.META, {}), meta.META_SERVER_INFO: catalog.server_info}
-    # A result's own type, such as `input_required` or `task`, takes the place of this one.
+    # A result may have its own `resultType`, such as `input_required` or `task`.
     return {"resultType": "complete", **result, meta.META: fields}
 
 
 def cache_hints(ttl: timedelta, *, is_shared: bool = True) -> dict[str, Json]:
-    """Return the fields that say how long a client may keep a result, and for whom (server/utilities/caching)."""
+    """Return the cache hints of a result (server/utilities/caching)."""
     return {"ttlMs": int(ttl.total_seconds() * 1000), "cacheScope": "public" if is_shared else "private"}
 
 
 def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
-    """`CallToolResult`."""
+    """Return `CallToolResult`."""
     wire: dict[str, Json] = {"content": downgrade.content(result.content, revision)}
     if result.is_error:
         wire["isError"] = True
@@ -77,7 +77,7 @@ def tool_result(result: ToolResult, revision: str) -> dict[str, Json]:
 
 
 def sole_text_result(result: ToolResult, *, catalog: Catalog, revision: str) -> bytes | None:
-    """`CallToolResult` of one text and nothing else, as most are, complete and encoded; None of any other result."""
+    """Return the complete and encoded `CallToolResult` of a single text; None for other results."""
     text = sole_text(result.content)
     if text is None or result.is_error or result.structured is not ABSENT or result.meta:
         return None
@@ -97,10 +97,7 @@ def _has_room_for(structured: Json, revision: str) -> bool:
 def error_reply(
     error: RpcError, *, request_id: RequestId | None, revision: str | None, status: int | None = None
 ) -> Reply:
-    """An error as a reply. Without a revision (nothing could be read) the modern form is used.
-
-    `status` is the HTTP status where it is not that of the code.
-    """
+    """Return an error as a reply. Without a revision the modern form is used. `status` overrides the HTTP status."""
     if request_id is None and isinstance(error, InvalidMessageError):
         request_id = error.request_id
     missing_scopes = error.scopes if isinstance(error, InsufficientScopeError) else frozenset()
@@ -123,14 +120,14 @@ def _error_message(error: RpcError, request_id: RequestId | None, revision: str 
     if data is not None:
         body["data"] = data
     message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "error": body}
-    # Schemas until 2025-06-18 require the id; JSON-RPC writes null for one that could not be read. Later ones omit it.
+    # Schemas until 2025-06-18 require the id, which is null if it is unknown. Later schemas omit it.
     if request_id is not None or (revision is not None and revision < V2025_11_25):
         message["id"] = request_id
     return message
 
 
 def _legacy_code(error: RpcError) -> tuple[int, Json]:
-    """Codes that 2026-07-28 brought or took away, as revisions before it have them."""
+    """Return code and data for revisions before 2026-07-28."""
     if isinstance(error, ResourceNotFoundError):
         return ErrorCode.RESOURCE_NOT_FOUND, error.data
     if error.code in _OF_MODERN:

@@ -1,4 +1,4 @@
-"""The views of the current catalog: who may enter each, and what a caller is served who came to one."""
+"""The views of the current catalog, their access rules, and the part of the catalog for a caller."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,43 +12,43 @@ from gateway.protocol.exchange import Caller, ViewEntry
 
 
 class ServedViews:
-    """The views that there are now; a reload may bring others."""
+    """Reads the views of the current catalog."""
 
     def __init__(self, store: CatalogStore, parts: CallerCatalogs) -> None:
         self._store: Final = store
         self._parts: Final = parts
 
     def entries(self) -> tuple[ViewEntry, ...]:
-        """The conditions for entering each view."""
+        """Return the access rules of each view."""
         return tuple(map(_entry, self._store.current.views.values()))
 
     def entry(self, name: str) -> ViewEntry | None:
-        """The conditions for entering the view of that name; None if there is none."""
+        """Return the access rules of a view; None if it does not exist."""
         view = self._store.current.views.get(name)
         return None if view is None else _entry(view)
 
     def parts(self) -> Iterator[tuple[str, Catalog]]:
-        """The part that each view holds for callers with every scope, by its name."""
+        """Yield name and catalog of each view, for callers with all scopes."""
         catalog = self._store.current
         yield from ((name, self._parts.of(catalog, None, view=name)) for name in catalog.views)
 
     def admits(self, view: str | None, identity: Identity) -> bool:
-        """Whether somebody may use a view, and there is one of that name; None is the whole, which all may use."""
+        """Return whether the view exists and the identity has its scopes. Anyone can use the whole catalog (None)."""
         found = None if view is None else self.entry(view)
         return view is None or (found is not None and identity.holds(found.scopes))
 
     def catalog_for(self, caller: Caller) -> Catalog:
-        """The part of the current catalog that a caller is served.
+        """Return the part of the current catalog for a caller.
 
         Raises:
-            RpcError: it came to a view that is not there, at least for this caller.
+            RpcError: the view does not exist, or is hidden from the caller.
         """
         catalog, name = self._store.current, caller.view
         if name is not None and not self.admits(name, caller.identity):
             entry = self.entry(name)
             if entry is not None and entry.is_visible:
                 raise InsufficientScopeError(entry.scopes)
-            # The same text for a view that is hidden from this caller as for one that never was.
+            # Hidden and missing views have the same error.
             raise RpcError(ErrorCode.INVALID_REQUEST, f"There is no view {name!r} here (any more)")
         scopes = caller.identity.scopes
         return catalog if name is None and scopes is None else self._parts.of(catalog, scopes, view=name)

@@ -1,6 +1,6 @@
-"""The server card, and what a registry's `server.json` shares with it: who a server is, and where it is reached. Pure.
+"""The server card, and the parts that it shares with a registry's `server.json`. Pure.
 
-Both are read before anybody connects, so they hold no secret and list no primitive. The card is a draft, SEP-2127:
+Both are public, so they contain no secrets and no primitives. The card is a draft, SEP-2127:
 https://github.com/modelcontextprotocol/experimental-ext-server-card, `schema.ts` and `docs/discovery.md`.
 """
 
@@ -19,27 +19,27 @@ CARD_TYPE: Final = "application/mcp-server-card+json"
 CATALOG_TYPE: Final = "application/ai-catalog+json"
 _CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
 MAX_TEXT: Final = 100
-"""Characters of a title and of a description."""
+"""Characters of titles and descriptions."""
 MAX_NAME: Final = 200
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+/[A-Za-z0-9._-]+")
 _CODE_HOSTS: Final = {"github.com": "io.github"}
-"""Hosts whose users have a namespace in the official registry: its own is not theirs to publish under."""
+"""Hosts whose users have a namespace in the official registry."""
 
 
 class PublicEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The places at which clients reach a server, and what they show there."""
+    """The URLs of a server, and its credentials."""
 
     url: str
-    """Of Streamable HTTP."""
+    """The endpoint of Streamable HTTP."""
     sse_url: str | None = None
-    """Of HTTP+SSE."""
+    """The endpoint of HTTP+SSE."""
     takes_keys: bool = False
     takes_tokens: bool = False
-    """Access tokens, which a client gets by itself: from the authorization server that the 401 names."""
+    """Whether clients can sign in with OAuth."""
 
 
 def server_card(server_info: JsonObject, endpoint: PublicEndpoint, *, name: str) -> dict[str, Json]:
-    """The card of the server that clients know by this `Implementation`, under its qualified name."""
+    """Return the card of a server with this `Implementation` and qualified name."""
     return {
         "$schema": _CARD_SCHEMA,
         **introduction(server_info, name=name),
@@ -50,18 +50,18 @@ def server_card(server_info: JsonObject, endpoint: PublicEndpoint, *, name: str)
 
 
 def ai_catalog(cards: Iterable[tuple[str, str]]) -> JsonObject:
-    """The document that names cards, each by the server's qualified name and the card's URL."""
+    """Return the document that lists cards, given as qualified names and URLs."""
     entries: list[Json] = [{"identifier": _identifier(name), "type": CARD_TYPE, "url": url} for name, url in cards]
     return {"specVersion": "1.0", "entries": entries}
 
 
 def introduction(server_info: JsonObject, *, name: str) -> dict[str, Json]:
-    """The members that say who a server is."""
+    """Return the members that describe the server."""
     title, website, icons = (server_info.get(key) for key in ("title", "websiteUrl", "icons"))
     return {
         "name": name,
         "version": server_info["version"],
-        # The schema of `server.json` requires one.
+        # Required by the schema of `server.json`.
         "description": shortened(str(server_info.get("description") or title or f"The server {server_info['name']}")),
         **({"title": shortened(title)} if isinstance(title, str) and title.strip() else {}),
         **({"websiteUrl": website} if website else {}),
@@ -70,17 +70,14 @@ def introduction(server_info: JsonObject, *, name: str) -> dict[str, Json]:
 
 
 def remotes(endpoint: PublicEndpoint) -> list[dict[str, Json]]:
-    """The transports, each with the header fields that a client sends."""
+    """Return the transports with the header fields of clients."""
     urls = {"streamable-http": endpoint.url, "sse": endpoint.sse_url}
     headers: dict[str, Json] = {"headers": [_key_header(endpoint)]} if endpoint.takes_keys else {}
     return [{"type": kind, "url": url, **headers} for kind, url in urls.items() if url is not None]
 
 
 def qualified_name(name: str, urls: Iterable[str | None]) -> str | None:
-    """The server's name under a reversed domain: its own if it is such a name, or under the first URL's host.
-
-    None if no URL has a host that is a domain.
-    """
+    """Return the name under a reversed domain, which may come from the first URL. None if no URL has a domain."""
     if _QUALIFIED.fullmatch(name):
         return name
     namespace = next(filter(None, (_namespace(url) for url in urls if url)), None)
@@ -93,7 +90,7 @@ def is_qualified(name: str) -> bool:
 
 
 def shortened(text: str) -> str:
-    """One line of at most `MAX_TEXT` characters, cut between words."""
+    """Return one line of at most `MAX_TEXT` characters, cut between words."""
     line = " ".join(text.split())
     if len(line) <= MAX_TEXT:
         return line
@@ -114,7 +111,7 @@ def _namespace(url: str) -> str | None:
         user = parts.path.strip("/").partition("/")[0]
         return f"{known}.{user}" if re.fullmatch(r"[A-Za-z0-9-]+", user) else None
     try:
-        labels = host.encode("idna").decode().split(".")  # RFC 5891: names in other scripts, as DNS has them
+        labels = host.encode("idna").decode().split(".")  # RFC 5891: the form of the name in DNS
     except UnicodeError:
         return None
     return ".".join(reversed(labels)) if len(labels) > 1 and all(labels) else None

@@ -1,4 +1,4 @@
-"""The context of one run: what a tool may send to its caller while it runs. Implements `gateway.plugin.Context`."""
+"""The context of one run. Implements `gateway.plugin.Context`: what a tool can send to its caller while it runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -31,23 +31,19 @@ _KINDS: Final[tuple[ListKind, ...]] = get_args(ListKind)
 
 
 class CallContext(msgspec.Struct, eq=False):
-    """One run of a primitive, as its author's code sees it.
-
-    Once the run is over nothing more is sent for it: progress ends with the request.
-    """
+    """One run of a primitive, for the code of a plugin. Nothing is sent after the end of the run."""
 
     call: Call
     primitive: Primitive
     is_completion: bool = False
-    """Whether it suggests values; that counts against no rate of the primitive and can ask nothing."""
+    """Whether the run completes an argument. Such a run is not rate limited, and cannot send input requests."""
     outer: "CallContext | None" = None
-    """The run of the same call that needs it, and holds the caller's permits already."""
+    """The run of the same call that started this run, and holds the permits of the caller."""
     is_over: bool = False
-    """Whether the run has ended: nothing is sent for it any more."""
     has_switched: bool = False
-    """Whether it has enabled or disabled a primitive."""
+    """Whether the run has enabled or disabled a primitive."""
     _began: float = 0.0
-    """On the event loop's clock."""
+    """The start, on the event loop's clock."""
     _deadline: Deadline | None = None
     _permit: ConcurrencyPermit | None = None
     _opened: InputRequester | None = None
@@ -55,7 +51,7 @@ class CallContext(msgspec.Struct, eq=False):
 
     @property
     def deadline(self) -> Deadline:
-        """The deadline of the run, once it is started."""
+        """The deadline; only available after the start of the run."""
         if self._deadline is None:
             assert self._began  # noqa: S101 - as below
             seconds = self.primitive.timeout.total_seconds()
@@ -64,8 +60,8 @@ class CallContext(msgspec.Struct, eq=False):
 
     @property
     def permit(self) -> ConcurrencyPermit:
-        """The permit of the run, once it is started."""
-        assert self._permit is not None  # noqa: S101 - an executor is handed no run before
+        """The permit; only available after the start of the run."""
+        assert self._permit is not None  # noqa: S101 - executors only receive started runs
         return self._permit
 
     @property
@@ -110,27 +106,27 @@ class CallContext(msgspec.Struct, eq=False):
         return self.call.server.services.http.shared
 
     def progress(self, value: float, total: float | None = None, message: str | None = None) -> Awaitable[None]:
-        """Tell how far the call is. Values must grow (basic/utilities/progress), so one that does not is left out."""
+        """Report progress. Values that do not increase are ignored (basic/utilities/progress)."""
         if self.is_over:
             return _nothing()
         masked = None if message is None else self.call.catalog.sanitizer.text(valid_text(message))
         self.call.activity.note_progress(value, total, masked)
         if self.call.progress is None:
             return _nothing()
-        if self.call.activity.queue.is_full:  # before the report is taken: signs of life wait for all that was
+        if self.call.activity.queue.is_full:  # before `report`, which delays repetitions
             return self._dropped("notifications/progress")
         send = self.call.progress.report(value, total, masked)
         return _nothing() if send is None else self.call.activity.queue.put(send)
 
     def log(self, level: LogLevel, data: Json, logger: str | None = None) -> Awaitable[None]:
-        """Send a log message, if the client asked for its level."""
+        """Send a log message, if the client has requested its level."""
         if level not in meta.LOG_LEVELS:
             raise ToolError(f"Unknown log level {level!r}: one of {', '.join(meta.LOG_LEVELS)}")
         wanted = self.call.terms.log_level
-        # 2026-07-28 server/utilities/logging, "Per-request log level": without a level nothing is sent.
+        # 2026-07-28 server/utilities/logging, "Per-request log level".
         if wanted is None or meta.LOG_LEVELS.index(level) < meta.LOG_LEVELS.index(wanted):
             return _nothing()
-        written = _written(data)  # now: the function may change it before it is sent
+        written = _written(data)  # now, because the function may change the data before it is sent
         if self.is_over:
             return _nothing()
         if self.call.activity.queue.is_full:
@@ -190,22 +186,22 @@ class CallContext(msgspec.Struct, eq=False):
         return answers.read_roots(await self._answer(key, questions.roots()))
 
     async def ask(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Ask several questions at once; each is `{"method": …, "params": …}`, each answer the client's result."""
+        """Send several requests `{"method": …, "params": …}`. Return the client's results by key."""
         return await self._asked(requests, None)
 
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Ask before there is a task, as long as there is none."""
+        """Send requests before the call becomes a task, if it is none yet."""
         return await self._asked(requests, "before")
 
     async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Ask inside the task, if the call is one or may become one."""
+        """Send requests inside the task, if the call is or may become one."""
         return await self._asked(requests, "inside")
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         return await self._requester.budget.once(key, function)
 
     def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
-        """Close the connection; the client comes back for the rest. Does nothing where it could not come back."""
+        """Close the connection, if the client can reconnect for the remaining messages."""
         if retry_ms is not None and retry_ms < 0:
             raise ToolError(f"retry_ms is a number of milliseconds, not {retry_ms}")
         return (
@@ -222,14 +218,14 @@ class CallContext(msgspec.Struct, eq=False):
         return await self._answers(asked, where)
 
     async def _answers(self, asked: Mapping[str, InputRequest], where: Where | None = None) -> Mapping[str, JsonObject]:
-        # All answers of a call share their keys: under this one stands the user's yes to the tool itself.
+        # The key of the user's confirmation of the tool.
         if CONFIRMATION_KEY in asked:
             raise ToolError(f"The key {CONFIRMATION_KEY} is the gateway's own")
         masked = {key: self._masked(questions.checked(key, question)) for key, question in asked.items()}
         has_lines = not _has_breaks(self.call.params)
         put = {key: questions.shown(question, has_lines=has_lines) for key, question in masked.items()}
         if self.call.activity.has_sent:
-            await self.call.activity.queue.drain()  # what was said before the question comes before it
+            await self.call.activity.queue.drain()  # earlier messages are sent before the request
         found = await self._requester.request(put, pause=self.suspension, where=where)
         return {key: questions.with_names_of(masked[key], answer) for key, answer in found.items()}
 
@@ -237,14 +233,12 @@ class CallContext(msgspec.Struct, eq=False):
         return InputRequest(question.method, self.call.catalog.masker.json(question.params))
 
     def open_requester(self) -> InputRequester | None:
-        """Return the requester for the client, which is closed when the run ends; None where the run cannot ask.
-
-        It goes by the era of the client, and by whether the call is a task.
+        """Return the requester for the client's era, or for a task; None if the run cannot send input requests.
 
         Raises:
-            InvalidRetryError: the request's `inputResponses` or `requestState` cannot be.
+            InvalidRetryError: `inputResponses` or `requestState` is invalid.
         """
-        # basic/patterns/mrtr, "Supported Requests": completions are not answered with questions.
+        # basic/patterns/mrtr, "Supported Requests": completions do not support input requests.
         if self.is_completion:
             return None
         if self.outer is not None:
@@ -261,7 +255,7 @@ class CallContext(msgspec.Struct, eq=False):
 
     @property
     def suspension(self) -> Suspension:
-        """Stops the clock and lends the permit while an input request is open: those of the outer run, too."""
+        """Suspends this run, and its outer run, while an input request is open."""
         if self._suspension is None:
             waited = partial(self.call.activity.note_wait, "answer")
             self._suspension = RunSuspension(self.deadline, self.permit, waited=waited)
@@ -276,12 +270,12 @@ class CallContext(msgspec.Struct, eq=False):
         return requester
 
     def _dropped(self, method: str) -> Awaitable[None]:
-        """Count a message that is dropped; whoever awaits it waits for room all the same."""
+        """Count a dropped message. Awaiting the result waits until the queue is empty."""
         self.call.server.notifier.counters.dropped[method] += 1
         return self.call.activity.queue.last
 
     async def _send_log(self, level: LogLevel, written: bytes, logger: str | None) -> None:
-        # To mask large data would hold the event loop for too long: that is done in a thread.
+        # Large data is masked in a thread.
         masked = await shaped(
             lambda: self.call.catalog.sanitizer.json(exact_json.loads(written)),
             size=len(written),
@@ -297,17 +291,16 @@ class CallContext(msgspec.Struct, eq=False):
 
 
 def _nothing() -> asyncio.Future[None]:
-    """The awaitable of a message that is not sent."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     done.set_result(None)
     return done
 
 
 def _written(data: Json) -> bytes:
-    """Write the data of a log message as JSON.
+    """Return the data of a log message as JSON.
 
     Raises:
-        ToolError: it is not JSON.
+        ToolError: the data cannot be written as JSON.
     """
     try:
         return exact_json.dumps(data, default=jsonrpc.plain)
@@ -316,10 +309,10 @@ def _written(data: Json) -> bytes:
 
 
 def _has_breaks(value: Json) -> bool:
-    """Tell whether the caller sent line breaks, which can make a message say what its author did not write."""
+    """Return whether the arguments contain line breaks, which could add lines to a message of the author."""
     match value:
         case str():
-            # Percent-encoded ones, too: the variables of a URI are decoded before a message shows them.
+            # Including percent-encoded line breaks: variables of URIs are decoded later.
             return any(end in value or end in unquote(value) for end in "\n\t")
         case Mapping():
             return any(map(_has_breaks, value.values()))
@@ -330,7 +323,7 @@ def _has_breaks(value: Json) -> bool:
 
 
 def _known(kind: ListKind) -> ListKind:
-    """Check a kind at run time, where authors' calls are not typed: an unknown one would make an unknown method."""
+    """Check a kind at run time, because plugins may lack type checks."""
     if kind not in _KINDS:
         raise ToolError(f"{kind!r} is no kind: there are {', '.join(_KINDS)}")
     return kind

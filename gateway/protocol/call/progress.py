@@ -1,8 +1,7 @@
-"""Sends progress notifications for one request whose sender gave a token (basic/utilities/progress).
+"""Sends progress notifications for one request with a progress token (basic/utilities/progress).
 
-Clients time out a request without messages, commonly after 60 seconds. So a call that has sent nothing for a while
-repeats its progress: the client sees that it still runs. Values must grow, and a repetition must not hide what the call
-reports next: it is the next larger number above the last value, by the least that a number can grow.
+Clients commonly time out a request after 60 seconds without a message. So a silent call repeats its progress. Values
+must increase, and the repetition must not exceed the next report, so the repetition adds the smallest possible amount.
 """
 
 import asyncio
@@ -19,19 +18,19 @@ from gateway.protocol.outbox import NotificationCounters
 from gateway.wire import downgrade, jsonrpc
 
 REPEAT_AFTER: Final = timedelta(seconds=15)
-"""The silence after which a call repeats its progress. `listen.keepalive` is another one: of a stream's bytes."""
+"""The silence after which a call repeats its progress. `listen.keepalive` is unrelated."""
 _METHOD: Final = "notifications/progress"
 
 
 class ProgressReporter(Protocol):
-    """Takes what a call reports of its progress."""
+    """Receives the progress reports of a call."""
 
     def report(self, value: float, total: float | None, message: str | None) -> Send | None:
-        """Take how far the call is, and return what tells its sender; None if that has nothing to hear."""
+        """Note the progress. Return a function that sends a notification; None if there is nothing to send."""
 
 
 class Progress:
-    """Sends progress notifications from its beginning until `end`."""
+    """Sends progress notifications until `end`."""
 
     __slots__ = (
         "_beating",
@@ -64,9 +63,9 @@ class Progress:
         self._every: Final = repeat_after.total_seconds()
         self._counters: Final = counters
         self._own = -math.inf
-        """The last value that the call reported."""
+        """The last value from the call."""
         self._shown = -math.inf
-        """The last value that was made known, or waits for that."""
+        """The last value that was sent or is queued."""
         self._sent = -math.inf
         self._total: float | None = None
         self._heard_at = asyncio.get_running_loop().time()
@@ -82,13 +81,13 @@ class Progress:
             self._timer.cancel()
         if self._beating is not None and not self._beating.done():
             try:
-                await asyncio.wait([self._beating])  # half a message must not stand before the answer
+                await asyncio.wait([self._beating])  # a message must not be cut off
             except asyncio.CancelledError:
                 self._beating.cancel()
                 raise
 
     def report(self, value: float, total: float | None, message: str | None) -> Send | None:
-        """Take how far the call is; a value that does not grow, or that JSON has no number for, is left out."""
+        """Note the progress. Values that do not increase or are not finite are ignored."""
         if self._is_over or not math.isfinite(value) or value <= self._own:
             return None
         self._own = value
@@ -96,7 +95,7 @@ class Progress:
         return self._show(value if value > self._shown else _just_above(self._shown), message)
 
     def _show(self, value: float, message: str | None) -> Callable[[], Coroutine[Any, Any, None]]:
-        # Before it is sent: what is reported meanwhile must be larger (basic/utilities/progress).
+        # Before the message is sent, because concurrent reports must be larger (basic/utilities/progress).
         self._shown = value
         params: dict[str, Json] = {"progressToken": self._token, "progress": value}
         if self._total is not None:
@@ -115,17 +114,17 @@ class Progress:
         await self._exchange.send({"jsonrpc": jsonrpc.VERSION, "method": _METHOD, "params": params})
 
     def _look_at(self, when: float) -> None:
-        # A timer costs less than a task that sleeps, and most calls end before it is due.
+        # A timer is cheaper than a task, and most calls end earlier.
         self._timer = asyncio.get_running_loop().call_at(when, self._look)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         due = self._heard_at + self._every
         if loop.time() >= due:
-            # One at a time: a client that does not read must not collect them. None may overtake a report that waits.
+            # One at a time, for clients that do not read. A repetition must not overtake a queued report.
             if (self._beating is None or self._beating.done()) and self._sent == self._shown:
                 value = 0 if math.isinf(self._shown) else _just_above(self._shown)
-                self._beating = loop.create_task(self._show(value, None)(), name="sign of life")
+                self._beating = loop.create_task(self._show(value, None)(), name="repeated progress")
             due = loop.time() + self._every
         self._look_at(due)
 

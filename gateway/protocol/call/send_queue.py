@@ -1,7 +1,7 @@
-"""The queue of what one call sends to its client, one message after the other in the order in which they were said.
+"""The queue of the messages that one call sends to its client before its response.
 
-Why: `context.progress(1)` is sent with and without `await`. A function that does not wait goes on at once, so its
-message is sent beside it, and must overtake neither an earlier one nor the call's answer.
+`context.progress(1)` works with and without `await`. Without `await` the message is sent in the background, and must
+not overtake earlier messages or be overtaken by the response.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Send = Callable[[], Awaitable[object]]
 
 
 class SendQueue:
-    """Holds what was not sent yet; while there is something, a task of its own sends it."""
+    """Sends messages in order, in a task that runs while there are any."""
 
     __slots__ = ("_sending", "_waiting")
 
@@ -29,16 +29,15 @@ class SendQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether the client is so far behind that nothing more may be put."""
         return len(self._waiting) >= MAX_MESSAGES
 
     @property
     def last(self) -> asyncio.Future[None]:
-        """The future of what was put last, and is not sent yet."""
+        """The future of the last queued message."""
         return self._waiting[-1][1]
 
     def put(self, send: Send) -> asyncio.Future[None]:
-        """Send after what was put before; the future is done once it is sent, and has the error if it was not."""
+        """Queue a message. The future is done once the message is sent or has failed."""
         loop = asyncio.get_running_loop()
         sent: asyncio.Future[None] = loop.create_future()
         self._waiting.append((send, sent))
@@ -47,7 +46,7 @@ class SendQueue:
         return sent
 
     async def drain(self) -> None:
-        """Wait until nothing is left to be sent; one who is cancelled meanwhile leaves the rest unsent."""
+        """Wait until all messages are sent. Cancelling the wait drops the rest."""
         if self._sending is None:
             return
         try:
@@ -57,7 +56,7 @@ class SendQueue:
             raise
 
     def cancel(self) -> None:
-        """Send nothing more."""
+        """Drop the messages that are not sent yet."""
         if self._sending is not None:
             self._sending.cancel()
 
@@ -76,11 +75,11 @@ class SendQueue:
 async def _send(send: Send, sent: asyncio.Future[None]) -> None:
     try:
         await send()
-    except Exception as error:  # noqa: BLE001 - Boundary: it is raised to whoever waits, and perhaps nobody does
+    except Exception as error:  # noqa: BLE001 - Boundary: the future has the error
         log.warning("message to the client not sent", error=str(error))
         if not sent.done():
             sent.set_exception(error)
-            sent.exception()  # or asyncio would complain, too, if nobody waits
+            sent.exception()  # marks the exception as retrieved
     else:
-        if not sent.done():  # whoever waited may have been cancelled
+        if not sent.done():  # the waiting task may have been cancelled
             sent.set_result(None)

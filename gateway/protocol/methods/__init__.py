@@ -1,4 +1,4 @@
-"""The protocol's methods, one file per feature, and the table that names them.
+"""The methods of the protocol, by feature, and their table.
 
-A handler takes the call and returns its result as a mapping, or as the bytes of one that was encoded before.
+A handler returns the result of a call as a mapping or as encoded bytes.
 """

@@ -1,6 +1,6 @@
 """initialize, server/discover, ping and logging/setLevel (basic/lifecycle).
 
-`initialize` opens a legacy session: the dispatcher calls what is here of it, since there is no call before the session.
+`initialize` is not a call: the dispatcher opens the session before any call.
 """
 
 from typing import Final
@@ -26,24 +26,24 @@ CAPABILITIES: Final[JsonObject] = {
     "logging": {},
     "extensions": {
         TASKS: {},
-        "io.modelcontextprotocol/skills": {"directoryRead": True},  # SEP-2640; for 2026-07-28 and later
+        "io.modelcontextprotocol/skills": {"directoryRead": True},  # SEP-2640; since 2026-07-28
         "io.modelcontextprotocol/ui": {},  # SEP-1865
     },
 }
-"""The same whatever the file holds at the moment: what is empty now may not be after the next save."""
+"""Independent of the catalog, because a reload may add primitives."""
 
 _MAX_KEPT: Final = 16 * 1024
-"""Bytes of what a client says of itself: it is kept as long as the session, of which there are many."""
+"""The largest `clientInfo` or `capabilities`, which are kept for each session."""
 
 
 def open_session(given: JsonObject, *, identity: Identity, view: str | None = None) -> Session:
-    """Begin a session, at a view or the whole, with the revision that both sides speak.
+    """Return a new session for the parameters of `initialize`.
 
     Raises:
-        RpcError: -32602, the parameters are not those of `initialize`, or too large to be kept for a session.
+        RpcError: -32602, the parameters are invalid or too large.
     """
     requested, client_info = params.string(given, "protocolVersion"), params.mapping(given, "clientInfo")
-    # Icons may be `data:` URIs of any size, and nothing here reads them.
+    # Icons may be large `data:` URIs, and are unused.
     without_icons = {name: value for name, value in client_info.items() if name != "icons"}
     return Session(
         revision=negotiate(requested),
@@ -55,7 +55,7 @@ def open_session(given: JsonObject, *, identity: Identity, view: str | None = No
 
 
 def initialize_result(catalog: Catalog, revision: str) -> dict[str, Json]:
-    """`InitializeResult`."""
+    """Return `InitializeResult`."""
     result: dict[str, Json] = {
         "protocolVersion": revision,
         "capabilities": downgrade.capabilities(CAPABILITIES, revision),
@@ -67,11 +67,11 @@ def initialize_result(catalog: Catalog, revision: str) -> dict[str, Json]:
 
 
 async def discover(call: Call) -> JsonObject:
-    """Only versions that can be used without a handshake: a client takes its next request's version from here."""
+    """Return `DiscoverResult`, only with stateless versions, because clients use one in their next request."""
     catalog = call.catalog
-    # server/utilities/caching: the instructions of a view that needs scopes are for those who hold them.
+    # server/utilities/caching: the instructions of a view with scopes are private.
     is_shared = catalog.view is None or not catalog.views[catalog.view].access.scopes
-    # Those of an upstream are for callers who may use it.
+    # Instructions of upstreams depend on the scopes of the caller.
     is_shared = is_shared and not (catalog.upstream_instructions and catalog.scopes)
     result: dict[str, Json] = {
         "supportedVersions": list(MODERN),

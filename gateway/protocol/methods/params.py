@@ -1,4 +1,4 @@
-"""Read a request's parameters, or answer -32602."""
+"""Readers of request parameters. They raise -32602."""
 
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import JsonObject, present
@@ -12,7 +12,7 @@ def string(params: JsonObject, name: str) -> str:
 
 
 def mapping(params: JsonObject, name: str) -> JsonObject:
-    """An object; an absent one is empty, and so is null."""
+    """Return an object, which is empty if it is absent or null."""
     value = present(params).get(name, {})
     if not isinstance(value, dict):
         raise _invalid(name, "an object")
@@ -20,7 +20,7 @@ def mapping(params: JsonObject, name: str) -> JsonObject:
 
 
 def strings(params: JsonObject, name: str) -> dict[str, str]:
-    """An object whose values are strings; an absent one is empty, and a value that is null is left out."""
+    """Return an object with strings. Null values are left out."""
     value = dict(present(mapping(params, name)))
     for key, entry in value.items():
         if not isinstance(entry, str):

@@ -25,9 +25,8 @@ async def get_prompt(call: Call) -> JsonObject:
     try:
         async with Run(call, prompt) as run:
             rendered = await prompt.messages.render(await run.start(arguments))
-    # An `ExecutionError`, too, but answered by `Method.refused`.
     except OverLimitError:
-        raise
+        raise  # see `Method.refused`
     except ExecutionError as error:
         raise RpcError(ErrorCode.INTERNAL_ERROR, call.catalog.sanitizer.text(str(error))) from error
     result: dict[str, Json] = {"messages": downgrade.prompt_messages(rendered.content, call.revision)}
@@ -41,14 +40,14 @@ async def get_prompt(call: Call) -> JsonObject:
 
 
 def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]:
-    """`given` with defaults.
+    """Add defaults to the arguments.
 
     Raises:
-        RpcError: -32602, a required argument is missing, or one is not an argument of this prompt.
+        RpcError: -32602, a required argument is missing, or an argument is unknown.
     """
     arguments = prompt.arguments
     missing = [name for name, argument in arguments.items() if argument.required and name not in given]
-    # An upstream may take more than it lists.
+    # Upstreams may accept arguments that they do not list.
     unknown = [] if prompt.upstream else sorted(given.keys() - arguments.keys())
     if missing or unknown:
         what = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(unknown)}"
@@ -58,11 +57,11 @@ def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]
 
 
 MAX_VALUES: Final = 100
-"""The schema's limit for `completion.values`."""
+"""The limit of `completion.values` in the schema."""
 
 
 async def complete(call: Call) -> JsonObject:
-    """Suggest values for an argument of a prompt, or a variable of a resource template. No source: no values."""
+    """Suggest values for an argument of a prompt or a variable of a resource template."""
     argument = params.mapping(call.params, "argument")
     name, value = params.string(argument, "name"), params.string(argument, "value")
     others = params.strings(params.mapping(call.params, "context"), "arguments")
@@ -71,7 +70,7 @@ async def complete(call: Call) -> JsonObject:
     if primitive is None:
         raise _unknown(reference, call)
     check_access(primitive, call)
-    # A resource, unlike a template, has no variables and so no completers.
+    # Resources, unlike templates, have no completers.
     completers: Mapping[str, Completer] = getattr(primitive, "completers", {})
     completer = completers.get(name)
     if completer is None:

@@ -24,7 +24,7 @@ async def read_resource(call: Call) -> JsonObject:
 
 
 def _cache_hints(call: Call) -> dict[str, Json]:
-    """A parked output is its caller's alone, and so is what was read with the help of the user's answers."""
+    """Return cache hints. Stored outputs, and contents that depend on responses of the user, are private."""
     resource = call.target
     if not isinstance(resource, Resource | ResourceTemplate) or brings_answers(call):
         return results.cache_hints(timedelta(0), is_shared=False)
@@ -44,7 +44,7 @@ async def get_skill(call: Call) -> JsonObject:
 
 
 async def read_directory(call: Call) -> JsonObject:
-    """Answer with what lies in a directory of a skill, as it was when the skill was read."""
+    """Return the content of a skill's directory at the time of the last reload."""
     uri = params.string(call.params, "uri")
     found = _skill_with(uri, call)
     if found is None:
@@ -63,7 +63,7 @@ async def read_directory(call: Call) -> JsonObject:
 
 
 def _skill_with(uri: str, call: Call) -> tuple[str, Skill] | None:
-    """The skill that has a directory of this URI, and the URI of its SKILL.md."""
+    """Return the skill with this directory, and the URI of its SKILL.md."""
     for skill_uri, skill in call.catalog.skills.items():
         if uri in skill.directories:
             return skill_uri, skill
@@ -71,10 +71,10 @@ def _skill_with(uri: str, call: Call) -> tuple[str, Skill] | None:
 
 
 def _checked(uri: str, call: Call) -> Resource:
-    """The SKILL.md of a skill.
+    """Return the SKILL.md of a skill.
 
     Raises:
-        InsufficientScopeError: the caller may see the skill, and lacks a scope that it needs.
+        InsufficientScopeError: the caller lacks a scope of a visible skill.
     """
     resource = call.catalog.resources[uri]
     check_access(resource, call)

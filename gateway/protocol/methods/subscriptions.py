@@ -17,16 +17,16 @@ from gateway.tasks.task import Task
 from gateway.wire import jsonrpc, meta
 
 MAX_URIS: Final = 1000
-"""Resources that one session or one subscription may watch."""
+"""The most watched resources of one session or subscription."""
 
 MAX_URI_LENGTH: Final = 8192
-"""Characters of a watched URI, which is kept as long as the subscription."""
+"""Characters of a watched URI."""
 
 MAX_SESSION_LENGTH: Final = 256 * 1024
-"""Characters of all URIs that one session watches: they are kept until it expires, although its client may be gone."""
+"""Characters of all watched URIs of a session, which are kept until the session expires."""
 
 MAX_TASK_ID_LENGTH: Final = 256
-"""Characters of a task's id that somebody made up; ours are shorter."""
+"""Characters of a task id. Ids of this server are shorter."""
 
 _KINDS: Final[Mapping[str, ListKind]] = {
     "toolsListChanged": "tools",
@@ -36,10 +36,10 @@ _KINDS: Final[Mapping[str, ListKind]] = {
 
 
 async def listen(call: Call) -> JsonObject:
-    """Send what was asked for until the client goes away; answer when the daemon or a reload ends it.
+    """Send notifications until the client disconnects. Return a result if the daemon or a reload ends the subscription.
 
-    A resource that nothing serves, or that the caller may not read, is left out of what is acknowledged; so is a task
-    that is not the caller's. Of the others the first message says how they are: they may have ended already.
+    The acknowledgment only contains resources and tasks that the caller can read. The state of each task follows,
+    because the task may have ended already.
     """
     wanted = call.params.get("notifications")
     if not isinstance(wanted, dict):
@@ -58,16 +58,16 @@ async def listen(call: Call) -> JsonObject:
     with call.server.notifier.listen(
         kinds, frozenset(uris), scopes=caller.identity.scopes, view=caller.view, task_ids=frozenset(task_ids)
     ) as subscription:
-        # Inside, and queued: a change since the first look is not missed, and the acknowledgment still goes out first.
+        # Inside the context, so that no change is missed. Queued states are sent after the acknowledgment.
         await _tell_tasks(task_ids, subscription, call)
         if uris:
             await call.server.notifier.upstreams_watch()
         if caller.view is not None and caller.view not in call.server.store.current.views:
-            subscription.end()  # a reload took the view away while the task store was asked
+            subscription.end()  # a reload has removed the view in the meantime
         await _send(call, "notifications/subscriptions/acknowledged", {"notifications": filter_})
         await _relay(subscription, call)
     if call.caller.binding is not Binding.STREAMABLE_HTTP:
-        # 2026-07-28 basic/patterns/cancellation: a server that ends a subscription says so. Over HTTP its stream ends.
+        # 2026-07-28 basic/patterns/cancellation: servers announce the end of a subscription. Over HTTP its stream ends.
         await _send(call, "notifications/cancelled", {"requestId": call.request_id})
     return {meta.META: {meta.META_SUBSCRIPTION_ID: call.request_id}}
 
@@ -88,7 +88,7 @@ async def subscribe(call: Call) -> JsonObject:
             raise RpcError(ErrorCode.INVALID_PARAMS, f"Subscriptions of more than {MAX_SESSION_LENGTH} characters")
         call.session.watch(watched)
         call.server.notifier.watch_changed()
-        # A client that is answered counts on hearing of the very next update.
+        # The client must not miss an update after the response.
         await call.server.notifier.upstreams_watch()
     return {}
 
@@ -107,7 +107,7 @@ def _may_be_read(uri: str, call: Call) -> bool:
 
 
 async def _tasks(wanted: JsonObject, call: Call) -> list[str]:
-    """The tasks that the caller names and may know of.
+    """Return the requested tasks that belong to the caller.
 
     Raises:
         MissingCapabilityError: the client has not declared the extension.
@@ -133,7 +133,7 @@ async def _tell_tasks(task_ids: list[str], subscription: Subscription, call: Cal
 
 
 class TaskNotifications:
-    """Tells streams of the tasks that they name (ext-tasks, "Task Status Notifications")."""
+    """Notifies the subscribers of tasks (ext-tasks, "Task Status Notifications")."""
 
     def __init__(self, notifier: ChangeNotifier, *, clock: Callable[[], float]) -> None:
         self._notifier: Final = notifier
@@ -149,12 +149,12 @@ class TaskNotifications:
 async def _relay(subscription: Subscription, call: Call) -> None:
     with subscription.outbox.reader() as reader:
         while (message := await reader.get()) is not None:
-            # Made anew: one message lies in the outboxes of all, and each subscription adds its own id.
+            # A new message, because all outboxes share the queued one.
             await _send(call, message["method"], message.get("params", {}))
 
 
 async def _send(call: Call, method: str, members: JsonObject) -> None:
-    """Everything on this stream carries the subscription's id, which is the request's, with its JSON type."""
+    """Send a message with the id of the subscription, which is the id of the request."""
     fields = {meta.META_SUBSCRIPTION_ID: call.request_id}
     await call.exchange.send({"jsonrpc": jsonrpc.VERSION, "method": method, "params": {**members, meta.META: fields}})
 

@@ -1,4 +1,4 @@
-"""The table of methods, with the eras in which each is served; and the methods that list what is on offer."""
+"""The table of methods with their eras, and the methods that return lists."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -29,20 +29,19 @@ class Method(msgspec.Struct, frozen=True):
     handler: Handler
     eras: frozenset[Era]
     is_call: bool = False
-    """Whether it runs what the operator or an author wrote, and so may take a while. These are what limits count."""
+    """Whether the method runs code of the operator or of a plugin. Limits count these methods."""
     is_list: bool = False
-    """Whether it lists what is on offer. `limits.rate_limit` holds for each list by itself, lest a client that begins
-    by reading all of them has spent its calls."""
+    """Whether `limits.rate_limit` applies to this method separately, so that reading all lists leaves calls."""
     is_immediate: bool = False
-    """Whether its answer waits for nothing."""
+    """Whether the method never waits."""
     is_of_tasks: bool = False
-    """Whether it belongs to the tasks extension, so that its client must have declared that."""
+    """Whether clients must declare the tasks extension."""
     refused: Callable[[OverLimitError, Call], JsonObject] = _refused
-    """What it is answered with where a limit refuses it."""
+    """Returns the result, or raises the error, of a call that a limit refuses."""
 
 
 def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
-    """A list of what is on offer; `name` is the member of its result that holds the entries."""
+    """Return the method of a list; `name` is the member of the result with the entries."""
 
     async def page(call: Call) -> bytes:
         return call.server.pages.page(
@@ -52,7 +51,7 @@ def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
     return Method(page, eras, is_list=True, is_immediate=True)
 
 
-# MCP 2026-07-28 changelog: `ping`, `logging/setLevel`, `resources/subscribe` and `resources/unsubscribe` are gone.
+# MCP 2026-07-28 changelog: `ping`, `logging/setLevel`, `resources/subscribe`, `resources/unsubscribe` are removed.
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
         "completion/complete": Method(prompts.complete, BOTH, is_call=True),
@@ -67,7 +66,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "resources/subscribe": Method(subscriptions.subscribe, LEGACY_ONLY),
         "resources/unsubscribe": Method(subscriptions.unsubscribe, LEGACY_ONLY),
         "server/discover": Method(lifecycle.discover, MODERN_ONLY),
-        # It runs nothing, and reads what the lists are made of; so does `resources/directory/read`.
+        # Returns entries of a list, as `resources/directory/read` does.
         "skills/get": Method(resources.get_skill, MODERN_ONLY, is_list=True),
         "skills/list": _list("skills", MODERN_ONLY),
         "subscriptions/listen": Method(subscriptions.listen, MODERN_ONLY),
@@ -78,11 +77,11 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "tools/list": _list("tools"),
     }
 )
-"""`initialize` is not among them: it is the legacy era's door, not a method behind it."""
+"""Without `initialize`, which the dispatcher handles."""
 
 
 def check_method(method: str, era: Era, terms: ClientTerms) -> None:
-    """Check that a method exists in an era, and that its client knows the extension that it belongs to.
+    """Check that a method exists in an era, and that the client has declared its extension.
 
     Raises:
         RpcError: -32601, or -32600 for a second `initialize`.

@@ -1,6 +1,6 @@
 """tasks/get, tasks/update and tasks/cancel (ext-tasks: "Task Polling", "Task Update Requests", "Task Cancellation").
 
-Somebody else's task is as unknown as one that never was.
+Tasks of other callers are treated as unknown.
 """
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ async def get(call: Call) -> JsonObject:
 
 
 async def update(call: Call) -> JsonObject:
-    """Take answers to open questions. Answers to others are ignored, and if one does not fit, none is taken."""
+    """Take responses to open requests. Unknown keys are ignored. If one response is invalid, none is taken."""
     task = await _own_task(call)
     responses = call.params.get("inputResponses")
     if not isinstance(responses, dict):
@@ -34,16 +34,16 @@ async def update(call: Call) -> JsonObject:
 
 async def cancel(call: Call) -> JsonObject:
     task = await _own_task(call)
-    # ext-tasks, "Task Cancellation": an acknowledgment says nothing of the task, which may have ended already.
+    # ext-tasks, "Task Cancellation": the acknowledgment does not contain the state, which may be final.
     await call.server.tasks.cancel(task.id)
     return {}
 
 
 async def _own_task(call: Call) -> Task:
-    """The task that the request names.
+    """Return the requested task.
 
     Raises:
-        RpcError: -32602, there is no such task for this caller.
+        RpcError: -32602, the caller has no such task.
     """
     found = await own_task(params.string(call.params, "taskId"), call)
     if found is None:
@@ -52,16 +52,16 @@ async def _own_task(call: Call) -> Task:
 
 
 async def own_task(task_id: str, call: Call) -> Task | None:
-    """The task with this id, if the caller may know of it."""
+    """Return the task with this id, if it belongs to the caller."""
     task, caller = await call.server.tasks.get(task_id), call.caller
     return task if task is not None and task.belongs_to(caller.identity.subject_key, view=caller.view) else None
 
 
 def _answered(task: Task, responses: dict[str, Json], call: Call) -> Task | None:
-    """The task with those answers that it waits for; None if none of them is one.
+    """Return the task with the responses that it waits for; None if there are none.
 
     Raises:
-        MalformedAnswerError: an answer does not fit its question.
+        MalformedAnswerError: a response does not match its request.
     """
     if task.status is not TaskStatus.INPUT_REQUIRED:
         return None
@@ -78,7 +78,7 @@ def _answered(task: Task, responses: dict[str, Json], call: Call) -> Task | None
         status=TaskStatus.INPUT_REQUIRED if remaining else TaskStatus.WORKING,
         questions=_wire(remaining) if remaining else b"",
         memory=encode_memory(memory),
-        caller=replace(task.caller, identity=call.caller.identity),  # whose rights may be others by now
+        caller=replace(task.caller, identity=call.caller.identity),  # with the current scopes
     )
 
 

@@ -21,12 +21,12 @@ log: Final = structlog.get_logger(__name__)
 
 
 async def call_tool(call: Call) -> JsonObject | bytes:
-    """Call a tool. What the model can mend or must know is a result with `isError`; an unknown tool is -32602.
+    """Call a tool. Errors that the model can handle are results with `isError`.
 
-    1. the tool exists: -32602; the caller holds its scopes: 403
-    2. over HTTP, the `Mcp-Param-*` fields are the arguments: -32020
-    3. the client has what the tool requires, tasks among them: -32021; the arguments fit the schema: `isError`
-    4. a task is made of it, where the tool and the client say so; otherwise the run: see `Run`
+    1. the tool exists: -32602, and the caller has its scopes: 403
+    2. over HTTP, the `Mcp-Param-*` fields match the arguments: -32020
+    3. the client has the required capabilities: -32021, and the arguments match the schema: `isError`
+    4. the call becomes a task, or runs: see `Run`
     """
     tool = call.target
     if not isinstance(tool, Tool):
@@ -47,7 +47,7 @@ async def call_tool(call: Call) -> JsonObject | bytes:
     except MissingCapabilityError as error:
         if call.era is Era.MODERN:
             raise
-        result = _failure(error.message)  # older revisions have no code for it
+        result = _failure(error.message)  # legacy revisions have no error code for this
     except OverLimitError:
         raise  # see `refused`
     except ExecutionError as error:
@@ -68,7 +68,7 @@ def _log(error: ExecutionError, tool: Tool) -> None:
 
 
 def refused(error: OverLimitError, call: Call) -> JsonObject:
-    """The answer to a call that a limit refused: the model is told which, and when to come back."""
+    """Return the result of a call that a limit refuses, for the model."""
     return results.tool_result(_failure(str(error)), call.revision)
 
 

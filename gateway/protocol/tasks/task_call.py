@@ -1,4 +1,4 @@
-"""One run of a tool whose call is a task, or may become one: its exchange, its progress, where it asks, how it ends."""
+"""One run of a tool for a call that is or may become a task: its exchange, progress, input requests and end."""
 
 import asyncio
 import math
@@ -38,54 +38,54 @@ from gateway.wire import jsonrpc
 log: Final = structlog.get_logger(__name__)
 
 ASKS_WITHIN: Final = 1.0
-"""Seconds for which a call with `ask: before` may ask before it becomes a task, unless `after` is longer."""
+"""The time before a call with `ask: before` becomes a task, unless `after` is longer."""
 _FIRST_STEPS: Final = 8
-"""Turns of the event loop in which an async function comes to its first wait, and what is quick to its end."""
+"""Iterations of the event loop in which an async function reaches its first wait or a fast end."""
 _ONE_TRY: Final = frozenset({"inputResponses", "requestState"})
-"""Parameters that belong to one try of a request, and not to the task."""
+"""Parameters of one try, which are not stored with the task."""
 _OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreAwayError)
-"""Errors that a request is answered with, as in any call: a task would only say the same later."""
+"""Errors of the request, which are returned instead of a task."""
 _MAX_MESSAGE_LENGTH: Final = 1000
 """Characters of a status message."""
 
 
 class TaskCall:
-    """Runs the tool, and answers the request if there is one. Implements `Exchange` and `ProgressReporter` for the run.
+    """Runs the tool, and returns a task or a result. Implements `Exchange` and `ProgressReporter` for the run.
 
-    What the run sends goes out as long as its request is open, and nowhere after that.
+    Messages of the run are only sent while the request is open.
     """
 
     def __init__(
         self, caller: Caller, tool: Tool, tasks: TaskRunner, *, request: Call | None = None, run: TaskRun | None = None
     ) -> None:
-        """Begin with the open request of a call, or without one as another run of a task."""
+        """Start with an open request, or with a run of an existing task."""
         self.caller: Final = caller
         self.is_rerun: Final = run is not None
         self._tool: Final = tool
         self._tasks: Final = tasks
         self._run = run
-        """The task, once it is written down."""
+        """The stored task, if any."""
         self._may_be_stored = False
-        """Whether a record of it was sent to the store, and not refused there."""
+        """Whether the task was sent to the store, and the store has not refused it."""
         self._can_be_task = True
-        """False if none can be made: all questions are answered with the request."""
+        """False after the store has refused the task: all input requests belong before the task."""
         self._is_request_open = request is not None
         self._exchange = None if request is None else request.exchange
         self._progress = None if request is None else request.progress
-        """Of the request, as long as it is open."""
+        """The reporter of the open request."""
         self._ttl_ms: Final = 0 if request is None or tool.task is None else _ttl_ms(tool.task, request)
         self._message = ""
-        """What was reported last."""
+        """The last progress message."""
         self._result: JsonObject | None = None
         self._error: Exception | None = None
-        """How the tool ended: with one of the two."""
+        """The end of the tool: a result or an error."""
         self._requester: TaskRequester | None = None
-        """The requester, if the tool has asked or has kept a result."""
+        """Set if the tool has used input requests or `once`."""
         self._has_ended = False
         self._reported = -math.inf
 
     def attached_to(self, call: Call) -> Call:
-        """The call as it runs: it sends, asks and reports through the task."""
+        """Return the call with this object as its exchange, progress reporter and task."""
         return replace(call, exchange=self, progress=self, task=self)
 
     def open_requester(self, call: Call, *, definition: str) -> TaskRequester:
@@ -118,7 +118,7 @@ class TaskCall:
             await self._exchange.close_stream(retry_ms)
 
     def report(self, value: float, total: float | None, message: str | None) -> Send | None:
-        """Take how far it is, for whoever asks for the task, and for the sender of a request that is open."""
+        """Note the progress for the state of the task and for an open request."""
         send = None if self._progress is None else self._progress.report(value, total, message)
         if not math.isfinite(value) or value <= self._reported:
             return send
@@ -130,7 +130,7 @@ class TaskCall:
         return send
 
     async def work(self, call: Call, arguments: JsonObject) -> Ending:
-        """Run the tool once; a request that is still open is answered with what became of it, too."""
+        """Run the tool once."""
         try:
             return await self._ending(call, arguments)
         finally:
@@ -145,16 +145,16 @@ class TaskCall:
                     return outcome
                 result = outcome
             except OverLimitError as error:
-                # Kept: a call that stays an ordinary one is refused with it (`Method.refused`), and told when to retry.
+                # Kept for `Method.refused`, if the call does not become a task.
                 self._error = error
                 result = failure_result(call, error)
             except ExecutionError as error:
                 result = failure_result(call, error)
         except RpcError as error:
-            # Masked here: it is written down before anybody else could do it.
+            # Masked here, because it is stored.
             self._error = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
             return failed(error)
-        except Exception:  # Boundary: our bug must cost its caller an error, and nobody else anything.
+        except Exception:  # Boundary: a bug must only fail this call.
             log.exception("request failed", method=call.method, correlation_id=call.id)
             bug = self._error = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
             return failed(bug)
@@ -162,7 +162,7 @@ class TaskCall:
         return completed(self._result)
 
     async def _outcome(self, call: Call, arguments: JsonObject) -> ToolResult | Ending:
-        """The tool's result, or the questions that its client has to answer first."""
+        """Return the result of the tool, or the open input requests."""
         try:
             return await run_tool(call, self._tool, arguments)
         except AwaitingInput:
@@ -170,41 +170,41 @@ class TaskCall:
             return Ending(status=TaskStatus.INPUT_REQUIRED, questions=requester.questions(), memory=requester.memory())
 
     async def answer(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
-        """Answer the request with a task, or directly. Raises: see `task_calls.answer`."""
+        """Return a task or a result. Raises: see `task_calls.answer`."""
         try:
             if not rules.is_required or rules.asks_before or brings_answers(call):
                 return await self._run_then_store(task_id, call, rules, arguments)
             task = self._record(task_id, call, rules)
-            # Before the write: if that is cancelled on its way, the record may be there, and nobody was told of it.
+            # Before the write: a cancelled write may have stored the task.
             self._may_be_stored = True
             await self._tasks.add(task)
             return await self._run_stored(task, call, arguments)
-        except NotStoredError as error:  # of a required one: any other goes on as an ordinary call
+        except NotStoredError as error:  # other calls continue as ordinary calls
             self._may_be_stored = False
             raise unavailable(str(error)) from error
         finally:
-            if self._is_request_open:  # nobody was told of a task
+            if self._is_request_open:  # the client does not know the task
                 self._tasks.limiter.release(task_id)
                 if self._may_be_stored:
                     await self._tasks.discard(task_id)
             self._close_request()
 
     async def _run_stored(self, task: Task, call: Call, arguments: JsonObject) -> JsonObject:
-        """Begin the work of a task that is written down; answer with the task, or with what comes before it."""
+        """Start the work of a stored task."""
         self._run = self._tasks.run_of(task)
         working = self._begin(call, arguments)
         try:
             await _first_steps(working)
             await self._wait_if_asking(working)
             self._check_request()
-        # A cancellation, too: the request is gone, and with it whoever could ask for the result.
+        # Including cancellation: the client does not know the task.
         except BaseException:
             self._tasks.abandon(working)
             raise
         return self._answered(self._run, working)
 
     async def _run_then_store(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
-        """Run as in any call for a while; answer with a task if it is not done by then."""
+        """Run an ordinary call for some time, and return a task if the call has not ended by then."""
         working = self._begin(call, arguments)
         try:
             seconds = max(rules.after, ASKS_WITHIN) if rules.asks_before else rules.after
@@ -217,10 +217,10 @@ class TaskCall:
             requester = self._requester
             if working.done() and rules.after and (requester is None or not requester.is_waiting):
                 return self._direct()
-            self._is_request_open = False  # what is asked from now on is asked inside
+            self._is_request_open = False  # further input requests belong inside the task
             task = self._record(task_id, call, rules)
             if working.done():
-                task = ended(task, working.result())  # so that it is written down once
+                task = ended(task, working.result())  # so that it is stored once
             elif requester is not None and requester.has_memory:
                 task = replace(task, memory=requester.memory())
             try:
@@ -230,12 +230,12 @@ class TaskCall:
                 self._is_request_open, self._may_be_stored = True, False
                 if rules.is_required:
                     raise
-                # It goes on as an ordinary call: from here on its questions are answered with the request.
+                # Continue as an ordinary call.
                 self._can_be_task = False
                 await asyncio.wait({working})
                 return self._direct()
         except BaseException:
-            # `answer` then takes back what was written.
+            # `answer` discards the stored task.
             self._is_request_open = True
             self._tasks.abandon(working)
             raise
@@ -254,14 +254,14 @@ class TaskCall:
         return wire.created(run.task, now=self._tasks.clock())
 
     def _close_request(self) -> None:
-        """Send nothing more to the client: its request is answered."""
+        """Send nothing more to the client."""
         self._is_request_open = False
-        # Let go of, since the work may last for hours: the connection must not be kept in memory as long.
+        # The work may last for hours, and must not keep the connection in memory.
         self._exchange = self._progress = None
         self._release()
 
     def _release(self) -> None:
-        """Let go of the requester and the error once nobody needs them: both lead back to this."""
+        """Drop the requester and the error, which refer to this object, once they are unused."""
         if self._has_ended and self._exchange is None:
             self._requester = self._error = None
 
@@ -272,29 +272,29 @@ class TaskCall:
         return is_wanted or not self._can_be_task
 
     async def _wait_if_asking(self, working: asyncio.Task[Ending]) -> None:
-        """Raises: AwaitingInput: a question comes before the task."""
+        """Raises: AwaitingInput: an input request belongs before the task."""
         if (requester := self._requester) is not None and requester.is_asking_before:
-            # To the end of the run: questions that are put beside this one go out together with it.
+            # Wait for the end of the run, so that concurrent requests are sent together.
             await asyncio.wait({working})
             raise AwaitingInput(requester.answer_with_questions())
 
     def _check_request(self) -> None:
-        """Raises: RpcError: the tool was not run, or not to its end, because of what the request lacks or brings."""
+        """Raises: RpcError: the request itself was rejected."""
         if isinstance(self._error, _OF_THE_REQUEST):
             raise self._error
 
     def _direct(self) -> JsonObject:
-        """The answer of an ordinary call.
+        """Return the result of an ordinary call.
 
         Raises:
-            RpcError: the tool ended so.
+            RpcError: the tool raised the error.
             OverLimitError: the tool was not run.
-            AwaitingInput: the client has to answer first.
+            AwaitingInput: the client must respond to input requests first.
         """
         if self._error is not None:
             raise self._error
         if self._result is None:
-            assert self._requester is not None  # noqa: S101 - a run ends without either only when it asks
+            assert self._requester is not None  # noqa: S101 - only input requests end a run without either
             raise AwaitingInput(self._requester.answer_with_questions())
         return self._result
 
@@ -330,7 +330,7 @@ class TaskCall:
 
 
 async def _first_steps(working: asyncio.Task[Ending]) -> None:
-    """Let the tool come to its first wait."""
+    """Let the tool reach its first wait."""
     for _ in range(_FIRST_STEPS):
         if working.done():
             return

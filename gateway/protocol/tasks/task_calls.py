@@ -1,10 +1,8 @@
-"""Makes tasks of tool calls, and runs their tools again.
+"""Turns tool calls into tasks, and runs the tools of tasks again.
 
-The tool begins as in any call. As soon as it first waits for something the task is written down and answered: by then
-it has had the chance to ask what must be known before there is a task. With `after` or `ask: before` it runs on for a
-while, and becomes a task if it is not done by then. If the task cannot be written down, it stays an ordinary call.
-
-Where it could not stay one (`required`), the task is written down before the tool begins.
+A tool starts as in any call, and can first send input requests. At its first wait the task is stored and returned.
+With `after` or `ask: before` that happens later, if the call has not ended by then. If the task cannot be stored, the
+call continues as an ordinary call. A `required` task is stored before the tool starts.
 """
 
 from collections.abc import Callable
@@ -27,10 +25,10 @@ from gateway.wire.jsonrpc import Request
 
 
 def accepts(call: Call, rules: TaskRules) -> bool:
-    """Whether a call may become a task, and not only be an ordinary one.
+    """Return whether a call can become a task.
 
     Raises:
-        MissingCapabilityError: it must become one, and its client knows no tasks.
+        MissingCapabilityError: the call must become a task, but the client has not declared the extension.
     """
     if wire.declares_tasks(call.terms.capabilities, call.revision):
         return True
@@ -40,12 +38,12 @@ def accepts(call: Call, rules: TaskRules) -> bool:
 
 
 async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:
-    """Answer a call with a task, or directly; None if none can be made, and it is to be an ordinary call.
+    """Return a task or the result of the call. None if tasks are unavailable: run an ordinary call instead.
 
     Raises:
-        RpcError: a task was to be made, and cannot; or the tool ended so.
+        RpcError: a required task cannot be created, or the tool raised the error.
         ExecutionError: the tool was not run.
-        AwaitingInput: the client has to answer first.
+        AwaitingInput: the client must respond to input requests first.
     """
     tasks = call.server.tasks
     if problem := tasks.problem:
@@ -60,8 +58,8 @@ async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject
 
 
 async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Caller], Catalog]) -> Ending:
-    """Run the tool of a task again from its start. The work of `TaskRunner`."""
-    # Not set back: this runs in a task of its own, and the context ends with that.
+    """Run the tool of a task again. This is the work of `TaskRunner`."""
+    # Not reset: this runs in a separate asyncio task.
     LOG_CONTEXT.set({CALL: new_id()})
     task = run.task
     content: JsonObject = exact_json.loads(task.call)
@@ -90,7 +88,7 @@ async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Cal
     )
     call = task_call.attached_to(call)
     try:
-        # Again: the file, and what the caller may do, can have changed since the task was made.
+        # The file and the caller's scopes may have changed.
         check_access(tool, call)
         arguments = await prepared_arguments(tool, content["params"].get("arguments", {}), call)
     except RpcError as error:

@@ -1,7 +1,7 @@
-"""Requests input for a call that is a task, or may become one.
+"""Input requests of a call that is or may become a task.
 
-While its request is open, a question may be answered with it, as for any modern call (`MrtrRequester`). Inside a task a
-question ends the run: the task waits for `tasks/update`, and then the function runs again with the answers.
+While the request is open, the call can end with `input_required` (`MrtrRequester`). Inside a task an input request ends
+the run. The task waits for `tasks/update`, and the tool runs again with the responses.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from gateway.tasks.task import TaskMemory, encode_memory
 from gateway.wire import jsonrpc
 
 MAX_MEMORY_BYTES: Final = 2**20
-"""Of what a task that waits has been answered and has kept."""
+"""The largest memory of a task: responses, and results of `once`."""
 
 
 class TaskRequester:
-    """One run's way to its client."""
+    """The `InputRequester` of one run of a task."""
 
     def __init__(
         self,
@@ -36,31 +36,31 @@ class TaskRequester:
         asks_before: Callable[[Where | None], bool],
         is_first: bool,
     ) -> None:
-        """Ask nothing yet.
+        """Send nothing yet.
 
         Args:
             call: the request.
-            definition: the version of the tool; answers to another version are asked for again.
-            memory: what earlier runs have learned.
-            asks_before: tells whether a question is to be answered with the request.
-            is_first: whether the request is open, so that it may be answered with questions.
+            definition: the version of the tool. Responses to a different version are requested again.
+            memory: responses and results of earlier runs.
+            asks_before: returns whether an input request belongs before the task.
+            is_first: whether the request is open, so that it can end with `input_required`.
         """
         is_same = not memory.definition or memory.definition == definition
         self._call: Final = call
         self._asks_before: Final = asks_before
         self._definition: Final = definition
-        # ext-tasks, "Task Update Requests": a key stands for one question in all of a task's life.
+        # ext-tasks, "Task Update Requests": keys are unique during the life of a task.
         self._round: Final = memory.round if is_same else memory.round + 1
         self._answers: Final[dict[str, JsonObject]] = dict(memory.answers) if is_same else {}
         self._mrtr: Final = MrtrRequester(call, definition=definition) if is_first else None
-        # One for both: what is asked with the request and what is asked inside count together.
+        # One budget for requests before and inside the task.
         self.budget: Final = CallBudget(call) if self._mrtr is None else self._mrtr.budget
         if is_same:
             self.budget.results.update(memory.results)
         self._open: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
-        """Raises: AwaitingInput: a question is open; with a result, if the request is to be answered with it."""
+        """Raises: AwaitingInput: a request is open. The exception has a result if it belongs before the task."""
         if self._mrtr is not None:
             await self._mrtr.close(error)
         if self._open and not isinstance(error, asyncio.CancelledError):
@@ -85,19 +85,19 @@ class TaskRequester:
 
     @property
     def is_asking_before(self) -> bool:
-        """Whether the request must be answered with questions."""
+        """Whether the call will end with `input_required`."""
         return self._mrtr is not None and self._mrtr.is_asking
 
     def questions(self) -> bytes:
-        """The open questions of the task, by the key that the client sees."""
+        """Return the open input requests of the task, by the client's keys, encoded."""
         prefix = key_prefix(self._round)
         return jsonrpc.encode({f"{prefix}{key}": question.wire for key, question in self._open.items()})
 
     def memory(self) -> bytes:
-        """The memory of the next run, encoded.
+        """Return the encoded memory for the next run.
 
         Raises:
-            ExecutionError: it is too much.
+            ExecutionError: the memory is too large.
         """
         memory = TaskMemory(
             answers=dict(self._answers),
@@ -112,19 +112,18 @@ class TaskRequester:
 
     @property
     def has_memory(self) -> bool:
-        """Whether there is anything that the next run has to know."""
         return bool(self._answers or self.budget.results)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a question is open inside the task."""
+        """Whether an input request is open inside the task."""
         return bool(self._open)
 
     def answer_with_questions(self) -> JsonObject:
-        """`InputRequiredResult` with all open questions, for a request that no task is made of.
+        """Return `InputRequiredResult` with all open requests, for a call that does not become a task.
 
         Raises:
-            ExecutionError: it would be too large.
+            ExecutionError: the result is too large.
         """
         if self._mrtr is None:
             raise RuntimeError("the request is not open")
@@ -132,11 +131,11 @@ class TaskRequester:
 
 
 def key_prefix(asked_again: int) -> str:
-    """The prefix of an author's keys when everything is asked again: no key may have two questions."""
+    """Return the prefix of keys in a new round, so that no key has two requests."""
     return f"mcp-gateway.{asked_again + 1}:" if asked_again else ""
 
 
 def open_questions(encoded: bytes) -> dict[str, InputRequest]:
-    """The questions of a task's record, by the key that the client sees."""
+    """Return the input requests of a task, by the client's keys."""
     found: dict[str, Json] = exact_json.loads(encoded)
     return {key: InputRequest(wire["method"], wire["params"]) for key, wire in found.items()}

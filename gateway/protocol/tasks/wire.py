@@ -18,7 +18,7 @@ _PAYLOAD: Final = {TaskStatus.COMPLETED: "result", TaskStatus.FAILED: "error"}
 
 
 def declares_tasks(client_capabilities: JsonObject, revision: str) -> bool:
-    """Whether the client knows tasks. The extension is not defined for legacy revisions."""
+    """Return whether the client has declared the extension, which only exists in modern revisions."""
     extensions = client_capabilities.get("extensions")
     return revision in MODERN and isinstance(extensions, dict) and TASKS in extensions
 
@@ -28,14 +28,14 @@ def missing_extension() -> MissingCapabilityError:
 
 
 def created(task: Task, *, now: float) -> dict[str, Json]:
-    """`CreateTaskResult`: the task as it begins, however far it is by now."""
-    # `CreateTaskResult` is without the questions, the result or the error that another status would promise.
+    """Return `CreateTaskResult`, always with the status `working`."""
+    # `CreateTaskResult` lacks the members that other statuses require.
     begun = task if task.status is TaskStatus.WORKING else replace(task, status=TaskStatus.WORKING, message="")
     return {"resultType": "task", **_metadata(begun, now)}
 
 
 def detailed(task: Task, *, now: float) -> dict[str, Json]:
-    """`DetailedTask`: what `tasks/get` answers, and `notifications/tasks` says."""
+    """Return `DetailedTask`, for `tasks/get` and `notifications/tasks`."""
     wire = _metadata(task, now)
     if task.status is TaskStatus.INPUT_REQUIRED:
         wire["inputRequests"] = exact_json.loads(task.questions)

@@ -1,4 +1,4 @@
-"""The process: `mcp-gateway`, and `python -m gateway`."""
+"""The entry point of `mcp-gateway` and `python -m gateway`."""
 
 import gc
 import sys
@@ -7,25 +7,27 @@ from gateway.held_signals import end_at_interrupt, hold_signals, ignore_hang_ups
 
 _IS_DAEMON = sys.argv[1:2] == ["serve"]
 if _IS_DAEMON:
-    hold_signals()  # before the imports, which take most of the time to start
+    hold_signals()  # before the slow imports
 else:
     end_at_interrupt()
 
-gc.disable()  # modules are no garbage, and collections took a tenth of the time to import them
-from gateway import cli  # noqa: E402 - after the lines before
+gc.disable()  # collections would slow down imports by a tenth
+from gateway import cli  # noqa: E402 - after the lines above
 
 
 def main() -> int:
     """Run the command line and return its exit code."""
     try:
         return cli.main(on_imported=_begin)
-    finally:  # also after an error in the command line, which is a SystemExit
+    finally:  # also after a SystemExit for invalid arguments
         if _IS_DAEMON:
             ignore_hang_ups()
 
 
 def _begin() -> None:
-    """Turn the collector on, except for what was imported: at the end of a command it took longer than the command."""
+    """Enable garbage collection, except for imported modules. Collecting them at the end would take longer than most
+    commands.
+    """
     gc.freeze()
     gc.enable()
     raise_at_interrupt()

@@ -1,4 +1,4 @@
-"""Tasks that run beside their owner until it ends them, or they end by themselves."""
+"""Background tasks of an owner, until they end or the owner cancels them."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 class BackgroundTasks:
-    """Tasks of one owner. Unlike those of a TaskGroup, one that fails ends none of the others."""
+    """The background tasks of one owner. Unlike in a TaskGroup, a failed task does not cancel the others."""
 
     def __init__(self) -> None:
-        # The event loop itself holds tasks weakly: one that nobody holds may vanish while it waits.
+        # The event loop only holds weak references to tasks.
         self._tasks: Final[set[asyncio.Task[Any]]] = set()
 
     def begin(self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
@@ -21,12 +21,12 @@ class BackgroundTasks:
         return task
 
     async def wait(self) -> None:
-        """Wait for the ends of those that run, and of those that are begun meanwhile."""
+        """Wait for all tasks, including new ones."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def cancel(self) -> None:
-        """Cancel those that run, and wait for their ends."""
+        """Cancel all tasks and wait for them."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()

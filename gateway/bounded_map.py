@@ -1,6 +1,6 @@
-"""A mapping that forgets: what has expired, and beyond a bound what was used longest ago.
+"""A mapping with expiry and LRU eviction.
 
-For one thread. An expired entry is never returned, and its memory is given back as others are added.
+For one thread. Expired entries are never returned, and are removed as others are added.
 """
 
 import math
@@ -20,20 +20,20 @@ class _Entry(NamedTuple, Generic[V]):
 
 
 class BoundedMap(Generic[K, V]):
-    """Entries of at most `bound` together: a number of entries, or of bytes if each is put with its size as cost."""
+    """A mapping of at most `bound` entries, or bytes if `cost` is each entry's size."""
 
     def __init__(self, bound: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._bound: Final = bound
         self._clock: Final = clock
         self._entries: Final[OrderedDict[K, _Entry[V]]] = OrderedDict()
-        """Used longest ago first."""
+        """Least recently used first."""
         self._cost = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value, and count that as a use."""
+        """Return the value and mark it as used."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -44,11 +44,11 @@ class BoundedMap(Generic[K, V]):
         return entry.value
 
     def put(self, key: K, value: V, *, expires: float = math.inf, cost: int = 1) -> None:
-        """Keep a value until `expires` (the clock's), unless it costs more than the bound by itself.
+        """Store a value until `expires`, unless its cost exceeds the bound.
 
-        Two expired entries at the most go for each that comes, so that no call pays for the sweep of a large map.
+        At most two expired entries are removed per call, so that no call sweeps a large map.
         """
-        # First, so that the cost of the old value pushes no other entry out.
+        # First, so that the old value's cost evicts no other entry.
         self.discard(key)
         if cost > self._bound:
             return
@@ -68,6 +68,6 @@ class BoundedMap(Generic[K, V]):
             self._cost -= entry.cost
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """Iterate over the entries that have not expired, the one used longest ago first."""
+        """Iterate over unexpired entries, least recently used first."""
         now = self._clock()
         return ((key, entry.value) for key, entry in self._entries.items() if entry.expires > now)

@@ -1,53 +1,53 @@
-"""Takes out of text what only a terminal understands, or shows what a person would not see."""
+"""Removes terminal escapes from text, or makes invisible characters visible."""
 
 import re
 from collections.abc import Iterator
 from typing import Final
 
 _ESCAPE: Final = re.compile(
-    # ECMA-48: control strings (OSC, DCS, SOS, PM, APC) up to their terminator, or to where one that has none must end;
-    # control sequences (CSI); and two-character escapes. No alternative can begin within another's repetition.
+    # ECMA-48: control strings (OSC, DCS, SOS, PM, APC) up to their terminator or the end of the line; control sequences
+    # (CSI); and two-character escapes. No alternative starts within another's repetition.
     "(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)?"
     "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"
     "|\x1b[ -/]*[0-~]?"
 )
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""C0 and C1 controls but tab and newline."""
-# CVE-2021-42574: controls of direction show a text in another order than it has. Tags (U+E0000) show nothing at all.
+"""C0 and C1 controls except tab and newline."""
+# CVE-2021-42574: direction controls change the displayed order of a text. Tags (U+E0000) are invisible.
 _DECEPTIVE: Final = re.compile(
-    # Controls but tab and newline, the soft hyphen, zero-width characters but joiners, and what directs text (UAX #9)
-    # or ends lines.
+    # Controls except tab and newline, soft hyphens, zero-width characters except joiners, direction controls (UAX #9)
+    # and line separators.
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
 _BREAK: Final = re.compile("[\t\n]")
 _PIECE: Final = 2**18
-"""Characters that are cleaned at once, at the least."""
+"""The minimum number of characters per piece."""
 
 
 def strip_control_characters(text: str) -> str:
-    """Return `text` without terminal escapes and control characters, but for tab and newline. Takes linear time."""
+    """Remove terminal escapes and control characters except tab and newline, in linear time."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_cleaned, _pieces(text)))
 
 
 def with_newlines(text: str) -> str:
-    """Return `text` in which a carriage return ends a line, as it does for a progress bar or in a file of Windows."""
+    """Replace carriage returns, as in progress bars and Windows files, by newlines."""
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def visible(text: str, *, has_lines: bool) -> str:
-    """Return `text` with escapes for characters that show a person something else than is there.
+    """Escape characters that are invisible or misleading.
 
-    `has_lines`: whether tab and newline stay as they are.
+    With `has_lines`, tabs and newlines stay.
     """
     shown = _DECEPTIVE.sub(_escaped, text)
     return shown if has_lines else _BREAK.sub(_escaped, shown)
 
 
 def visible_path(path: str) -> str:
-    """Return a path as text for JSON and for people: a file name may hold any bytes but two, control characters too."""
+    """Return a path as printable text. File names can contain arbitrary bytes and control characters."""
     return visible(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), has_lines=False)
 
 
@@ -57,7 +57,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Whole lines, over which no escape goes on. While the engine is at one, no other thread can run."""
+    """Yield groups of whole lines, because a regular expression match blocks all other threads."""
     start = 0
     while start < len(text):
         end = text.find("\n", start + _PIECE) + 1 or len(text)
@@ -66,5 +66,5 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _cleaned(text: str) -> str:
-    """Without them; most text has none, and each escape begins with one."""
+    """Remove escapes. Most text has none."""
     return text if _CONTROL.search(text) is None else _CONTROL.sub("", _ESCAPE.sub("", text))

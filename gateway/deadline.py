@@ -1,4 +1,4 @@
-"""The deadline of a call, which is moved back while an input request to the caller's client is open; its error."""
+"""The deadline of a call, which pauses while the client is asked for input."""
 
 import asyncio
 from contextlib import suppress
@@ -10,45 +10,45 @@ import msgspec
 from gateway.errors import ExecutionError
 
 _RESOLUTION: Final = 0.001
-"""Seconds by which a timer may be early."""
+"""Seconds by which timers can be early."""
 
 
 class DeadlineExceededError(ExecutionError):
-    """A call, or a part of it, took longer than it may. The same words for every backend and every place."""
+    """A call or a part of it timed out. The text is the same for all backends."""
 
     def __init__(self, what: str, seconds: float, *, setting: str = "") -> None:
-        """`what` took longer than `seconds`, which `setting` says where it is not the call's `timeout`."""
+        """`setting` is the configuration key, if it is not the call's `timeout`."""
         super().__init__(f"{what} timed out after {max(seconds, 0.0):.1f} s" + (f" ({setting})" if setting else ""))
         self.what = what
 
 
 class Deadline(msgspec.Struct, eq=False):
-    """The point in time by which a call must be answered, in seconds on the running event loop's clock."""
+    """The deadline of a call on the event loop's clock, in seconds."""
 
     at: float
-    """As things stand: a pause that is not over yet is not counted."""
+    """Without the current pause."""
     seconds: float
-    """How long the call may take until then, with what it waits before its work begins, and without pauses."""
+    """The time limit, including waiting times and excluding pauses."""
     _paused_at: float | None = None
-    # msgspec makes a new one for each instance.
+    # msgspec copies the default for each instance.
     _limits: dict[asyncio.Timeout, float] = {}
 
     def limit(self, what: str, seconds: float | None = None) -> "Limit":
-        """Let the body, which does `what`, run until the deadline, and no longer than `seconds`.
+        """Run the body until the deadline, but at most `seconds`; `what` describes it.
 
         Raises:
-            DeadlineExceededError: it took longer; pauses do not count.
+            DeadlineExceededError: The body timed out, not counting pauses.
         """
         return Limit(self, what, seconds)
 
     def exceeded(self, error: DeadlineExceededError) -> DeadlineExceededError:
-        """Return what to raise for a part of the call that took too long: if the whole did, an error that says so."""
-        # Where both run out together it is the whole call that took too long.
+        """Return the error to raise if a part of the call timed out: the whole call's, if that timed out too."""
+        # If both end together, the whole call timed out.
         return error if self.at - self.now() > _RESOLUTION else DeadlineExceededError(error.what, self.seconds)
 
     def begin(self, end: float) -> asyncio.Timeout:
-        """Make a timeout that is moved back with this deadline, until `end_of` is called with it."""
-        # None during a pause: `resume` sets it.
+        """Return a timeout that moves with this deadline, until `end_of`."""
+        # `resume` sets it after a pause.
         timeout = asyncio.timeout_at(end if self._paused_at is None else None)
         self._limits[timeout] = end
         return timeout
@@ -57,7 +57,7 @@ class Deadline(msgspec.Struct, eq=False):
         del self._limits[timeout]
 
     def pause(self) -> None:
-        """Stop counting until `resume`."""
+        """Pause until `resume`."""
         if self._paused_at is not None:
             return
         self._paused_at = asyncio.get_running_loop().time()
@@ -75,12 +75,12 @@ class Deadline(msgspec.Struct, eq=False):
             _reschedule(timeout, self._limits[timeout])
 
     def now(self) -> float:
-        """The current time; during a pause, the time at which that began."""
+        """Return the current time, or the start of the current pause."""
         return asyncio.get_running_loop().time() if self._paused_at is None else self._paused_at
 
 
 class Limit:
-    """A body of work that must be done by a deadline: `async with deadline.limit(…)`."""
+    """Limits its body: `async with deadline.limit(…)`."""
 
     __slots__ = ("_allowed", "_deadline", "_seconds", "_timeout", "_what")
 
@@ -100,7 +100,7 @@ class Limit:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # First, for a timeout that is over cannot be moved any more (RuntimeError).
+        # First, because an expired timeout cannot be rescheduled (RuntimeError).
         self._deadline.end_of(self._timeout)
         try:
             await self._timeout.__aexit__(kind, error, traceback)
@@ -109,5 +109,5 @@ class Limit:
 
 
 def _reschedule(timeout: asyncio.Timeout, when: float | None) -> None:
-    with suppress(RuntimeError):  # it has just run out
+    with suppress(RuntimeError):  # already expired
         timeout.reschedule(when)

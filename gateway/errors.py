@@ -1,11 +1,8 @@
 """The three families of errors, and the shape of a configuration problem.
 
-Why three: each has a different reader. A `ConfigError` speaks to the operator who wrote the file, an `RpcError` to the
-peer that sent the message, an `ExecutionError` to the model that called a tool. Anything else is our bug: it is logged
-with its traceback, and the peer learns a correlation id and nothing more.
-
-What a call is told of a limit of number or rate is worded here for all rooms (`OverLimitError`); of a limit of time, in
-`gateway/deadline.py`.
+Each family has a different reader: `ConfigError` the operator who wrote the file, `RpcError` the peer that sent the
+message, and `ExecutionError` the model that called a tool. All other exceptions are bugs. They are logged with a
+traceback, and the peer only gets a correlation id.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +16,7 @@ from gateway.json_types import Json, JsonObject
 
 
 class ErrorCode(IntEnum):
-    """JSON-RPC 2.0 error codes, and those that MCP adds (2026-07-28 basic/index, "Error Codes")."""
+    """JSON-RPC 2.0 error codes, and those of MCP (2026-07-28 basic/index, "Error Codes")."""
 
     PARSE_ERROR = -32700
     INVALID_REQUEST = -32600
@@ -34,7 +31,7 @@ class ErrorCode(IntEnum):
     MISSING_CLIENT_CAPABILITY = -32021
     UNSUPPORTED_PROTOCOL_VERSION = -32022
     TOO_MANY_REQUESTS = 429
-    """Our own, and so outside of the range that JSON-RPC and MCP reserve: what RFC 6585 calls it over HTTP."""
+    """Our own code, outside of the reserved range, after RFC 6585."""
 
 
 class Severity(StrEnum):
@@ -43,7 +40,7 @@ class Severity(StrEnum):
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """A place in a source file; line and column count from 1."""
+    """A position in a source file. Lines and columns start at 1."""
 
     file: Path
     line: int
@@ -54,12 +51,12 @@ class Location(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """One error or warning about what the operator wrote."""
+    """An error or warning about the configuration."""
 
     message: str
-    """The error, what is allowed instead, and for a near miss what was probably meant. One line."""
+    """What is wrong, what is allowed, and what was probably meant. One line."""
     path: str = ""
-    """The path in the document: `tools.disk_usage.shell.command`; empty for the document itself."""
+    """The path in the document: `tools.disk_usage.shell.command`; empty for the whole document."""
     location: Location | None = None
     source_line: str = ""
     """The line at `location`, with literal secrets masked."""
@@ -70,7 +67,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigError(Exception):
-    """The operator's files cannot be served. Carries every problem found, not the first."""
+    """The configuration cannot be served. Contains all problems."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -78,17 +75,17 @@ class ConfigError(Exception):
 
     @classmethod
     def at(cls, path: str, message: str) -> Self:
-        """One problem: of a key of the file, or of a flag, a variable or a word of the command line."""
+        """Create an error with one problem about a key, flag, variable or argument."""
         return cls([Problem(path=path, message=message)])
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """The problems that keep the files from being served; the others are warnings."""
+        """The problems except warnings."""
         return tuple(problem for problem in self.problems if problem.severity is Severity.ERROR)
 
 
 class RpcError(Exception):
-    """The peer's message cannot be answered with a result: a JSON-RPC error."""
+    """A JSON-RPC error response."""
 
     def __init__(self, code: int, message: str, data: Json = None) -> None:
         super().__init__(message)
@@ -103,19 +100,19 @@ class RpcError(Exception):
 
 
 class ResourceError(RpcError):
-    """A resource was not read; `explanation` says so where something else than a request for it needed it."""
+    """A resource could not be read; `explanation` is the message for a caller that did not request the resource itself."""
 
     def __init__(self, uri: str, *, code: int, message: str, explanation: str) -> None:
-        # MCP 2025-11-25 server/resources, "Error Handling": the data of the error names the URI.
+        # MCP 2025-11-25 server/resources, "Error Handling": the error data contains the URI.
         super().__init__(code, message, {"uri": uri})
         self.explanation = explanation
 
 
 class ResourceNotFoundError(ResourceError):
-    """No resource has this URI. Its code depends on the revision (PROTOCOL: -32002 before 2026-07-28)."""
+    """No resource has this URI. The code depends on the revision (-32002 before 2026-07-28)."""
 
     def __init__(self, uri: str, *, hint: str = "") -> None:
-        """`hint` may say what became of it."""
+        """`hint` can explain why it is missing."""
         super().__init__(
             uri,
             code=ErrorCode.INVALID_PARAMS,
@@ -125,7 +122,7 @@ class ResourceNotFoundError(ResourceError):
 
 
 class ResourceUnreadableError(ResourceError):
-    """There is such a resource, and its backend failed, or not in time."""
+    """The backend of a resource failed or timed out."""
 
     def __init__(self, uri: str, reason: str) -> None:
         super().__init__(
@@ -137,7 +134,7 @@ class ResourceUnreadableError(ResourceError):
 
 
 class InsufficientScopeError(RpcError):
-    """The caller may see this primitive and not use it (RFC 6750 §3.1); with more scopes it may try again."""
+    """The caller needs more scopes (RFC 6750 §3.1)."""
 
     def __init__(self, scopes: frozenset[str]) -> None:
         listed = sorted(scopes)
@@ -150,7 +147,7 @@ class InsufficientScopeError(RpcError):
 
 
 class TooManyRequestsError(RpcError):
-    """The request is more than a limit allows now."""
+    """The request exceeds a rate limit."""
 
     def __init__(self, message: str, *, retry_after: int) -> None:
         super().__init__(ErrorCode.TOO_MANY_REQUESTS, message, {"retryAfterSeconds": retry_after})
@@ -159,7 +156,7 @@ class TooManyRequestsError(RpcError):
 
 
 class MissingCapabilityError(RpcError):
-    """The client did not declare what the primitive requires; `capabilities` has the shape of ClientCapabilities."""
+    """The client lacks a required capability; `capabilities` has the shape of ClientCapabilities."""
 
     def __init__(self, capabilities: JsonObject, *, because: str = "This") -> None:
         super().__init__(
@@ -181,45 +178,45 @@ def _named(capabilities: JsonObject) -> str:
 
 
 class InvalidRetryError(RpcError):
-    """A retry brings answers or a `requestState` that cannot be: -32602."""
+    """A retry contains invalid answers or an invalid `requestState`: -32602."""
 
     def __init__(self, message: str, data: Json = None) -> None:
         super().__init__(ErrorCode.INVALID_PARAMS, message, data)
 
 
 class MalformedAnswerError(InvalidRetryError):
-    """The client's answer is not one to the question."""
+    """The client's answer does not fit the question."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"The answer to {key!r} {reason}", {"key": key})
 
 
 class ExecutionError(Exception):
-    """A tool could not do what was asked; its text is written for the model, which may mend its call."""
+    """A tool failed. The text is for the model, which can correct its call."""
 
 
 class ArgumentsError(ExecutionError):
-    """The arguments of a call do not fit its tool."""
+    """The arguments of a call are invalid."""
 
     def __init__(self, text: str, faults: Sequence[tuple[str, str]]) -> None:
-        """`text` says what `faults` says: each place, as a JSON Pointer, and why its value does not fit."""
+        """`faults` has the JSON Pointer and reason of each fault, which `text` lists too."""
         super().__init__(text)
         self.faults = tuple(faults)
 
 
 class OverLimitError(ExecutionError):
-    """More than a limit allows now. Says which limit, and when to come back."""
+    """A limit refused the call. The text names the limit and the retry delay."""
 
     def __init__(self, message: str, *, retry_after: int, limit: str) -> None:
         super().__init__(f"{message}. Try again in {retry_after} s.")
         self.retry_after = retry_after
         """Seconds."""
         self.limit = limit
-        """Its name in the file: `limits.rate_limit`, `tools.deploy.rate_limit`."""
+        """Its key in the file: `limits.rate_limit`, `tools.deploy.rate_limit`."""
 
 
 class StoreAwayError(RpcError):
-    """The store of all replicas cannot be used now, and what was asked for needs it."""
+    """The shared store is unavailable, but required."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(ErrorCode.INTERNAL_ERROR, problem)

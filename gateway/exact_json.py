@@ -1,6 +1,6 @@
-"""Reads and writes JSON whose integers have more than 64 bits: orjson reads a float in their place, and writes none.
+"""JSON with integers of more than 64 bits, which orjson would read as floats and cannot write.
 
-RFC 8259 §6: whoever reads JSON may bound the range of numbers. What must not happen is that one number becomes another.
+RFC 8259 §6 allows limits on numbers, but silently changing a number is not acceptable.
 """
 
 import json
@@ -15,24 +15,24 @@ from gateway.json_types import Json
 
 _AS_ZERO: Final = bytes.maketrans(b"0123456789", b"0" * 10)
 _LONG_RUN: Final = b"0" * 19
-"""No number of fewer digits has more than 64 bits."""
+"""Shorter numbers fit into 64 bits."""
 
 
 def loads(data: bytes | str) -> Json:
-    """Read JSON with integers of any length that Python reads (`sys.set_int_max_str_digits`: 4300 digits).
+    """Decode JSON with integers of up to 4300 digits (`sys.set_int_max_str_digits`).
 
     Raises:
-        orjson.JSONDecodeError: it is not JSON, has a longer integer, or is nested too deep to be read exactly.
+        orjson.JSONDecodeError: It is not JSON, has a longer integer, or is nested too deep to be read exactly.
     """
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        if "infinity" not in error.msg:  # that is an integer of more digits than a float has room for
+        if "infinity" not in error.msg:  # an integer too large for a float
             raise
     else:
         raw = data.encode() if isinstance(data, str) else data
-        # With all digits made equal, one search finds a long run of any.
-        if raw.translate(_AS_ZERO).find(_LONG_RUN) < 0:  # `in` takes bytes for a number first, at the price of an error
+        # With all digits replaced by zeros, one search finds any long run.
+        if raw.translate(_AS_ZERO).find(_LONG_RUN) < 0:  # `in` is slower
             return value
     try:
         return msgspec.json.decode(data)
@@ -43,16 +43,16 @@ def loads(data: bytes | str) -> Json:
 
 
 def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option: int | None = None) -> bytes:
-    """Write JSON as `orjson.dumps` does, and integers of any length.
+    """Encode JSON like `orjson.dumps`, with integers of any length.
 
     Raises:
-        TypeError: the value is not JSON, is nested too deep, or has an integer of more digits than `str` writes (see
-            `sys.set_int_max_str_digits`), or one of more than 64 bits beside a number that JSON lacks.
+        TypeError: The value is not JSON, is nested too deep, has an integer of too many digits (see
+            `sys.set_int_max_str_digits`), or has a long integer beside a number that JSON does not support.
     """
     try:
         return orjson.dumps(value, default=default, option=option)
     except TypeError as error:
-        # orjson has one TypeError for all: its words alone tell a long integer from what is no JSON.
+        # orjson raises TypeError for everything, so check the text.
         if "64-bit" not in str(error):
             raise
     try:
@@ -72,11 +72,11 @@ def dumps(value: Json, *, default: Callable[[Json], Json] | None = None, option:
 
 
 def non_finite(value: Json) -> str | None:
-    """The first number in a value that JSON lacks, and its place: `nan at /rows/0/price`; None if there is none.
+    """Return the first NaN or infinity in a value with its JSON Pointer: `nan at /rows/0/price`; None if there is none.
 
-    orjson writes null in its place (RFC 8259 §6: infinities and NaN are not permitted).
+    orjson writes null for it (RFC 8259 §6).
     """
-    # A stack of its own, because a value may be nested deeper than Python's.
+    # An explicit stack, because values can be nested deeper than Python's stack.
     waiting: list[tuple[str, Json]] = [("", value)]
     while waiting:
         place, found = waiting.pop()
@@ -84,7 +84,7 @@ def non_finite(value: Json) -> str | None:
             case float() if not math.isfinite(found):
                 return f"{found} at {place}" if place else str(found)
             case Mapping():
-                # Reversed, so that the first of the document is found first.
+                # Reversed, so that the first one in the document is found first.
                 waiting += reversed([(f"{place}/{name}", member) for name, member in found.items()])
             case list() | tuple():
                 waiting += reversed([(f"{place}/{index}", item) for index, item in enumerate(found)])

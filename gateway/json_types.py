@@ -1,29 +1,29 @@
-"""The one alias through which `Any` enters: values that came from, or go to, JSON."""
+"""Types of JSON values. The only alias for `Any`."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 Json: TypeAlias = Any
-"""Null, boolean, number, string, list or object, as `orjson.loads` gives them."""
+"""Null, boolean, number, string, list or object, as decoded by `orjson.loads`."""
 
 JsonObject: TypeAlias = Mapping[str, Json]
 
 DocumentPath: TypeAlias = tuple[str | int, ...]
-"""Keys and indexes from the root of a document, such as the merged file: `("tools", "x", "shell", "command", 0)`."""
+"""Keys and indexes from the root of a document: `("tools", "x", "shell", "command", 0)`."""
 
 _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def empty() -> Mapping[str, Any]:
-    """The empty mapping, as a `default_factory`: frozen values share it."""
+    """Return a shared empty mapping, for use as `default_factory`."""
     return _EMPTY
 
 
 ABSENT: Final[Json] = object()
-"""No value at all, where None would be JSON's null."""
+"""A missing value, as opposed to JSON null."""
 
 
 def present(value: JsonObject) -> JsonObject:
-    """Return an object without the members that are null, as several clients write optional ones."""
+    """Return an object without null members, which several clients send for optional ones."""
     return {name: member for name, member in value.items() if member is not None} if None in value.values() else value

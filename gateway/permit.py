@@ -1,11 +1,11 @@
-"""The right to run among a limited number of concurrent calls, as the parts see it that do the work."""
+"""The interface of permits for concurrent calls."""
 
 import asyncio
 from typing import Protocol
 
 
 class Permit(Protocol):
-    """The right to run, among a limited number of concurrent calls."""
+    """The permit of a running call."""
 
     def hold_until_done(self, task: asyncio.Task[None]) -> None:
-        """Keep the permit, after the call has been answered, until `task` (clean-up) is done."""
+        """Keep the permit until `task` is done, even after the response."""

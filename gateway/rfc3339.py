@@ -1,4 +1,4 @@
-"""Writes times as RFC 3339 has them."""
+"""RFC 3339 timestamps."""
 
 from datetime import UTC, datetime
 from typing import Literal

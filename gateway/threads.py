@@ -1,8 +1,8 @@
-"""A pool of daemon threads for blocking functions, of bounded size; and the blocking work of calls that is done there.
+"""A bounded pool of daemon threads for blocking functions.
 
-Why not `asyncio.to_thread`: its threads hold up the exit of the process until a stuck function returns, and it queues
-without end. Here a call is answered at its deadline whatever the function does; its thread counts as stuck until the
-function returns, and exit does not wait for it.
+`asyncio.to_thread` delays the process's exit until stuck functions return, and has an unbounded queue. Here a call
+responds at its deadline whatever the function does. Its thread counts as stuck until the function returns, and the exit
+does not wait for it.
 """
 
 import asyncio
@@ -22,25 +22,25 @@ from gateway.permit import Permit
 
 T = TypeVar("T")
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 MAX_ON_LOOP: Final = 2**19
-"""Bytes, whose shaping takes a few hundredths of a second at the most."""
+"""The maximum size in bytes that is processed on the event loop, in a few hundredths of a second."""
 
 
 class NoThreadFreeError(TimeoutError):
-    """All threads were busy until the deadline; the function was not run."""
+    """All threads were busy until the deadline, so the function was not run."""
 
 
 class DaemonThreadPool:
-    """Runs functions in threads, `limit` at once, which it keeps. Belongs to the event loop that it is used on."""
+    """Runs functions in up to `limit` reusable threads. Bound to one event loop."""
 
     def __init__(self, limit: int) -> None:
         self._free = asyncio.Semaphore(limit)
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        """Jobs for the threads; None ends the one that takes it."""
+        """Jobs for the threads; None ends a thread."""
         self._idle = 0
-        """Threads for which there is no job in the queue."""
+        """The number of idle threads."""
         self._jobs: set[_Job] = set()
         self._orphans: set[asyncio.Task[Any]] = set()
         self._watches = BackgroundTasks()
@@ -56,12 +56,12 @@ class DaemonThreadPool:
 
     @property
     def busy(self) -> int:
-        """Threads that run a function, the stuck ones included."""
+        """The number of busy threads, including stuck ones."""
         return len(self._jobs)
 
     @property
     def stuck(self) -> int:
-        """Threads whose caller has been answered, and tasks that went on after they were cancelled."""
+        """The number of threads without a waiting caller, and of tasks that continued after cancellation."""
         return sum(job.result.done() for job in self._jobs) + len(self._orphans)
 
     async def run(
@@ -71,40 +71,40 @@ class DaemonThreadPool:
         deadline: float,
         on_stuck: Callable[[asyncio.Task[None]], None] | None = None,
     ) -> T:
-        """Run `function(*args)` in a thread, in the caller's context variables, and return what it returns.
+        """Run `function(*args)` in a thread with the caller's context variables, and return its result.
 
-        Where this ends before the function does, `on_stuck` is given a task that ends with it.
+        If this ends before the function, `on_stuck` gets a task that ends with the function.
 
         Raises:
-            NoThreadFreeError: no thread came free before `deadline` (on the loop's clock).
-            TimeoutError: the function had not returned at the deadline.
-            ExecutionError: the system lets no thread be started.
+            NoThreadFreeError: No thread was free before `deadline` (the event loop's clock).
+            TimeoutError: The function did not return before the deadline.
+            ExecutionError: The system cannot start a thread.
         """
         try:
             async with asyncio.timeout_at(deadline):
                 await self._free.acquire()
         except TimeoutError:
             raise NoThreadFreeError from None
-        # Nothing is waited for since the permit was acquired: a cancellation in between would lose it.
+        # No await after acquiring, so that a cancellation cannot lose the permit.
         job = self._start(function, args)
         try:
             async with asyncio.timeout_at(deadline):
                 await job.result
         finally:
-            # Also after a cancellation: the thread goes on, and the permit of its call with it.
+            # Also after a cancellation, because the thread continues.
             if job in self._jobs and on_stuck is not None:
                 on_stuck(self._watches.begin(_wait_for(job.ended), name="stuck plugin"))
         returned: T = job.unwrap()
         return returned
 
     def track_orphan(self, task: asyncio.Task[Any]) -> asyncio.Task[None]:
-        """Own a task that went on after it was cancelled, until it ends; what is returned ends with it."""
+        """Keep a task that continues after cancellation. Return a task that ends with it."""
         self._orphans.add(task)
         task.add_done_callback(self._orphans.discard)
         return self._watches.begin(_wait_for(task), name="stuck plugin")
 
     async def stop(self) -> None:
-        """Let the threads end that have nothing to do; stuck ones are left behind."""
+        """End idle threads and leave stuck ones behind."""
         self._stopped = True
         for _ in range(self._idle):
             self._queue.put(None)
@@ -118,21 +118,21 @@ class DaemonThreadPool:
         if self._idle:
             self._idle -= 1
         else:
-            # A daemon thread: one that never returns must not hold up the end of the process, which joins all others.
+            # A daemon thread, because the exit joins all others.
             thread = threading.Thread(target=_work, args=(self._queue, self._finish), name="plugin", daemon=True)
             try:
                 thread.start()
             except (RuntimeError, MemoryError) as error:  # RLIMIT_NPROC, TasksMax, or no memory for its stack
-                self._free.release()  # no `_finish` will
+                self._free.release()  # `_finish` is not called
                 raise ExecutionError(f"no thread can be started here: {error}") from error
         self._queue.put(job)
         self._jobs.add(job)
         return job
 
     def _finish(self, job: "_Job") -> None:
-        """On the loop: the function has returned."""
+        """Handle the return of a function. Runs on the event loop."""
         self._jobs.discard(job)
-        # Done already if it was cancelled with its waiter, at the deadline.
+        # Already done after the deadline or a cancellation.
         if not job.result.done():
             job.result.set_result(None)
         job.ended.set_result(None)
@@ -144,14 +144,14 @@ class DaemonThreadPool:
 
 
 def _work(jobs: "SimpleQueue[_Job | None]", finish: "Callable[[_Job], None]") -> None:
-    """Run one job after another, in a thread."""
+    """Run jobs. Runs in a thread."""
     while (job := jobs.get()) is not None:
         job.run()
         try:
             job.loop.call_soon_threadsafe(finish, job)
-        except RuntimeError:  # the loop is closed: no result of this thread is wanted any more
+        except RuntimeError:  # the loop is closed
             return
-        del job  # an idle thread must not keep a call's values alive
+        del job  # free the call's values while idle
 
 
 class TimedCall(Protocol):
@@ -164,11 +164,11 @@ class TimedCall(Protocol):
 
 
 async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall, threads: DaemonThreadPool) -> T:
-    """Return what `function`, which does `what`, returns in a thread.
+    """Run `function` in a thread; `what` describes it in errors.
 
     Raises:
-        DeadlineExceededError: it had not returned at the deadline of `call`.
-        ExecutionError: no thread came free by then.
+        DeadlineExceededError: It did not return before the deadline of `call`.
+        ExecutionError: No thread was free by then.
     """
     try:
         return await threads.run(function, deadline=call.deadline.at, on_stuck=call.permit.hold_until_done)
@@ -181,10 +181,10 @@ async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall
 
 
 async def shaped(shape: Callable[[], T], *, size: int, call: TimedCall, threads: DaemonThreadPool) -> T:
-    """Return what `shape` makes of an outcome of `size` bytes: on the event loop if that is little, else in a thread.
+    """Return the result of `shape` for an outcome of `size` bytes. Large outcomes are shaped in a thread.
 
     Raises:
-        ExecutionError: it was not done at the deadline of `call`, or `shape` raised it.
+        ExecutionError: It was not done before the deadline of `call`, or `shape` raised it.
     """
     if size <= MAX_ON_LOOP:
         return shape()
@@ -196,33 +196,33 @@ async def _wait_for(ending: "asyncio.Future[Any]") -> None:
 
 
 class _Job:
-    """One call of a function."""
+    """A call of a function."""
 
     __slots__ = ("_args", "_context", "_error", "_function", "_value", "ended", "loop", "result")
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.result: asyncio.Future[None] = loop.create_future()
-        """Done when the caller has been answered, be it by its deadline."""
+        """Done when the caller has its result, or at its deadline."""
         self.ended: asyncio.Future[None] = loop.create_future()
         self._function = function
         self._args = args
-        # The caller's: by it, log lines and spans of the function belong to their call.
+        # The caller's context, for its log lines and spans.
         self._context = contextvars.copy_context()
         self._value: Any = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Call the function, in the thread, and keep what becomes of that."""
+        """Call the function and store the outcome. Runs in the thread."""
         try:
             self._value = self._context.run(self._function, *self._args)
-        except BaseException as error:  # noqa: BLE001 - Boundary: whatever a function raises is its caller's to judge
+        except BaseException as error:  # noqa: BLE001 - Boundary: the caller gets any exception
             self._error = error
 
     def unwrap(self) -> Any:
-        """Return the function's value, or raise its error.
+        """Return the function's result, or raise its error.
 
-        A function's own CancelledError must not be taken for the cancellation of its caller.
+        The function's own CancelledError must not look like a cancellation of the caller.
         """
         error, self._error = self._error, None
         try:
@@ -234,4 +234,4 @@ class _Job:
                 case _:
                     raise error
         finally:
-            del error  # its traceback leads back to this frame
+            del error  # its traceback references this frame

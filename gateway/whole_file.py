@@ -1,4 +1,4 @@
-"""Writes a file whole or not at all."""
+"""Atomic file replacement."""
 
 import errno
 import os
@@ -11,22 +11,22 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
-    """A new file, which takes the place of the one at `path` unless the body fails.
+    """Yield a new file that replaces the one at `path` unless the body fails.
 
     Raises:
-        OSError: it cannot be written, or is something else than a file: rename(2) would replace a device.
+        OSError: The file cannot be written, or `path` is not a regular file, which rename(2) would replace.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "Is not a regular file", str(path))
-    # In the same directory, for rename(2) is atomic within a file system only: somebody may be reading the old one.
+    # In the same directory, because rename(2) is only atomic within a file system.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            # mkstemp gives 0600; fchmod(2) heeds no umask.
+            # mkstemp uses 0600; fchmod(2) ignores the umask.
             os.fchmod(descriptor, mode)
             yield file
             file.flush()
-            os.fsync(descriptor)  # else a crash could leave the new name and no content
+            os.fsync(descriptor)  # a crash could otherwise leave an empty file
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -89,7 +89,7 @@ from gateway.transports.stdio.stdio import StandardStreams, Stdio
 from gateway.transports.streamable_http.sessions import SessionPersistence
 from gateway.upstreams.source import FIRST_LISTS_SECONDS, UpstreamSource
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):

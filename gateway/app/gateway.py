@@ -34,7 +34,7 @@ from gateway.transports.listener.socket_activation import Inherited
 from gateway.transports.memory import MemoryClient
 from gateway.transports.stdio.stdio import StandardStreams
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 CLEAN_UP_SECONDS: Final = 10.0
 """Time for the process to exit after its calls were cancelled: children get SIGTERM, later SIGKILL."""

@@ -24,7 +24,7 @@ from gateway.transports.http_server import HttpServer, ListenAddress
 from gateway.transports.listener.socket_activation import ADMIN, Inherited, InheritedError, address_of, take_inherited
 from gateway.transports.stdio.stdio import Stdio
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _INHERITED: Final = "LISTEN_FDS"
 _NOTICE_SHARE: Final = 0.25

@@ -22,7 +22,7 @@ from gateway.plugin import ListKind
 from gateway.protocol.notifier import ChangeNotifier
 from gateway.state.replica import Replica
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _KIND: Final = "announcement"
 # Three refreshes: a lost refresh must not enable a primitive again.

@@ -1,5 +1,5 @@
-"""Records who did what: the audit log of a daemon.
+"""The audit log of a daemon.
 
-Calls (as an observer), reloads and denied requests come in. Lines of JSON in one file go out, in order, without making
-a call wait.
+Calls (through the observer interface), reloads and denied requests are recorded as JSON lines in a file, without
+delaying calls.
 """

@@ -1,8 +1,8 @@
-"""The audit log: a file of records, one line of JSON each, that never makes a call wait.
+"""The audit log file, with one JSON line per record. Never delays a call.
 
-A `BackgroundWriter` writes it. Records that cannot be written (a full disk, a directory that was removed) stay in its
-bounded queue and are tried again; a record of its own tells of those that were dropped. The file may be moved away or
-truncated to rotate it: it is opened again when its name leads to another file, or to none.
+A `BackgroundWriter` writes it. Records that cannot be written stay in its bounded queue and are retried. A record
+reports dropped ones. The file can be moved or truncated for rotation: it is reopened when its path leads to another
+file or none.
 """
 
 import json
@@ -27,24 +27,24 @@ from gateway.telemetry.background_writer import BackgroundWriter
 log: Final = structlog.get_logger(__name__)
 
 MAX_QUEUED_BYTES: Final = 32 * 2**20
-"""Of queued records."""
+"""The maximum size of queued records."""
 RETRY_SECONDS: Final = 1.0
-"""Between two attempts to write to a file that cannot be written."""
+"""The delay between two write attempts."""
 _GATHER_SECONDS: Final = 0.02
-"""In which the first of several records waits for the others: waking the thread takes longer than writing one."""
+"""The time that a first record waits for others, because waking the thread takes longer than writing."""
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""Longest wait of the process's end for the last records."""
-# O_APPEND: what others append, or a rotation cuts (logrotate's `copytruncate`), stays as it is. O_NONBLOCK: opening a
-# FIFO would otherwise wait for its reader (fifo(7)).
+"""The maximum time that the exit waits for the last records."""
+# O_APPEND: works with other writers and logrotate's `copytruncate`. O_NONBLOCK: do not wait for the reader of a FIFO
+# (fifo(7)).
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MODE: Final = 0o600
-"""Of a new file. Its records tell who did what, so that only the owner may read them."""
+"""The mode of a new file. Only the owner can read the records."""
 
 
 class AuditLog(BackgroundWriter):
-    """The file, between `start` and `stop`; before and after, records are dropped in silence.
+    """Writes records between `start` and `stop`. Other records are dropped silently.
 
-    `refusal_of` tells before `start` whether the file can be written.
+    `refusal_of` checks whether the file can be written.
     """
 
     def __init__(self, path: Path, *, most_bytes: int = MAX_QUEUED_BYTES, retry_seconds: float = RETRY_SECONDS) -> None:
@@ -61,11 +61,11 @@ class AuditLog(BackgroundWriter):
         )
 
     def stop(self, seconds: float = SHUTDOWN_GRACE_SECONDS) -> None:
-        """Write the queued records, as far as that is possible in this time."""
+        """Write the queued records within this time."""
         if self.has_ended:
             return
         super().stop(seconds)
-        if not self.has_ended:  # the disk hangs; otherwise the thread has told at its end
+        if not self.has_ended:  # the disk hangs; otherwise the thread has reported
             self._report_lost()
 
     def _report_lost(self) -> None:
@@ -73,18 +73,18 @@ class AuditLog(BackgroundWriter):
             log.error("audit records lost", file=str(self.path), records=lost)
 
     def reopen(self) -> None:
-        """Continue in the file that has the name now, as after a rotation."""
+        """Reopen the file, for example after rotation."""
         self._file.leave()
         self.retry()
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be written now."""
+        """Why the file cannot be written."""
         return self._file.problem
 
     def append(self, record: JsonObject) -> None:
-        """Queue a record, with the time in front of it. Never waits, and never raises for what is in it."""
-        # Said once each time that the queue overflows: the log would grow by a line for each record otherwise.
+        """Queue a record with its time. Never waits or raises."""
+        # Log once per overflow, not for each record.
         had_room = not self.unreported
         self.put(_line({"time": timestamp(time.time()), **record}))
         if had_room and self.unreported:
@@ -92,32 +92,32 @@ class AuditLog(BackgroundWriter):
 
 
 class _File:
-    """The file as the sink of records: its descriptor, and how far the last line got."""
+    """The file as a sink."""
 
     def __init__(self, path: Path) -> None:
         self.problem: str | None = None
         self._path: Final = path
         self._descriptor = -1
         self._has_left = False
-        """Whether the file is to be opened again before the next line."""
+        """Whether the file must be reopened before the next line."""
         self._is_mid_line = False
-        """Whether only a part of a line was written, as on a disk that became full."""
+        """Whether a line was written partially, for example to a full disk."""
 
     def open(self) -> None:
         descriptor = os.open(self._path, _FLAGS, _MODE)
-        # Asked of what is open: a name that was asked before may lead elsewhere by now.
+        # Check the open file, because the path can change.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError("is not a regular file")
         self._descriptor, self._has_left = descriptor, False
-        # In a file that is new, or was truncated, no half line stands before the next.
+        # A new or truncated file contains no partial line.
         self._is_mid_line = self._is_mid_line and os.fstat(descriptor).st_size > 0
 
     def leave(self) -> None:
         self._has_left = True
 
     def write(self, lines: Iterator[bytes]) -> None:
-        """Append lines to the file that has the name now."""
+        """Append lines to the file at the path."""
         try:
             if self._has_left or not self._is_where_it_was():
                 self.close()
@@ -132,8 +132,8 @@ class _File:
             self.problem = None
 
     def _append(self, line: bytes) -> None:
-        """Append a line with one system call, as far as the system takes it at once."""
-        # The half of a line is ended first: it would spoil the next record, too.
+        """Append a line, with a single system call if possible."""
+        # End a partial line first, which would otherwise corrupt the next record.
         rest = b"\n" + line if self._is_mid_line else line
         while rest:
             written = os.write(self._descriptor, rest)
@@ -162,7 +162,7 @@ class _File:
 
 
 def refusal_of(path: Path) -> str | None:
-    """Return why a file cannot be appended to; None if it can. Creates the file if there is none."""
+    """Return why a file cannot be written, if so. Creates a missing file."""
     file = _File(path)
     try:
         file.open()
@@ -173,14 +173,14 @@ def refusal_of(path: Path) -> str | None:
 
 
 def audit_path(section: Audit, root: Path) -> Path:
-    """Return the path of the file; a relative one begins at the directory of the main file."""
-    return root / os.path.expanduser(section.file)  # noqa: PTH111 - Path.expanduser raises for a user that is not there
+    """Return the path of the file, relative to the directory of the main file."""
+    return root / os.path.expanduser(section.file)  # noqa: PTH111 - Path.expanduser raises for an unknown user
 
 
 def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
-    """Report a path at which there can be no file, and create nothing: `validate` may run as another user.
+    """Report an impossible path. Nothing is created, because `validate` can run as another user.
 
-    Whether the daemon may write it is known once it opens it.
+    Write permission is only checked when the daemon opens the file.
     """
     if loaded.document.audit is None:
         return
@@ -195,12 +195,12 @@ def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def check_audit_is_apart(loaded: LoadedConfig, problems: Problems, *, reserved: Iterable[str]) -> None:
-    """Refuse a log file that the daemon also reads, because the first record would break it.
+    """Refuse a log file that the daemon also reads, because the first record would corrupt it.
 
     Args:
-        loaded: the configuration.
-        problems: takes the refusal.
-        reserved: names of files beside the configuration that the daemon reads.
+        loaded: The configuration.
+        problems: Receives the error.
+        reserved: Names of other files beside the configuration that the daemon reads.
     """
     if loaded.document.audit is None:
         return
@@ -210,11 +210,11 @@ def check_audit_is_apart(loaded: LoadedConfig, problems: Problems, *, reserved: 
 
 
 def _line(record: JsonObject) -> bytes:
-    """A record as one line for every reader: callers choose text that some readers take for the end of a line."""
+    """Encode a record as one line. Text from callers can contain characters that some readers treat as line ends."""
     try:
         line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
         is_shown_as_it_is = line[:-1].decode().isprintable()
-    except TypeError:  # a lone surrogate, or an integer of more than 64 bits
+    except TypeError:  # a lone surrogate or an integer of more than 64 bits
         is_shown_as_it_is = False
     return (
         line if is_shown_as_it_is else json.dumps(record, default=repr, separators=(",", ":")).encode("ascii") + b"\n"

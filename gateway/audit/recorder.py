@@ -1,7 +1,7 @@
-"""Keeps the audit log of a daemon: opens it before the daemon listens, follows reloads, and closes it at the end.
+"""Manages the daemon's audit log: opens it before listening, follows reloads, and closes it at the end.
 
-Only a daemon has one. A user who runs `mcp-gateway call` with a file could run its commands without the gateway as
-well, and may not be allowed to write to the daemon's log.
+Only daemons have one. A user of `mcp-gateway call` could also run the file's commands directly, and does not
+necessarily have permission to write the daemon's log.
 """
 
 import os
@@ -31,11 +31,11 @@ from gateway.tasks.task import Task
 from gateway.telemetry.observer import CallFacts, CallResult
 
 MAX_BURST: Final = 20.0
-"""Records of denied requests that may follow each other without a pause; then one each second."""
+"""The maximum burst of denial records; after that, one per second."""
 
 
 class ServedConfig(Protocol):
-    """The loaded configuration, as far as the audit log needs it."""
+    """The parts of the configuration that the audit log needs."""
 
     @property
     def document(self) -> Document: ...
@@ -50,7 +50,7 @@ class ServedConfig(Protocol):
 
 
 class AuditRecorder:
-    """Records calls, reloads and denied requests while the file has a section `audit`, and nothing otherwise."""
+    """Records calls, reloads and denied requests if the file has a section `audit`."""
 
     def __init__(self, *, key: bytes, generation: Callable[[], int]) -> None:
         self._digest_key: Final = digest_key(key)
@@ -60,34 +60,34 @@ class AuditRecorder:
         self._labels: Mapping[str, TextTemplate] = {}
         self._log: AuditLog | None = None
         self._replaced: Final[list[AuditLog]] = []
-        """Logs that a reload replaced, and that may still be written."""
+        """Logs that a reload has replaced and that can still have queued records."""
         self._lost = self._written = 0
-        """Records of logs that have ended."""
+        """Counts of finished logs."""
 
     def open(self, served: ServedConfig) -> None:
-        """Begin to record.
+        """Start recording.
 
         Raises:
-            ConfigError: the file cannot be written.
+            ConfigError: The file cannot be written.
         """
         self.check(served)
         self._follow(served)
         self._note({"event": "started", "version": __version__, **self._facts(served)})
 
     def close(self) -> None:
-        """Write the queued records, and close the log."""
+        """Write the queued records and close the log."""
         self._note({"event": "stopped"})
         self._replace()
-        # One grace for all, and not for each log that a reload replaced.
+        # One time limit for all logs.
         deadline = time.monotonic() + SHUTDOWN_GRACE_SECONDS
         for log in self._replaced:
             log.stop(max(0.0, deadline - time.monotonic()))
 
     def check(self, served: ServedConfig) -> None:
-        """Refuse a candidate whose audit log could not be written. Blocking.
+        """Check the audit log of a candidate. Blocking.
 
         Raises:
-            ConfigError: its file cannot be written.
+            ConfigError: The file cannot be written.
         """
         if served.document.audit is None:
             return
@@ -98,16 +98,16 @@ class AuditRecorder:
             raise ConfigError([Problem(message=message, path="audit.file", location=location, source_line=line)])
 
     def serve(self, served: ServedConfig) -> None:
-        """Record a reload that succeeded, in the file that the new configuration names."""
+        """Record a successful reload, in the file of the new configuration."""
         self._follow(served)
         self._note({"event": "reloaded", **self._facts(served)})
 
     def refuse(self, error: ConfigError) -> None:
-        """Record a reload that failed."""
+        """Record a failed reload."""
         self._note({"event": "reload refused", "problems": len(error.errors), "first": str(error.errors[0])})
 
     def denied(self, denied: AuthError, address: str, path: str) -> None:
-        """Record a denied request, unless too many were denied."""
+        """Record a denied request, within the rate limit."""
         if self._log is not None and (suppressed := self._denials.allows()) is not None:
             self._log.append(denial_record(denied, address=address, path=path, suppressed=suppressed))
 
@@ -117,7 +117,7 @@ class AuditRecorder:
 
     @property
     def status(self) -> dict[str, Json] | None:
-        """The part of `/-/status` about the audit log; None where nothing is recorded."""
+        """The audit section of `/-/status`; None without an audit log."""
         if self._log is None:
             return None
         return {
@@ -141,7 +141,7 @@ class AuditRecorder:
         return self._log is not None and self._log.problem is not None
 
     def began(self, call: CallFacts) -> None:
-        """Do nothing: a call is one record, made at its end."""
+        """Do nothing: calls are recorded at their end."""
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
         if self._log is not None and self._section is not None:
@@ -179,14 +179,14 @@ class AuditRecorder:
             self._log.start()
 
     def _replace(self) -> None:
-        """Begin no more records of this log. It writes those it has in its own thread: a disk may be slow."""
+        """Stop using this log. Its thread writes the queued records."""
         if self._log is not None:
             self._log.end()
             self._replaced.append(self._log)
         self._log = None
         for log in [each for each in self._replaced if each.has_ended]:
             self._replaced.remove(log)
-            # What is shown as a counter may not fall when its log goes.
+            # Counters must not decrease.
             self._written += log.written
             self._lost += log.dropped
 
@@ -195,7 +195,7 @@ class AuditRecorder:
         return self._replaced if self._log is None else [*self._replaced, self._log]
 
     def _facts(self, served: ServedConfig) -> dict[str, Json]:
-        """The served configuration: one hash of its files, and its differences from the lock file."""
+        """Return the generation, the hash of the files, and differences from the lock file."""
         differs = [*served.lock_differences]
         facts: dict[str, Json] = {"generation": self._generation(), "files_sha256": served.digest}
         return {**facts, "differs": differs} if differs else facts
@@ -206,7 +206,7 @@ class AuditRecorder:
 
 
 class DenialLogLimiter:
-    """A token bucket of records, which counts those it refuses: a client without a credential cannot fill the disk."""
+    """A token bucket that also counts refused records, so that clients without credentials cannot fill the disk."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
@@ -215,7 +215,7 @@ class DenialLogLimiter:
         self._suppressed = 0
 
     def allows(self) -> int | None:
-        """Return how many records were suppressed since the last one; None if this one is to be suppressed too."""
+        """Return the number of suppressed records since the last one; None if this one is suppressed too."""
         now = self._clock()
         self._left = min(MAX_BURST, self._left + now - self._at)
         self._at = now

@@ -1,7 +1,7 @@
-"""The fields of each record in the audit log: who called what, with which arguments, and how it ended.
+"""The records of the audit log: who called what, with which arguments, and the outcome.
 
-Records are short, because they are kept for long. Arguments are recorded as a keyed digest, unless the file asks for
-all of them: the plain digest of a name or a number is found by trying. Text that a caller chose is cut, and secrets
+Records are short, because they are kept for a long time. Arguments are recorded as a keyed digest unless the file asks
+for all of them; a plain digest of a name or number could be found by guessing. Caller text is truncated, and secrets
 are masked.
 """
 
@@ -26,32 +26,32 @@ from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from gateway.wire import meta
 
 _MAX_ARGUMENT_BYTES: Final = 2**16
-"""Of arguments that are recorded in full; larger ones are recorded as a digest."""
+"""The maximum size of recorded arguments. Larger ones are recorded as a digest."""
 _MAX_LENGTH: Final = 256
-"""Characters of a name that a caller chose."""
+"""Characters of a name from a caller."""
 _MAX_URI_LENGTH: Final = 2048
 _SESSION_PREFIX: Final = 8
-"""Characters: enough to tell sessions and tasks apart, and too few to use one."""
+"""Characters that identify sessions and tasks, but cannot be used as credentials."""
 _KEY_LABEL: Final = b"mcp-gateway audit arguments"
 _OF_THE_PROTOCOL: Final = frozenset({meta.META, "inputResponses", "requestState", "name", "uri"})
-"""Parameters that are no arguments of the call."""
+"""Parameters that are not arguments."""
 
 _DENIED: Final = "denied"
-"""Outcome of a call whose target exists, but not for the caller, who may have been told that there is none."""
+"""The outcome of a call whose target exists but is not accessible to the caller."""
 _OVER_LIMIT: Final = "over_limit"
-"""Outcome of a call that a rate limit or a concurrency limit refused."""
+"""The outcome of a call that a rate or concurrency limit refused."""
 
 
 def digest_key(secret: bytes) -> bytes:
-    """The key of the digests of arguments, derived from the daemon's secret."""
-    # A key for this alone: nothing that the secret is used for elsewhere can be taken for such a digest.
+    """Derive the key for argument digests from the daemon's secret."""
+    # A separate key, so that other uses of the secret never produce such a digest.
     return hmac.digest(secret, _KEY_LABEL, "sha256")
 
 
 def call_record(
     call: CallFacts, ending: CallResult, *, key: bytes, keeps_arguments: bool, labels: Mapping[str, TextTemplate]
 ) -> Json:
-    """The record of a call that has ended; there is none of its beginning."""
+    """Return the record of a completed call."""
     record: dict[str, Json] = {
         "event": "call",
         "id": call.id,
@@ -91,14 +91,14 @@ def _label(template: TextTemplate, call: CallFacts) -> str | None:
 
 
 def input_request_records(call: CallFacts, methods: Mapping[str, str]) -> Iterator[Json]:
-    """A record for each input request, whose methods are given by key."""
+    """Yield a record for each input request; `methods` are by key."""
     for key, method in methods.items():
         facts = {"event": "asked", "id": call.id, "key": key[:_MAX_LENGTH], "method": method}
         yield call.catalog.redactor.json({**facts, **_caller(call)})
 
 
 def confirmation_record(call: CallFacts, answer: str) -> Json:
-    """The record of what a caller answered to a tool's `confirm`."""
+    """Return the record of the answer to a `confirm`."""
     name = str(call.params.get("name"))[:_MAX_LENGTH]
     return call.catalog.redactor.json(
         {"event": "confirmed", "id": call.id, "name": name, "answer": answer, **_caller(call)}
@@ -106,7 +106,7 @@ def confirmation_record(call: CallFacts, answer: str) -> Json:
 
 
 def task_record(task: Task) -> JsonObject:
-    """The record of a task that was made, waits, goes on, or has ended."""
+    """Return the record of a task's new status."""
     caller = task.caller
     return {
         "event": "task",
@@ -121,13 +121,13 @@ def task_record(task: Task) -> JsonObject:
 
 
 def denial_record(denied: AuthError, *, address: str, path: str, suppressed: int) -> JsonObject:
-    """The record of a denied request, and of how many before it have none. Nothing of its credential is known here."""
+    """Return the record of a denied request with the number of suppressed ones. It contains nothing of the credential."""
     facts = {"address": address, "path": path[:_MAX_LENGTH], "status": denied.status, "error": denied.error}
     return {"event": "denied", **facts, "others": suppressed}
 
 
 def _target(call: CallFacts) -> dict[str, Json]:
-    """The name or URI that the caller used, where it differs from the primitive's name."""
+    """Return the requested name or URI, if it differs from the primitive's name."""
     params = call.params
     if call.method == "completion/complete":
         reference = params.get("ref")
@@ -141,25 +141,25 @@ def _target(call: CallFacts) -> dict[str, Json]:
 
 
 def _arguments(call: CallFacts, *, key: bytes, keeps_arguments: bool) -> dict[str, Json]:
-    """The arguments, or their digest; nothing where there are none."""
+    """Return the arguments or their digest, if any."""
     given = {name: value for name, value in call.params.items() if name not in _OF_THE_PROTOCOL}
-    # Where there is more than `arguments`, as in completion/complete, all of it belongs to the call.
+    # All parameters count if there are others than `arguments`, as in completion/complete.
     arguments = given.get("arguments") if set(given) <= {"arguments"} else given
     if not arguments:
         return {}
     try:
-        # Sorted, so that the digest does not depend on the order in which a client writes.
+        # Sorted, so that the digest is independent of key order.
         text = exact_json.dumps(arguments, option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # deeper than orjson writes (254), which `limits.request_depth` may allow
+    except TypeError:  # deeper than orjson supports (254), which `limits.request_depth` can allow
         return {"arguments_digest": "none: the arguments are nested too deep"}
     if keeps_arguments and (kept := _kept(call, arguments, size=len(text))) is not None:
         return {"arguments": kept}
-    # Keyed: whoever reads the log could try out the few values that an argument may have on a plain digest.
+    # Keyed, because values of a plain digest could be guessed.
     return {"arguments_digest": f"hmac-sha256:{hmac.digest(key, text, 'sha256').hex()}"}
 
 
 def _kept(call: CallFacts, arguments: Json, *, size: int) -> Json:
-    """The arguments as they are kept in full: without the bytes of files; None where they are too long."""
+    """Return the arguments without file contents; None if they are too long."""
     described = call.described_params.get("arguments")
     if described is not None and described != arguments:
         arguments, size = described, len(exact_json.dumps(described))
@@ -173,13 +173,13 @@ def _outcome(ending: CallResult, *, is_hidden: bool) -> dict[str, Json]:
         return {"outcome": _OVER_LIMIT, **code}
     if error is None or ending.outcome is not Outcome.PROTOCOL_ERROR:
         return {"outcome": ending.outcome.value}
-    # A caller is told the same of a hidden tool as of an unknown one (MCP 2025-11-25 server/tools "Error Handling").
+    # Hidden and unknown tools return the same error (MCP 2025-11-25 server/tools "Error Handling").
     is_denied = isinstance(error, InsufficientScopeError) or (is_hidden and error.code == ErrorCode.INVALID_PARAMS)
     return {"outcome": _DENIED if is_denied else ending.outcome.value, **code}
 
 
 def _caller(call: CallFacts) -> dict[str, Json]:
-    """The caller, as far as the transport and the client tell."""
+    """Return the facts about the caller."""
     return {
         "principal": call.caller.principal,
         "realm": call.caller.realm or None,

@@ -19,7 +19,7 @@ Callback = Callable[[Catalog, Catalog], None]
 Disabled = frozenset[tuple[ListKind, str]]
 """Primitives disabled by plugins: kind and name in the file."""
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 
 class Succession(msgspec.Struct, frozen=True, kw_only=True):

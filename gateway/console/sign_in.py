@@ -19,7 +19,7 @@ from gateway.console.session_cookie import place_of
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _MAX_LENGTH: Final = 16 * 1024
 """Characters of a credential."""

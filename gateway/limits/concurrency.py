@@ -1,10 +1,10 @@
-"""Limits concurrent calls: of each caller, of each primitive, and of all. In memory, for one event loop.
+"""Limits concurrent calls per caller, per primitive, and in total. For one event loop.
 
-Where there are replicas, the limits of callers and of all are theirs together, and those of primitives each one's own.
+With replicas, the limits per caller and in total apply to all replicas together. Those per primitive apply to each
+replica.
 
-A call that needs several permits acquires them in this order, and all calls do, so that no two can wait for each
-other. Why this order: a call that waits for its own caller's calls delays nobody else, and calls that queue for a slow
-primitive take nothing of the limit of all.
+All calls acquire their permits in the same order, so there are no deadlocks. The caller's limit is first, so that
+waiting for it delays nobody else. The total is last, so that calls queued for a slow primitive do not count.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from gateway.state.redis_semaphores import RedisSemaphores
 
 
 class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls of one caller, or of one primitive, that run and wait."""
+    """The running and waiting calls of one caller or primitive."""
 
     name: str
-    """The caller, or `tools/call/deploy`."""
+    """The caller, or a primitive such as `tools/call/deploy`."""
     is_caller: bool
     running: int
     waiting: int
@@ -31,27 +31,27 @@ class PlaceUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConcurrencyLimiter:
-    """All semaphores. They outlive reloads, so that an edit of the file does not double what runs."""
+    """The semaphores of all limits. They outlive reloads, so that a reload does not double the running calls."""
 
     def __init__(self, *, shared: RedisSemaphores | None = None) -> None:
-        """Count nothing yet. `shared`: counts the calls of each caller and of all over all replicas."""
+        """`shared` counts the calls of all replicas."""
         self._callers: Final = Semaphores("calls", store=shared)
         self._primitives: Final = Semaphores()
         self._all: Final = Semaphores("all calls", store=shared)
         self._shared: Final = shared
         self.refused = 0
-        """Calls that found a queue full, or had to leave it for another caller's."""
+        """Calls that found a full queue, or lost their place in it."""
 
     @property
     def is_shared(self) -> bool:
         return self._shared is not None and not self._shared.is_away
 
     def try_acquire(self, primitive: str, limit: Limit) -> "ConcurrencyPermit | None":
-        """Return the permit of a call that needs no other limit, if it need not wait for it."""
+        """Return the permit of a call without other limits, if there is no need to wait."""
         semaphore = self._primitives[primitive]
         return ConcurrencyPermit((semaphore,)) if semaphore.try_acquire(limit) else None
 
-    async def acquire(  # noqa: PLR0913 - three limits, and who waits until when
+    async def acquire(  # noqa: PLR0913 - three limits, the caller and the deadline
         self,
         primitive: str,
         limit: Limit,
@@ -61,11 +61,11 @@ class ConcurrencyLimiter:
         of_caller: Limit | None = None,
         of_all: Limit | None = None,
     ) -> "ConcurrencyPermit":
-        """Wait for the permit of a call, until `deadline` (the event loop's clock).
+        """Wait for the permit of a call until `deadline` (the event loop's clock).
 
         Raises:
-            OverLimitError: a queue is full.
-            ExecutionError: the deadline has passed.
+            OverLimitError: A queue is full.
+            ExecutionError: The deadline has passed.
         """
         taken: list[FairSemaphore] = []
         try:
@@ -80,7 +80,7 @@ class ConcurrencyLimiter:
                 await semaphore.acquire(each, caller=caller, deadline=deadline, name=name)
                 taken.append(semaphore)
         except BaseException as error:
-            # Not in a `ConcurrencyPermit` yet: nobody else could give them back.
+            # No `ConcurrencyPermit` holds them yet.
             _release(taken)
             self.refused += isinstance(error, OverLimitError)
             raise
@@ -88,12 +88,12 @@ class ConcurrencyLimiter:
 
     @property
     def running(self) -> int:
-        """Calls, those within calls too."""
-        # A call that waits for the limit of all, the last of the three, holds the place of its primitive already.
+        """The number of running calls, including nested ones."""
+        # Calls that wait for the total, the last limit, already count for their primitive.
         return sum(each.running for each in self._primitives.values()) - _waiting(self._all)
 
     def uses(self) -> Iterator[PlaceUse]:
-        """The use of each caller's share, and of each primitive's places, where there is any."""
+        """Yield the use of each caller and primitive, if any."""
         for semaphores, is_caller in ((self._callers, True), (self._primitives, False)):
             for name, each in semaphores.items():
                 if each.running or each.waiting:
@@ -111,52 +111,52 @@ class ConcurrencyLimiter:
 
 
 class ConcurrencyPermit:
-    """The right of a call to run: a place of each of its semaphores."""
+    """The permit of a call: a place in each of its semaphores."""
 
     __slots__ = ("_holders", "_is_suspended", "_semaphores")
 
     def __init__(self, semaphores: tuple[FairSemaphore, ...]) -> None:
         self._semaphores: Final = semaphores
         self._holders = 1
-        """The call, and the tasks that it left behind."""
+        """The call and its remaining tasks."""
         self._is_suspended = False
 
     def hold_until_done(self, task: asyncio.Task[None]) -> None:
-        """Keep the permit, after the call was answered, until `task` is done."""
+        """Keep the permit until `task` is done, even after the response."""
         self._holders += 1
         task.add_done_callback(lambda _: self.release())
 
     def suspend(self) -> None:
-        """Let other calls run until `resume` or `force_resume`, as while a question to the client is open."""
+        """Free the permit until `resume` or `force_resume`, for example while the client is asked."""
         if self._holders and not self._is_suspended:
             self._is_suspended = True
             for semaphore in self._semaphores:
                 semaphore.suspend()
 
     async def resume(self) -> None:
-        """Wait for the permit, ahead of calls that have not begun; if the wait is cancelled, see `force_resume`."""
+        """Wait for the permit, ahead of new calls. If cancelled, see `force_resume`."""
         taken = 0
         try:
             for semaphore in self._semaphores if self._is_suspended else ():
                 await semaphore.reacquire()
                 taken += 1
         finally:
-            # A wait that was cancelled, too, ends with the permit held: the call is about to end, and releases it.
+            # A cancelled wait ends with the permit held too, because the call releases it.
             if self._is_suspended:
                 self._note_resumed(over_limit=self._semaphores[taken:])
             else:  # forced or released meanwhile
                 _release(self._semaphores[:taken])
 
     def force_resume(self) -> None:
-        """Hold the permit again at once, over the limits if need be: the call was cancelled and is about to end.
+        """Hold the permit again at once, even over the limit, because the call was cancelled and is about to end.
 
-        Why not go on without: what a call leaves behind, such as a thread, would be counted nowhere.
+        Otherwise remaining work of the call, such as a thread, would not count.
         """
         if self._is_suspended:
             self._note_resumed(over_limit=self._semaphores)
 
     def release(self) -> None:
-        """Give the permit back, which counts once the call and every task that holds it have done so."""
+        """Release the permit, when the call and all its tasks have done so."""
         self._holders -= 1
         if self._holders == 0:
             for semaphore in self._semaphores:
@@ -167,7 +167,7 @@ class ConcurrencyPermit:
             self._is_suspended = False
 
     def _note_resumed(self, *, over_limit: Sequence[FairSemaphore]) -> None:
-        """Hold every place again; those `over_limit` were not waited for."""
+        """Hold all places again; those in `over_limit` without having waited."""
         self._is_suspended = False
         for semaphore in self._semaphores:
             semaphore.note_resumed(over_limit=semaphore in over_limit)

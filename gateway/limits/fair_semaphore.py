@@ -1,7 +1,7 @@
-"""A semaphore that is fair between callers, with a bounded queue. In memory, for one event loop.
+"""A semaphore that is fair between callers, with a bounded queue. For one event loop.
 
-Waiting callers are served in rotation, and the calls of one caller in order of arrival. Where the queue is full, the
-caller with most calls in it loses its last one to a caller who has fewer.
+Callers are served in rotation, and the calls of one caller in order. If the queue is full, the caller with most waiting
+calls loses its last one to a caller with fewer.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from typing import Final, Protocol
 from gateway.errors import ExecutionError, OverLimitError
 
 _RETRY_SECONDS: Final = 1
-"""When a refused caller is told to retry: nobody knows how long the running calls will take."""
+"""The retry delay for refused callers. The duration of running calls is unknown."""
 
 _Turn = asyncio.Future[None]
 
 Limit = tuple[int, int]
-"""How many calls may run at once, and how many more may wait."""
+"""The maximum numbers of running and of waiting calls."""
 
 
 class CapacityShare(Protocol):
-    """The part of a limit of several processes that one semaphore may use."""
+    """The share of a limit of several processes that one semaphore can use."""
 
     @property
     def limit(self) -> int: ...
@@ -38,19 +38,19 @@ class CapacityShare(Protocol):
 
 
 class FairSemaphore:
-    """Counts the calls that run, and queues those that wait.
+    """Counts running calls and queues waiting ones.
 
-    The limit comes with each call rather than with the semaphore, so that an edit of the file applies at once and does
-    not double what runs. A suspended call does not count, and goes ahead of the queue when it resumes.
+    The limit is passed with each call, so that a reload takes effect at once. Suspended calls do not count. They resume
+    ahead of the queue.
     """
 
     __slots__ = ("_capacity", "_name", "_queue", "_resuming", "running", "share", "suspended")
 
     def __init__(self, share: "Callable[[FairSemaphore], CapacityShare] | None" = None) -> None:
-        """Count nothing yet. `share` makes its part of a limit of several processes; None: the limit is its own."""
+        """`share` creates the semaphore's share of a limit of several processes; None for a local limit."""
         self.running = 0
         self.suspended = 0
-        """Calls that will resume. Where none runs and none is suspended nobody waits: it may be forgotten."""
+        """Suspended calls."""
         self.share: Final = None if share is None else share(self)
         self._capacity = 0
         self._name = ""
@@ -59,7 +59,7 @@ class FairSemaphore:
 
     @property
     def capacity(self) -> int:
-        """The number of calls that may run at once, as the last call brought it."""
+        """The current limit of running calls."""
         return self._capacity if self.share is None else self.share.limit
 
     @property
@@ -68,17 +68,17 @@ class FairSemaphore:
 
     @property
     def resuming(self) -> int:
-        """The calls that wait to go on, which no bound of the queue refuses."""
+        """The number of calls waiting to resume. They are never refused."""
         return len(self._resuming)
 
     @property
     def is_unused(self) -> bool:
-        """Whether it may be forgotten."""
+        """Whether the semaphore can be dropped."""
         is_claiming = self.share is not None and self.share.is_claiming
         return not self.running and not self.suspended and not is_claiming
 
     def try_acquire(self, limit: Limit) -> bool:
-        """Take a place if one is free, which none is while calls wait: `_wake` gives it to them first."""
+        """Take a free place. While calls wait, no place is free, because `_wake` serves them first."""
         capacity = limit[0] if self.share is None else self.share.of(limit)
         if capacity != self._capacity:
             self.resize(capacity)
@@ -88,11 +88,11 @@ class FairSemaphore:
         return True
 
     async def acquire(self, limit: Limit, *, caller: str, deadline: float, name: str) -> None:
-        """Wait for a place until `deadline` (the event loop's clock). `name` is the limit's in the file.
+        """Wait for a place until `deadline` (the event loop's clock); `name` is the limit's key in the file.
 
         Raises:
-            OverLimitError: the queue is full, or another caller's call took this one's place in it.
-            ExecutionError: the deadline has passed.
+            OverLimitError: The queue is full, or another caller's call took the place in it.
+            ExecutionError: The deadline has passed.
         """
         if self.try_acquire(limit):
             return
@@ -107,22 +107,22 @@ class FairSemaphore:
             raise ExecutionError(message) from error
 
     def suspend(self) -> None:
-        """Release the place of a call that will resume."""
+        """Release the place of a suspended call."""
         self.suspended += 1
         self.release()
 
     def note_resumed(self, *, over_limit: bool) -> None:
-        """Count a suspended call as running again; `over_limit`: it has not waited for its place (`reacquire`)."""
+        """Count a suspended call as running; `over_limit` if it has not waited in `reacquire`."""
         self.suspended -= 1
         self.running += over_limit
 
     def forget_suspended(self) -> None:
-        """Note that a suspended call has ended."""
+        """Count a suspended call as ended."""
         self.suspended -= 1
 
     async def reacquire(self) -> None:
-        """Wait for the place of a call that was suspended."""
-        # Without a look at the queue: a call that has begun holds resources that others may wait for.
+        """Wait for the place of a suspended call."""
+        # Ahead of the queue, because a running call can hold resources that others wait for.
         if self.running < self._capacity:
             self.running += 1
             return
@@ -134,18 +134,18 @@ class FairSemaphore:
     def release(self) -> None:
         self.running -= 1
         if self.share is not None:
-            # The store says who is next: somebody may wait at another replica.
+            # The store decides who is next, possibly at another replica.
             self.share.freed()
         elif self._resuming or self._queue.length:
             self._wake()
 
     def resize(self, capacity: int) -> None:
-        """Let so many calls run at once from now on; those that run already go on."""
+        """Set the limit. Running calls continue."""
         self._capacity = capacity
         self._wake()
 
     def shorten(self, most: int) -> None:
-        """Refuse calls that wait beyond a number, those first whose callers have most."""
+        """Refuse waiting calls beyond a number, from the callers with most of them."""
         while self._queue.length > most:
             self._refuse(self._queue.pop_last(self._queue.longest))
 
@@ -154,7 +154,7 @@ class FairSemaphore:
             self.share.changed()
 
     def _enqueue(self, caller: str, most: int) -> _Turn:
-        # Otherwise a caller with many calls could keep everybody else out of a queue that it has filled.
+        # Otherwise one caller could fill the queue and lock out the others.
         greediest = self._queue.greediest(than=caller) if self._queue.length >= most else None
         if self._queue.length >= most and greediest is None:
             raise self._refusal()
@@ -167,7 +167,7 @@ class FairSemaphore:
     def _wake(self) -> None:
         while self.running < self._capacity and (self._resuming or self._queue.length):
             turn = self._resuming.popleft() if self._resuming else self._queue.pop()
-            # A turn that was cancelled is done at once, and leaves the queue when its task runs, which may be later.
+            # A cancelled turn is done, but leaves the queue only when its task runs.
             if not turn.done():
                 self.running += 1
                 turn.set_result(None)
@@ -178,7 +178,7 @@ class FairSemaphore:
         except BaseException:
             if not turn.done() or turn.cancelled():
                 leave()
-            elif turn.exception() is None:  # the place came free, and the wait was cancelled before it went on
+            elif turn.exception() is None:  # the place was granted before the cancellation
                 self.release()
             raise
 
@@ -194,7 +194,7 @@ class FairSemaphore:
 
 
 class _CallerQueue:
-    """Calls in line, by caller; the caller whose turn is next stands first."""
+    """Waiting calls by caller, with the next caller first."""
 
     __slots__ = ("_turns", "length")
 
@@ -207,9 +207,9 @@ class _CallerQueue:
         self.length += 1
 
     def pop(self) -> _Turn:
-        """The next turn; its caller's following one comes after those of all others."""
+        """Return the next turn, and move its caller to the end."""
         caller, turns = next(iter(self._turns.items()))
-        # A dictionary keeps the order of insertion: put in anew, the caller is the last of the rotation.
+        # Reinserted, the caller is last in the dictionary.
         self._turns[caller] = self._turns.pop(caller)
         turn = turns.popleft()
         self._count_out(caller)
@@ -230,7 +230,7 @@ class _CallerQueue:
         return max(self._turns, key=lambda caller: len(self._turns[caller]))
 
     def greediest(self, *, than: str) -> str | None:
-        """The caller with most turns, if that is more than `than` would have with one more."""
+        """The caller with most turns, if `than` has fewer even with one more."""
         caller, turns = max(self._turns.items(), key=lambda item: len(item[1]), default=(than, ()))
         return caller if len(turns) > len(self._turns.get(than, ())) + 1 else None
 
@@ -241,7 +241,7 @@ class _CallerQueue:
 
 
 def _discard(turns: deque[_Turn], turn: _Turn) -> bool:
-    """Whether it was there."""
+    """Remove a turn. Return whether it was there."""
     if turn not in turns:
         return False
     turns.remove(turn)

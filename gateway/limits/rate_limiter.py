@@ -1,12 +1,10 @@
-"""Limits how often: calls of one caller and of all, and questions to a client's model. For one event loop.
+"""Limits rates: calls per caller and in total, and sampling requests. For one event loop.
 
-A sliding log: each call counts for as long as the rate says, from when it was made. No stretch of that length ever has
-more calls than the rate allows, where fixed windows and token buckets let through up to twice as many. For small
-amounts the log is exact; for larger ones times are rounded up, so that it stays as small and a caller who uses a rate
-up waits a little longer.
+A sliding log: each call counts for the period of the rate from its own time, so no period ever has more calls than
+allowed. Fixed windows and token buckets allow up to twice as many. Small amounts are exact. For larger amounts, times
+are rounded up to keep the log small, so a caller at the limit waits slightly longer.
 
-Where there are replicas, the store counts for all of them, by the same rules. While it is away each replica counts by
-itself: it has counted its own calls all along, so that none is free.
+With replicas, the store counts for all by the same rules. While the store is away, each replica uses its own log.
 """
 
 import hashlib
@@ -23,35 +21,37 @@ from gateway.errors import OverLimitError, StoreAwayError
 from gateway.state.redis_rates import RedisRates
 
 MAX_LOGS: Final = 65_536
-"""Logs that are kept; beyond that the one used longest ago goes. A caller with so many names has as many budgets."""
+"""The maximum number of logs. The least recently used are dropped, so a caller with that many names has as many
+budgets.
+"""
 RESOLUTION: Final = 20
-"""Times in one log: amounts up to this are exact, and times of larger ones are rounded to that part of the rate's."""
+"""The number of times in a log. Amounts up to this are exact."""
 
 _EVERYBODY: Final = ""
 _MAX_NAME_LENGTH: Final = 64
-"""Characters; of a longer caller a digest is kept."""
+"""Characters. Longer callers are hashed."""
 _SOON: Final = 0.001
 
 
 class RateUse(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls of one caller that count against a rate."""
+    """The use of a rate by one caller."""
 
     name: str
-    """The limit's, in the file."""
+    """The limit's key in the file."""
     caller: str
-    """Empty: all callers together."""
+    """The caller; empty for all callers."""
     rate: ParsedRate
     used: int
 
 
 class RateLimiter:
-    """The logs of all limits. They outlive reloads, so that an edit of the file gives nobody a second budget."""
+    """The logs of all limits. They outlive reloads, so that a reload does not reset budgets."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, shared: RedisRates | None = None) -> None:
-        """Count nothing yet. `shared`: the logs that all replicas share; None: there is one process."""
+        """`shared` counts for all replicas; None for a single process."""
         self._clock: Final = clock
         self._logs: Final[BoundedMap[tuple[str, str], _SlidingLog]] = BoundedMap(MAX_LOGS, clock=clock)
-        """By limit and caller."""
+        """Logs by limit and caller."""
         self.shared: Final = shared
         self.refused = 0
 
@@ -61,10 +61,10 @@ class RateLimiter:
     async def acquire(
         self, name: str, limit: RateLimit, *, caller: str, cost: int = 1, saying: str = "Called too often"
     ) -> None:
-        """Count `cost` calls of a caller against the limit that the file has under `name`.
+        """Count `cost` calls of a caller against the limit `name` of the file.
 
         Raises:
-            OverLimitError: they are more than a rate allows now; none is counted.
+            OverLimitError: A rate does not allow the calls, and none is counted.
         """
         rates = _limited_rates(limit, caller)
         if self.shared is None or self.shared.is_away:
@@ -77,7 +77,7 @@ class RateLimiter:
                 cost=cost,
                 resolution=RESOLUTION,
             )
-        # Each replica counts by itself meanwhile: no call is refused because Redis is away.
+        # Each replica counts by itself while Redis is away.
         except StoreAwayError:
             return self._acquire_here(name, rates, cost=cost, saying=saying)
         if refused is not None:
@@ -86,12 +86,12 @@ class RateLimiter:
         now = self._clock()
         for rate, key, _ in rates:
             log = self._log((name, key), rate, now)
-            log.used(rate, now)  # forgets what counts no more
+            log.used(rate, now)  # drops expired calls
             log.add(rate, cost, now)
         return None
 
     async def refund(self, name: str, limit: RateLimit, *, caller: str) -> None:
-        """Take back one call that did not come to its end."""
+        """Remove one call that did not complete."""
         keys = [key for _, key, _ in _limited_rates(limit, caller)]
         for key in keys:
             if (log := self._logs.get((name, key))) is not None:
@@ -100,10 +100,10 @@ class RateLimiter:
             try:
                 await self.shared.refund(name, keys)
             except StoreAwayError:
-                return  # it counts at the others until its time has passed
+                return  # counts at other replicas until it expires
 
     def uses(self) -> Iterator[RateUse]:
-        """The use of each rate by each caller that counts now, of what this process has let through."""
+        """Yield the current use of each rate by each caller of this process."""
         now = self._clock()
         for (name, caller), log in self._logs.items():
             if log.rate is not None and (used := log.used(log.rate, now)):
@@ -118,7 +118,7 @@ class RateLimiter:
             if (wait := log.wait(rate, cost, now)) > 0:
                 self._refuse(name, limited, wait, saying=saying)
             logs.append((log, rate))
-        # All rates are asked before any is charged: a call that one refuses counts against none.
+        # Check all rates before charging any.
         for log, rate in logs:
             log.add(rate, cost, now)
 
@@ -136,14 +136,14 @@ class RateLimiter:
 
 
 class _SlidingLog:
-    """The calls that count, by the time from which they do. An edited rate needs no new log: each call brings it."""
+    """Calls by time. The rate is passed with each call, so a reload needs no new log."""
 
     __slots__ = ("_calls", "_used", "expires", "rate")
 
     def __init__(self) -> None:
         self.expires = -math.inf
         self.rate: ParsedRate | None = None
-        """The one that it was looked at for last."""
+        """The rate of the last call."""
         self._calls: Final[dict[float, int]] = {}
         self._used = 0
 
@@ -156,19 +156,19 @@ class _SlidingLog:
         return True
 
     def wait(self, rate: ParsedRate, cost: int, now: float) -> float:
-        """Seconds until so many more fit; 0 if they do now."""
+        """Return the seconds until `cost` more calls fit, or 0."""
         too_many = self.used(rate, now) + cost - rate.amount
         if too_many <= 0:
             return 0
         for at, count in self._calls.items():
             too_many -= count
             if too_many <= 0:
-                # Never 0, to which rounding might lead: that would say that they fit now.
+                # Never 0, which would mean that they fit now.
                 return max(_SOON, at + rate.seconds - now)
-        return rate.seconds  # never: the cost is more than the amount
+        return rate.seconds  # the cost exceeds the amount
 
     def used(self, rate: ParsedRate, now: float) -> int:
-        """The calls that count now."""
+        """Drop expired calls and return the number of the others."""
         while self._calls and (oldest := next(iter(self._calls))) + rate.seconds <= now:
             self._used -= self._calls.pop(oldest)
         return self._used
@@ -181,7 +181,7 @@ class _SlidingLog:
 
     def remove_last(self) -> None:
         if self._calls:
-            # The log has counts by time, not the calls themselves: the newest is closest to the one to take back.
+            # Calls are not distinguished; the newest is the best guess.
             last = next(reversed(self._calls))
             self._calls[last] -= 1
             self._used -= 1
@@ -190,7 +190,7 @@ class _SlidingLog:
 
 
 _LimitedRate = tuple[ParsedRate, str, str]
-"""A rate of a limit, the key that its calls are counted by, and whose calls they are in words."""
+"""A rate, the key of its log, and its scope in words."""
 
 
 def _limited_rates(limit: RateLimit, caller: str) -> list[_LimitedRate]:
@@ -203,5 +203,5 @@ def _limited_rates(limit: RateLimit, caller: str) -> list[_LimitedRate]:
 
 
 def bounded(caller: str) -> str:
-    """The name of a caller, or a digest of a long one."""
+    """Return the caller, or a hash if it is long."""
     return caller if len(caller) <= _MAX_NAME_LENGTH else hashlib.sha256(caller.encode()).hexdigest()

@@ -1,8 +1,7 @@
-"""Gives a semaphore of this process the places that they may use of a limit that all replicas share.
+"""Gives semaphores of this process their share of limits that all replicas share.
 
-What the semaphore uses and what waits for it is written to the store, which answers with its capacity. One claim at a
-time is open for each semaphore, and speaks for all that has come since the one before. While the store is away, each
-replica has the whole limit.
+The used and wanted places are reported to the store, which returns the capacity. Each semaphore has at most one open
+claim. While the store is away, each replica has the whole limit.
 """
 
 import asyncio
@@ -16,14 +15,14 @@ from gateway.limits.fair_semaphore import FairSemaphore, Limit
 from gateway.limits.rate_limiter import bounded
 from gateway.state.redis_semaphores import RedisSemaphores
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _AGAIN_SECONDS: Final = 0.5
-"""How long calls wait until their replica asks again for places that others use, if nobody tells it of one."""
+"""The interval at which places are claimed again without a message from another replica."""
 
 
 class SharedCapacity:
-    """The part of a limit that one semaphore may use."""
+    """The share of a limit that one semaphore can use."""
 
     def __init__(self, store: RedisSemaphores, semaphore: FairSemaphore, *, name: str, caller: str) -> None:
         self._store: Final = store
@@ -33,46 +32,46 @@ class SharedCapacity:
         self._granted = 0
         self._elsewhere = (0, 0)
         self._is_own = False
-        """Whether this replica counts by itself."""
+        """Whether this replica counts alone."""
         self._changed: Final = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
 
     @property
     def is_claiming(self) -> bool:
-        """Whether it is about to say anew how much that is."""
+        """Whether a claim is in progress."""
         return self._claiming is not None
 
     @property
     def limit(self) -> int:
-        """The number of calls that may run everywhere together."""
+        """The limit of all replicas."""
         return self._limit[0]
 
     @property
     def elsewhere(self) -> tuple[int, int]:
-        """The number of calls that run, and of those that wait, beside this process's, as far as is known."""
+        """The last known running and waiting calls of other replicas."""
         return (0, 0) if self._is_own else self._elsewhere
 
     def of(self, limit: Limit) -> int:
-        """The number of calls that may run now."""
+        """Return the number of calls that can run now."""
         self._limit = limit
         return limit[0] if self._is_own else self._granted
 
     def most_waiting(self, limit: Limit) -> int:
-        """The number of calls that may wait now."""
-        # Those, too, of whom the store has not said yet that there is no place for them.
+        """Return the number of calls that can wait now."""
+        # Including calls whose claim is still open.
         return limit[1] if self._is_own else limit[1] + max(0, limit[0] - self._semaphore.running)
 
     def freed(self) -> None:
-        """Take note of a place that came free."""
+        """Handle a freed place."""
         if self._is_own:
             self._semaphore.resize(self._limit[0])
-        else:  # the place is given back first: somebody may have waited longer elsewhere
+        else:  # return the place first, because another replica could have waited longer
             self._granted = self._semaphore.running
             self._semaphore.resize(self._granted)
         self.changed()
 
     def changed(self) -> None:
-        """Take note of a call that waits."""
+        """Handle a new waiting call."""
         if self._is_own and self._store.is_away:
             return
         self._changed.set()
@@ -81,7 +80,7 @@ class SharedCapacity:
             self._claiming.add_done_callback(self._done)
 
     def reclaim(self) -> None:
-        """Write what is used here anew, which the store may have forgotten."""
+        """Report the used places again after the store could have lost them."""
         self._is_own = False
         self._granted = self._semaphore.running
         if self._granted or self._semaphore.waiting:
@@ -92,12 +91,12 @@ class SharedCapacity:
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("limit counts in this replica alone", limit=self._name, exc_info=bug)
             self._count_alone()
-        # This change came after the last look of the task that has just ended, and would wait for the next change.
+        # The finished task did not see this change.
         if self._changed.is_set():
             self.changed()
 
     async def _claim_all(self) -> None:
-        """Claim until nothing has changed, and nobody waits."""
+        """Claim until nothing changes and no call waits."""
         while self._changed.is_set() or self._semaphore.waiting:
             if not self._changed.is_set():
                 with suppress(TimeoutError):
@@ -108,9 +107,9 @@ class SharedCapacity:
                 return
 
     async def _claim(self) -> bool:
-        """Claim once; False if the store is away."""
+        """Claim once. Return False if the store is away."""
         semaphore = self._semaphore
-        used = self._granted = semaphore.running  # nothing begins until the answer is there
+        used = self._granted = semaphore.running  # no call starts until the reply
         semaphore.resize(used)
         try:
             claim = await self._store.claim(
@@ -124,12 +123,12 @@ class SharedCapacity:
         except StoreAwayError:
             self._count_alone()
             return False
-        # The store has answered, so that its count holds again for what this replica counted alone.
+        # The store counts again.
         self._is_own = False
         self._granted = claim.capacity
         self._elsewhere = (claim.running_elsewhere, claim.waiting_elsewhere)
         semaphore.resize(claim.capacity)
-        # If something has changed meanwhile, these numbers are old: the next claim decides who must leave.
+        # After a concurrent change these numbers are outdated, and the next claim decides.
         if not self._changed.is_set():
             semaphore.shorten(max(0, self._limit[1] - claim.waiting_elsewhere))
         return True
@@ -142,14 +141,14 @@ class SharedCapacity:
 
 
 _MAX_UNUSED: Final = 1024
-"""Semaphores that are kept for their next call. Their keys may be callers' addresses, of which there are many."""
+"""The maximum number of unused semaphores. Keys can be client addresses."""
 
 
 class Semaphores(dict[str, FairSemaphore]):
-    """The semaphores of a limit by whom they count; made when one is asked for, and forgotten when unused and many."""
+    """The semaphores of a limit by key. They are created on first use, and dropped when there are many unused."""
 
     def __init__(self, name: str = "", *, store: RedisSemaphores | None = None) -> None:
-        """Make none yet. With a `store`, all replicas count together; `name` is that of the limit there."""
+        """With a `store`, all replicas count together; `name` identifies the limit there."""
         super().__init__()
         self._name: Final = name
         self._store: Final = store

@@ -26,7 +26,7 @@ from gateway.processes.process_table import ORPHAN, Descendants, Families, becom
 from gateway.processes.process_tree import NOWHERE, Command, ProcessTree, Sinks
 from gateway.processes.spawner import NoProcessError, start_command
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 KILL_SECONDS: Final = 5.0
 """The limit for a killed tree to end, because a process can hang in the kernel."""

@@ -1,4 +1,4 @@
-"""The result of a load that succeeded: what a reload may swap in, and what is served once it has."""
+"""The result of a successful load."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,12 +21,12 @@ Place = tuple[str, str]
 
 
 class DefinitionPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """The places of the definitions of one configuration."""
+    """The source locations of the definitions of one configuration."""
 
     lines: Mapping[Place, tuple[Path, int]] = msgspec.field(default_factory=dict)
-    """The file and the line of each definition; of one that came from elsewhere, of the entry that it came by."""
+    """The file and line of each definition, or of the entry that generated it."""
     origins: Mapping[Place, Place] = msgspec.field(default_factory=dict)
-    """The entry that it came by, of each definition that is not written in the files: `("upstreams", "github")`."""
+    """The entry that generated a definition: `("upstreams", "github")`."""
 
     def source_of(self, place: Place) -> str | None:
         """Return `file:line` of a definition."""
@@ -53,39 +53,39 @@ def definition_places(loaded: LoadedConfig) -> DefinitionPlaces:
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration that was loaded and compiled, ready to be served; once it is, the live one.
+    """A loaded and compiled configuration, ready to serve or being served.
 
-    It does not keep all that was loaded: the places of every word take more memory than the rest.
+    It does not keep the locations of all values, which would take more memory than the rest.
     """
 
     document: Document
     root: Path
     """The directory of the main file."""
     files: Mapping[Path, str]
-    """Every file that was read, and every directory of plugins → SHA-256 (keyed for secrets)."""
+    """SHA-256 of every file and plugin directory (keyed for secrets)."""
     digest: str
-    """One for all of them but the secrets: the same in every process that serves the same."""
+    """A digest of all files except secrets, the same in every process."""
     catalog: Catalog
     identity: ServerIdentity | None
-    """The certificate that the listener shows, where `listen.tls` has it speak TLS."""
+    """The listener's certificate, if `listen.tls` is set."""
     watch: WatchPlan
     roots: Mapping[str, RootPlace]
-    """The directories that bound what callers reach, and where each lay."""
+    """The directories that limit caller access, with their locations."""
     lock: Lock
     keeps_earlier: bool
-    """Whether the lock keeps a definition of an earlier catalog in service."""
+    """Whether the lock keeps a definition of an earlier catalog."""
     owners: Mapping[DocumentPath, DocumentPath]
-    """`LoadedConfig.owners`, by which the next load gives contested names to the same owners."""
+    """`LoadedConfig.owners`, so that the next load assigns contested names to the same owners."""
     exposures: Mapping[str, Problem]
-    """The keys that name addresses which it must not be served on, and why."""
+    """Keys with addresses that must not be served without authentication, and why."""
     places: DefinitionPlaces = NO_PLACES
-    """Where its definitions stand, for the console; none where there is no console."""
+    """Locations of definitions for the console; empty without a console."""
     audit_place: tuple[Location | None, str]
-    """The place that names the audit log's file, and that line: whether it can be written shows when it is opened."""
+    """The location of the audit log's key, for errors when the file is opened."""
     news: tuple[Problem, ...] = ()
-    """Warnings that the live configuration does not have."""
+    """Warnings that are new with this configuration."""
 
     @property
     def lock_differences(self) -> Sequence[str]:
-        """The differences between the files and the lock, a line each."""
+        """The differences between the files and the lock, one per line."""
         return [str(each) for each in self.catalog.lock_differences]

@@ -1,8 +1,7 @@
-"""Whether strangers could reach a daemon that asks nobody who they are: refused at start, by a reload, and said early.
+"""Refuses to serve other machines without authentication, unless that is explicitly allowed.
 
-Without authentication, whoever reaches the port may run the tools. A start may be told to allow that. A reload may not:
-a section that went missing in an edit must not open to the world what was closed, be it directly or through the proxy
-that `listen.public_url` speaks of.
+A start can be told to allow it, a reload cannot. Removing `auth` in an edit must not open a protected daemon, neither
+directly nor through the proxy of `listen.public_url`.
 """
 
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ _KEYS: Final = ("http", "admin")
 
 
 def exposures(loaded: LoadedConfig) -> Mapping[str, Problem]:
-    """The keys of `listen` that name an address which must not be listened on as things are, and why."""
+    """Return the keys of `listen` with addresses that are not allowed without authentication, and why."""
     document = loaded.document
     if document.auth is not None or loaded.is_hidden("auth"):
         return {}
@@ -31,7 +30,7 @@ def exposures(loaded: LoadedConfig) -> Mapping[str, Problem]:
 
 
 def exposed(address: Address) -> str:
-    """Why an address is refused."""
+    """Return the error message for an address."""
     return (
         f"{address} can be reached from other machines, and nobody has to authenticate; "
         f"write `auth`, listen on 127.0.0.1, or allow it with {flag_of('allow_anonymous')}"
@@ -39,7 +38,7 @@ def exposed(address: Address) -> str:
 
 
 def check_still_closed(loaded: LoadedConfig, problems: Problems) -> None:
-    """Report a reload that loses `auth`, where others can reach the daemon."""
+    """Report a reload that removes `auth` while other machines can reach the daemon."""
     if loaded.document.auth is None and not loaded.is_hidden("auth"):
         problems.at("listen").error(
             "`auth` is gone, and others can reach this daemon; a reload does not open it to strangers. "

@@ -1,8 +1,8 @@
-"""Keeps the interpreter's own pauses out of calls. For a process of the gateway's own: these are settings of all of it.
+"""Reduces pauses caused by the interpreter. Affects the whole process.
 
-Why: ten thousand tools are some million objects. While they are compiled, in a thread, a full collection of garbage
-holds up every thread for a second, and again each time that the heap has grown by a quarter; and a thread that computes
-gives way to the event loop after 5 ms, twice in each call.
+Ten thousand tools are about a million objects. During compilation in a thread, a full garbage collection stops all
+threads for a second, and repeats whenever the heap grows by a quarter. A computing thread also yields to the event loop
+only every 5 ms, which affects each call twice.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Final
 _TURN_SECONDS: Final = 0.0005
 
 _YOUNG: Final = 3_000
-"""Objects of one collection while files are loaded: a millisecond or two."""
+"""Objects per young collection during loads, which takes a millisecond or two."""
 _NEVER: Final = 2**31 - 1
 
 # Parameters of mallopt(3).
@@ -24,11 +24,11 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _TRIM_SECONDS: Final = 30.0
 _MAPPED_BYTES: Final = 1024 * 1024
-"""The smallest block that is mapped by itself, and so returned to the system as soon as it is freed."""
+"""The size from which blocks are mapped separately and returned to the system when freed."""
 
 
 def tune_interpreter() -> None:
-    """Shorten the turn of a thread that computes, and exempt what was made so far from collections."""
+    """Shorten thread switching, and exempt existing objects from garbage collection."""
     sys.setswitchinterval(_TURN_SECONDS)
     _return_large_blocks()
     gc.freeze()
@@ -37,16 +37,16 @@ def tune_interpreter() -> None:
 def _return_large_blocks() -> None:
     """Make glibc return large blocks when they are freed.
 
-    By default it raises its threshold to the size of each mapped block that is freed, up to 32 MiB. After that, large
-    answers come from the heaps of threads, which seldom shrink.
+    By default it raises the threshold to the size of each freed mapped block, up to 32 MiB. Later large blocks then
+    come from heaps, which rarely shrink.
     """
     if (mallopt := _glibc("mallopt")) is not None:
         mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, 2 * _MAPPED_BYTES)  # as glibc itself would choose it
+        mallopt(_M_TRIM_THRESHOLD, 2 * _MAPPED_BYTES)  # glibc's own default ratio
 
 
 async def return_free_memory() -> None:
-    """Return free memory to the system every half minute: glibc keeps pages that lie between blocks in use."""
+    """Return free memory to the system every half minute. glibc otherwise keeps free pages between used blocks."""
     if (malloc_trim := _glibc("malloc_trim")) is None:
         return
     while True:
@@ -55,22 +55,22 @@ async def return_free_memory() -> None:
 
 
 def _glibc(name: str) -> Callable[..., int] | None:
-    """Return a function of glibc; None where the C library has none of that name."""
+    """Return a function of glibc, or None if the C library does not have it."""
     function: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
     return function
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Collect only young objects meanwhile; where the interpreter is tuned, exempt the rest from later collections.
+    """Limit garbage collection to young objects. In a tuned interpreter, freeze the survivors.
 
-    Little of what is loaded and compiled has cycles, but for plugins' types: reference counts free it all the same.
+    Loaded objects have few cycles except plugin types, so reference counting frees them.
     """
     before = gc.get_threshold()
-    if before[1] == _NEVER:  # another load in this process has paused it, and sets it back
+    if before[1] == _NEVER:  # another load has paused it
         yield
         return
-    gc.set_threshold(_YOUNG, _NEVER, _NEVER)  # what survives goes to the next generation, which nobody looks through
+    gc.set_threshold(_YOUNG, _NEVER, _NEVER)  # survivors move to a generation that is not collected
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
-"""The reload in four functions: load, compile, swap, announce.
+"""The four steps of a reload: load, compile, swap, announce.
 
-`load` and `compile` do everything that can fail, as one job of one thread, and touch nothing that is served. `swap` and
-`announce` cannot fail and run on the event loop in one step: an assignment, then work in proportion to the number of
-clients. Reloads run one after the other: `Reloader` sees to that, and says when one is due.
+`load` and `compile` run as one job in a thread. They do everything that can fail and do not touch what is served.
+`swap` and `announce` cannot fail and run on the event loop. `Reloader` decides when to reload and runs one reload at a
+time.
 """
 
 import asyncio
@@ -48,22 +48,22 @@ from gateway.reload.watch_plan import WatchPlan, watch_dependencies, watch_loade
 from gateway.threads import DaemonThreadPool
 from gateway.transports.listener.server_tls import ServerIdentity, ServerTls, identity_files, load_identity
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
 FIXED_SECTIONS: Final = ("listen", "limits")
-"""Sections of the file that only a start of the process takes up."""
+"""Sections that require a restart."""
 
 CHECKS: Final = (check_auth, check_labels, partial(check_audit_is_apart, reserved=(LOCK_NAME,)))
-"""Checks of the sections that no part of the catalog is made of; for every command that compiles."""
+"""Checks of sections that are not part of the catalog."""
 
 LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
-"""Keys of `limits` that each call looks up, so that a reload changes them."""
+"""Keys of `limits` that are read for each call, so a reload changes them."""
 
 
 class ReloadPipeline:
-    """Brings what is on disk into service, and holds what is served now."""
+    """Loads the files and holds what is served."""
 
     def __init__(  # noqa: PLR0913 - the parts that a reload renews
         self,
@@ -78,19 +78,16 @@ class ReloadPipeline:
         is_exposed: Callable[[Listen], bool] = lambda _: False,
         keeps_places: bool = False,
     ) -> None:
-        """Do nothing yet.
+        """Configure the pipeline.
 
         Args:
-            path: the file, or the directory of files.
-            sources: the sources of definitions beside it.
-            services: shared by all executors.
-            authenticator: follows the section `auth`.
-            audit: follows the section `audit`, and records reloads.
-            grace: how long calls that began before a reload may use the plugin code that it replaced.
-            redactor: masks the secrets of the files as they were last read, even if they are not served, and the
-                secrets of the catalog that was served then. Calls that began earlier still use the latter.
-            is_exposed: whether other machines can reach the listeners of the daemon.
-            keeps_places: whether candidates say where their definitions stand.
+            path: The file, or the directory of files.
+            sources: Additional sources of definitions.
+            services: Shared by all executors.
+            authenticator: Follows the section `auth`.
+            audit: Follows the section `audit` and records reloads.
+            grace: How long earlier calls can use replaced plugin code.
+            keeps_places: Whether candidates contain the locations of definitions.
         """
         self._grace: Final = grace.total_seconds()
         self._keeps_places: Final = keeps_places
@@ -98,47 +95,48 @@ class ReloadPipeline:
         self._authenticator: Final = authenticator
         self._audit: Final = audit
         self._plugins: Final = Plugins()
-        # Reloads have a thread of their own: calls may not delay them, nor a plugin that hangs at import hold the exit.
+        # A separate thread for reloads: calls cannot delay them, and a plugin that hangs at import does not delay the
+        # exit.
         self._thread: Final = DaemonThreadPool(1)
         self._attempted = WatchPlan()
-        """Watches what was read last, should that not be served."""
+        """What to watch for the last read files, even if they are not served."""
         self._prepared: Succession | None = None
-        """The work for the next swap that could be done before it."""
+        """Work for the next swap that is done in advance."""
         self._background: Final = BackgroundTasks()
         self._following: asyncio.Task[None] | None = None
         self._is_closing: Final = asyncio.Event()
         self._path: Final = path
         self._sources: Final = tuple(sources)
         self.source_changed: Final = asyncio.Event()
-        """Set by a source that has something new to offer; a reload follows."""
+        """Set by a source with new definitions, which triggers a reload."""
         self.redactor: Final = redactor
         self._is_exposed: Final = is_exposed
         self.served: Candidate
         self.store: CatalogStore
         self.first: Document
-        """The document of the start, but for definitions, by which the fixed sections are as they are."""
+        """The document at the start without definitions, to detect changes that require a restart."""
         self.tls: ServerTls | None = None
-        """Shows the certificate of the live configuration."""
+        """The TLS context with the current certificate."""
 
     @property
     def restart_required(self) -> list[str]:
-        """Sections whose change takes effect with the next start."""
+        """Changed sections that require a restart."""
         first, now = self.first, self.served.document
         return [name for name in FIXED_SECTIONS if _fixed(getattr(first, name)) != _fixed(getattr(now, name))]
 
     @property
     def watch_plan(self) -> WatchPlan:
-        """Watches what is served, and what was read last, should that not be served."""
+        """What to watch: the served and the last read files."""
         return self.served.watch | self._attempted
 
     async def open(self, config: LoadedConfig) -> None:
-        """Compile what the files say and the sources know, and hold it as the first catalog.
+        """Compile the first catalog.
 
         Raises:
-            ConfigError: the files cannot be served; it has every problem.
+            ConfigError: The files cannot be served.
         """
         self.redactor.replace(config.redactor)
-        if not config.start_problems().has_errors:  # a file that is refused starts no program
+        if not config.start_problems().has_errors:  # an invalid file must not start programs
             await self._follow_all(config.document)
         first = partial(self._compile_first, config)
         del config
@@ -161,10 +159,10 @@ class ReloadPipeline:
         await self._thread.stop()
 
     async def load_and_compile(self) -> Candidate:
-        """Load and compile what is on disk now, in the thread; then start the plugins that come into use with it.
+        """Load and compile the files in the thread, then start new plugins.
 
         Raises:
-            ConfigError: it cannot be served; it has every problem.
+            ConfigError: The files cannot be served.
         """
         job = partial(self._load_and_compile, generation=self.store.current.generation + 1, served=self.served)
         try:
@@ -177,12 +175,10 @@ class ReloadPipeline:
         return candidate
 
     async def read_again(self, look: Callable[[LoadedConfig], T]) -> T:
-        """Read the definitions beside what is served, for those who show how they are written, and serve none of them.
-
-        `look` is called in the thread.
+        """Read the definitions without serving them, and pass them to `look` in the thread.
 
         Raises:
-            ConfigError: nothing could be read.
+            ConfigError: Nothing could be read.
         """
 
         def read() -> T:
@@ -191,12 +187,12 @@ class ReloadPipeline:
         return await self._thread.run(_with_gc_paused, read, deadline=math.inf)
 
     def load(self) -> LoadedConfig:
-        """Read the definitions, beside what is served; blocking.
+        """Read the definitions; blocking.
 
         Raises:
-            ConfigError: nothing could be read.
+            ConfigError: Nothing could be read.
         """
-        forget_sandboxes()  # the machine may allow them now, or no longer
+        forget_sandboxes()  # availability can have changed
         loaded = self._load()
         self.redactor.replace(self.served.catalog.redactor | loaded.redactor)
         return loaded
@@ -209,10 +205,10 @@ class ReloadPipeline:
         return merge(config, self._sources, owners={**owners, **locked_owners(config, lock.pins)})
 
     def compile(self, loaded: LoadedConfig, *, generation: int, served: Candidate | None) -> Candidate:
-        """Make ready to serve what was loaded; blocking. Whatever comes of it, what to watch is known afterwards.
+        """Compile a candidate; blocking. Updates the watch plan even on failure.
 
         Raises:
-            ConfigError: it cannot be served; it has every problem.
+            ConfigError: The files cannot be served.
         """
         dependencies = FileDependencies() if served is None else FileDependencies(served_roots=served.roots)
         try:
@@ -256,19 +252,19 @@ class ReloadPipeline:
         return candidate
 
     def swap(self, candidate: Candidate) -> None:
-        """Serve this from now on: every call that begins later sees it."""
+        """Serve the candidate to all new calls."""
         self._authenticator.configure(candidate.document.auth, views=candidate.document.views)
         self.served = candidate
         self.store.swap(candidate.catalog, prepared=self._prepared)
         self._prepared = None
         if self.tls is not None and candidate.identity is not None:
             self.tls.show(candidate.identity)
-        if not candidate.keeps_earlier:  # a kept definition may use plugin code that nothing else uses
+        if not candidate.keeps_earlier:  # kept definitions can use plugin code that nothing else uses
             self._unload_plugins()
         self._follow(candidate.document)
 
     def announce(self) -> None:
-        """Tell those who listen on, and those who keep records, what is served now."""
+        """Notify clients, and record and log the reload."""
         served = self.served
         self.store.announce()
         self._audit.serve(served)
@@ -289,7 +285,7 @@ class ReloadPipeline:
         return served is not None and served.document.auth is not None and self._is_exposed(self.first.listen)
 
     def _unload_plugins(self) -> None:
-        """Unload modules that are no longer used, once calls that may still be in them had their time."""
+        """Unload unused modules after the grace time of their calls."""
         unused = self._plugins.unload_unused()
         if unused:
             self._background.begin(self._shut_down_plugins(unused), name="plugin shutdown")
@@ -301,7 +297,7 @@ class ReloadPipeline:
         await self._plugins.shut_down(modules, self._services.hook_threads)
 
     def _follow(self, document: Document) -> None:
-        """Have the sources follow this document; they need not get through with the one before."""
+        """Make the sources follow this document, and stop following the previous one."""
         if not self._sources:
             return
         if self._following is not None:
@@ -318,7 +314,7 @@ def _with_gc_paused(job: Callable[[], T]) -> T:
 
 
 def _fixed(section: Listen | Limits) -> Model:
-    """The part that only a start takes up: each call looks up some limits, each handshake the certificate."""
+    """Return the part of a section that requires a restart."""
     if isinstance(section, Limits):
         return section.model_copy(update=dict.fromkeys(LOOKED_UP))
     return section.model_copy(update={"tls": section.tls is not None})
@@ -332,13 +328,13 @@ def _report(warnings: Iterable[Problem]) -> None:
 def with_identity(
     loaded: LoadedConfig, *, dependencies: FileDependencies
 ) -> tuple[LoadedConfig, ServerIdentity | None]:
-    """Load the files that `listen.tls` names; the configuration is returned with the problems found in them."""
+    """Load the certificate of `listen.tls`. The returned configuration contains its problems."""
     tls = loaded.document.listen.tls
     if tls is None:
         return loaded, None
     problems = loaded.start_problems()
     place = problems.at("listen", "tls")
-    # Before they are read: what is missing or no good is watched, too, and loaded once it is mended.
+    # Before reading, so that missing and invalid files are watched too.
     dependencies.files.update(identity_files(tls, place))
     identity = load_identity(tls, place)
     return replace(loaded, problems=tuple(problems)), identity

@@ -1,6 +1,6 @@
-"""Computes what serving one file in place of another would change, and for whom. Pure.
+"""Computes how a new configuration would change what is served, and for whom. No I/O.
 
-It compares manifests rather than catalogs, so that the old one may come from a daemon that runs elsewhere.
+It compares manifests instead of catalogs, so the old one can come from another daemon.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,8 +18,8 @@ from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.reload.pipeline import FIXED_SECTIONS, LOOKED_UP
 
 _CONTEXT: Final = 1
-"""Unchanged lines that are shown around a change."""
-# An audience that only one of the two files has is compared with one that sees nothing.
+"""Context lines around a change."""
+# Stands in for an audience that only one configuration has.
 _NO_AUDIENCE: Final = Audience(names={}, fingerprints={})
 
 
@@ -38,28 +38,28 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     sign: ChangeKind
     place: str
-    """Its place in the file: `tools.deploy`."""
+    """Its path in the file: `tools.deploy`."""
     what: str
-    """The keys that differ, or another reason, in a few words."""
+    """The keys that differ, or another short reason."""
     difference: tuple[str, ...] = ()
-    """Lines of a unified diff: each begins with `+`, `-` or a space."""
+    """Lines of a unified diff."""
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes that callers with the same scopes notice."""
+    """The changes for callers with the same scopes."""
 
     gains: tuple[str, ...]
     loses: tuple[str, ...]
     announced: tuple[str, ...]
-    """Lists whose change is announced to them."""
+    """Lists with change notifications."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...]
     effects: Mapping[str, Effect]
-    """By audience, as in `Manifest.audiences`; those for whom nothing changes are left out."""
+    """Effects by audience (`Manifest.audiences`), without unaffected ones."""
     restart_required: tuple[str, ...]
-    """Sections that are read at start only."""
+    """Sections that require a restart."""
 
     @property
     def is_empty(self) -> bool:
@@ -71,7 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(old: Manifest, new: Manifest) -> Plan:
-    """Compare what is served with what would be served."""
+    """Compare the current manifest with a new one."""
     return Plan(
         changes=tuple(_changes(old, new)),
         effects=dict(_effects(old, new)),
@@ -82,7 +82,7 @@ def plan(old: Manifest, new: Manifest) -> Plan:
 
 
 def _fixed(written: Mapping[str, Json], section: str) -> Json:
-    """The part of a section that is read at start only: not limits of calls, nor the certificate."""
+    """Return the part of a section that requires a restart."""
     said = written.get(section, {})
     if section == "limits":
         return {key: value for key, value in said.items() if key not in LOOKED_UP}
@@ -103,14 +103,14 @@ def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
             yield Change(sign=ChangeKind.REMOVED, place=place, what=note)
         elif what := "; ".join(_reasons(place, old, new)):
             yield Change(sign=ChangeKind.CHANGED, place=place, what=what, difference=_difference(before, after))
-    for place, reason in new.left_out.items():  # an operation of a document that is no definition
+    for place, reason in new.left_out.items():  # an operation of a document that is not a definition
         if place not in new.written and place not in old.written and old.left_out.get(place) != reason:
             sign = ChangeKind.CHANGED if place in old.left_out else ChangeKind.ADDED
             yield Change(sign=sign, place=place, what=f"not offered: {reason}")
 
 
 def _renamed(manifest: Manifest) -> dict[str, str]:
-    """The place of each definition with an alias, by the place that the alias would have."""
+    """Return definitions with aliases, by the path that the alias would have."""
     return {
         f"{place.partition('.')[0]}.{alias}": place
         for place, written in manifest.written.items()
@@ -130,7 +130,7 @@ def _reasons(place: str, old: Manifest, new: Manifest) -> Iterator[str]:
 
 
 def _changed_keys(before: JsonObject, after: JsonObject) -> Iterator[str]:
-    """The keys that differ; where both values are mappings, the differing keys within them."""
+    """Yield the keys that differ, or for mappings the keys within them."""
     for key in _differing(before, after):
         one, other = before.get(key), after.get(key)
         if isinstance(one, dict) and isinstance(other, dict):
@@ -174,7 +174,7 @@ def _lines(value: Json) -> Sequence[str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as a literal block."""
+    """Writes multi-line text as a literal block."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

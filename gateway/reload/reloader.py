@@ -1,9 +1,9 @@
-"""The loop that notices a change, and says when to reload. The reload itself is `ReloadPipeline`'s.
+"""The loop that detects changes and triggers reloads. `ReloadPipeline` executes them.
 
-A file that cannot be served changes nothing for any client, and its problems stay in `status` until it is right.
+Files that cannot be served change nothing for clients. Their problems stay in the status until the files are valid.
 
-Why a snapshot of all watched files comes before each load: what changes while the files are read differs in the next
-snapshot, and what was there before does not, so that each change is loaded once and none is missed.
+A snapshot of all watched files is taken before each load. Changes during the load differ in the next snapshot and
+earlier changes do not, so each change is loaded exactly once.
 """
 
 import asyncio
@@ -27,23 +27,23 @@ log: Final = structlog.get_logger(__name__)
 C = TypeVar("C")
 
 _FIRST_RETRY_SECONDS: Final = 1.0
-"""The time until what could not be watched is tried again; doubled with each attempt."""
+"""The first delay before watching is retried. It doubles with each attempt."""
 _MAX_RETRY_SECONDS: Final = 30.0
 
 _SETTLE_SECONDS: Final = 0.1
-"""The time between two looks at a change that no burst of events announced."""
+"""The time between two snapshots, if no event burst announced the change."""
 _MAX_LOOKS: Final = 16
-"""The number of looks after which files that never rest are loaded as they are."""
+"""The number of snapshots after which constantly changing files are loaded anyway."""
 
 _OUR_BUG: Final = Problem(message="the files could not be loaded because of an error in the gateway; see its log")
 
 
 class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The last attempt at loading what is on disk."""
+    """The status of the last load."""
 
     at: datetime
     problems: tuple[Problem, ...] = ()
-    """The errors that keep the files from being served; empty when what is served is what is on disk."""
+    """The errors that prevent the files from being served."""
 
     @property
     def is_good(self) -> bool:
@@ -58,11 +58,11 @@ class Trigger(StrEnum):
     SIGNAL = "signal"
     REQUEST = "request"
     SOURCE = "source"
-    """A source of definitions beside the files had something new."""
+    """A definition source had something new."""
 
 
 class ReloadAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at loading what is on disk, served or not."""
+    """One load of the files, whether successful or not."""
 
     status: ReloadStatus
     trigger: Trigger
@@ -74,37 +74,37 @@ class Pipeline(Protocol[C]):
 
     @property
     def watch_plan(self) -> WatchPlan:
-        """The plan to watch by; asked again after each reload."""
+        """The watch plan, which changes with each reload."""
 
     @property
     def source_changed(self) -> asyncio.Event:
-        """Set when a source of definitions beside the files has something new to offer."""
+        """Set when a definition source has something new."""
 
     async def load_and_compile(self) -> C:
-        """Prepare what is on disk, and touch nothing that is served.
+        """Prepare the files without touching what is served.
 
         Raises:
-            ConfigError: it cannot be served.
+            ConfigError: The files cannot be served.
         """
 
     def swap(self, candidate: C) -> None:
-        """Serve it. Cannot fail."""
+        """Serve the candidate. Cannot fail."""
 
     def announce(self) -> None:
-        """Tell clients what is served now. Cannot fail."""
+        """Notify clients. Cannot fail."""
 
 
 class Reloader(Generic[C]):
-    """Decides when to reload: on change and on request, one reload at a time."""
+    """Reloads on changes and on request, one reload at a time."""
 
     def __init__(self, pipeline: Pipeline[C], *, poll: timedelta, loaded_at: int, events: Events | None = None) -> None:
-        """Do nothing yet.
+        """Configure the reloader.
 
         Args:
-            pipeline: carries reloads out.
-            poll: how often to look where no event comes; zero is never.
-            loaded_at: when what is served now began to be read, in ns since the epoch.
-            events: told of each attempt (`ReloadAttempt`); None: nobody is.
+            pipeline: Executes reloads.
+            poll: The polling interval; zero disables polling.
+            loaded_at: The start of the last load in ns since the epoch.
+            events: Receives each `ReloadAttempt`.
         """
         self._events: Final = events or Events()
         self._pipeline: Final = pipeline
@@ -112,29 +112,29 @@ class Reloader(Generic[C]):
         self._one_at_a_time: Final = asyncio.Lock()
         self._requested: Final = BackgroundTasks()
         self._waiting: asyncio.Task[ReloadStatus] | None = None
-        """The requested reload that has not begun."""
+        """The requested reload that has not started."""
         self._loaded = Snapshot(taken_at=loaded_at)
-        """The files just before they were last read."""
+        """The files just before the last load."""
         self._watcher: Watcher | None = None
         self._is_armed = False
-        """Whether the newest plan is the one that is watched."""
+        """Whether the current plan is being watched."""
         self.status = ReloadStatus(at=datetime.now(UTC))
         self.last_good: datetime = self.status.at
-        """The time of the last load that was served."""
+        """The time of the last successful load."""
         self.succeeded = 0
         self.refused = 0
         self.watch_error: str | None = None
         self.is_watching = False
-        """Whether there was a first look: whatever changes from now on is noticed."""
+        """Whether changes are detected from now on."""
 
     async def run(self) -> None:
-        """Watch until cancelled. Where events are not to be had, try again, less and less often."""
+        """Watch until cancelled. If events are unavailable, retry with growing delays."""
         clock = asyncio.get_running_loop().time
         retry_seconds = _FIRST_RETRY_SECONDS
         while True:
             self._is_armed = True
             is_overdue = False
-            retry_at = clock() + retry_seconds  # however many hints come until then
+            retry_at = clock() + retry_seconds  # regardless of hints until then
             async with Watcher(self._pipeline.watch_plan, poll=self._poll) as self._watcher:
                 self._note_watch_error(self._watcher.error)
                 await self._look(is_settled=False)
@@ -151,28 +151,28 @@ class Reloader(Generic[C]):
                 failed = self._watcher.error is not None
             if not failed:
                 retry_seconds = _FIRST_RETRY_SECONDS
-            elif is_overdue:  # not after a reload, which arms new watches whatever became of the old ones
+            elif is_overdue:  # not after a reload, which creates new watches
                 retry_seconds = min(2 * retry_seconds, _MAX_RETRY_SECONDS)
 
     async def run_for_sources(self) -> None:
-        """Reload when a source of definitions has something new, until cancelled; also where files are not watched."""
+        """Reload when a definition source has something new, until cancelled. Also used without file watching."""
         while True:
             await self._pipeline.source_changed.wait()
-            await asyncio.sleep(_SETTLE_SECONDS)  # several may have something new at once
+            await asyncio.sleep(_SETTLE_SECONDS)  # several sources can change at once
             self._pipeline.source_changed.clear()
             await self.reload(trigger=Trigger.SOURCE)
 
     async def reload(self, *, trigger: Trigger = Trigger.REQUEST) -> ReloadStatus:
-        """Load what is on disk now, and serve it if it is right. A reload that has begun ends, whoever goes away.
+        """Load the files and serve them if they are valid. A started reload completes even if the caller is cancelled.
 
-        Requests share a reload that has not begun yet; one that has may have read the files before they were written.
+        Requests share a reload that has not started. A started one could have read the files before they were written.
         """
         if self._waiting is None:
             self._waiting = self._requested.begin(self._reload_now(trigger), name="reload on request")
         return await asyncio.shield(self._waiting)
 
     async def close(self) -> None:
-        """End the reloads that were requested."""
+        """Cancel requested reloads."""
         await self._requested.cancel()
 
     async def _reload_now(self, trigger: Trigger) -> ReloadStatus:
@@ -182,22 +182,22 @@ class Reloader(Generic[C]):
             return self.status
 
     def _note_watch_error(self, error: str | None) -> None:
-        if error is not None and self.watch_error is None:  # those of further attempts are no news
+        if error is not None and self.watch_error is None:  # log only the first failure
             log.warning("file events failed", error=error)
         self.watch_error = error
 
     async def _look(self, *, is_settled: bool) -> None:
-        """Reload if something is not as it was, and no longer changes.
+        """Reload if something has changed and is stable.
 
-        A look that follows a burst of events finds the files at rest. Any other may fall into the middle of a save, and
-        would load it twice: half written, or whole but with a snapshot of the half.
+        After a burst of events the files are stable. Otherwise a save could be in progress, and would be loaded half
+        written.
         """
         earlier: Snapshot | None = None
         for look in range(_MAX_LOOKS):
             async with self._one_at_a_time:
                 try:
                     seen, differs = await asyncio.to_thread(_compare, self._pipeline.watch_plan, self._loaded)
-                except Exception:  # Boundary: a bug of ours costs this look, and must not end the watch.
+                except Exception:  # Boundary: a bug must not end the watch
                     log.exception("looking at the files failed")
                     return
                 if not differs:
@@ -208,21 +208,21 @@ class Reloader(Generic[C]):
                     await self._reload(seen, trigger=Trigger.FILE)
                     return
             earlier = seen
-            await asyncio.sleep(_SETTLE_SECONDS)  # without the lock: a requested reload does not wait for it
+            await asyncio.sleep(_SETTLE_SECONDS)  # without the lock, so that requested reloads do not wait
 
     async def _reload(self, seen: Snapshot, *, trigger: Trigger) -> None:
-        # Also if it fails: files that cannot be served are loaded again once they have changed, and not at each look.
+        # Also on failure: invalid files are only loaded again after they change.
         self._loaded, began = seen, time.monotonic()
         try:
             candidate = await self._pipeline.load_and_compile()
         except ConfigError as error:
             self._refuse(error.errors)
-        except Exception:  # Boundary: a file that brings out a bug of ours must not end the watch; the old stays.
+        except Exception:  # Boundary: a bug must not end the watch; the old catalog stays
             log.exception("reload failed")
             self._refuse([_OUR_BUG])
         else:
             self._pipeline.swap(candidate)
-            # Nothing awaits from here on, so that no client sees the new catalog with the status of the old one.
+            # No await from here on, so that the catalog and the status change together.
             self.status = ReloadStatus(at=datetime.now(UTC))
             self.last_good = self.status.at
             self.succeeded += 1
@@ -233,7 +233,7 @@ class Reloader(Generic[C]):
             self._watcher.wake()
 
     def _refuse(self, problems: Sequence[Problem]) -> None:
-        if tuple(problems) != self.status.problems:  # the same problems are no news
+        if tuple(problems) != self.status.problems:  # log only new problems
             for problem in problems:
                 log.error("reload refused", problem=str(problem))
         self.status = ReloadStatus(at=datetime.now(UTC), problems=tuple(problems))
@@ -241,6 +241,6 @@ class Reloader(Generic[C]):
 
 
 def _compare(plan: WatchPlan, loaded: Snapshot) -> tuple[Snapshot, bool]:
-    """Look, and say whether something changed since it was loaded. Blocking."""
+    """Take a snapshot, and return it with whether it differs from the loaded one. Blocking."""
     seen = plan.snapshot()
     return seen, seen.differs_from(loaded)

@@ -1,7 +1,7 @@
-"""Watch plans, and snapshots of what they name. Reads directories and the states of files, never contents.
+"""Watch plans, and snapshots of the watched files' metadata. Contents are never read.
 
-Why directories: a watch on a file follows its inode, and is lost with the first save by rename. A ConfigMap is swapped
-by a rename of `..data` beside the links to it, which only their directory sees.
+Directories are watched because a watch on a file follows its inode and is lost with the first save by rename.
+ConfigMaps are updated by renaming `..data` beside their links, which only the directory reports.
 """
 
 import os
@@ -24,36 +24,36 @@ from gateway.config.reading.file_pattern import FilePattern
 from gateway.executors.files.globs import Globs
 
 State = tuple[int, int, int, str]
-"""Inode, time of the last change in ns, size in bytes, and where the path leads once links are resolved.
+"""Inode, change time in ns, size in bytes, and the resolved path.
 
-The inode's own time, not that of its contents: it moves with a rename and with permissions too, and nobody sets it.
+The change time of the inode (ctime) also covers renames and permissions, and cannot be set.
 """
 
 MAX_DEPTH: Final = 64
-"""Directories below a root that are looked into: whoever may make directories there makes no more work than that."""
+"""The maximum depth of directories below a root."""
 
 MAX_ENTRIES: Final = 100_000
-"""Places of a plan that are looked at: those beyond it are watched by events alone."""
+"""The maximum number of paths in a snapshot. Further paths are only watched by events."""
 
 _MISSING: Final[State] = (0, 0, 0, "")
 _NOISE: Final = frozenset({"__pycache__", ".git", ".hg", "node_modules"})
-"""Written beside what matters, by interpreters and version control."""
+"""Directories that interpreters and version control write."""
 
 
-# A dataclass: a `msgspec.Struct` compares all its fields, and `present` is no part of the plan.
+# A dataclass, because a `msgspec.Struct` would also compare `present`.
 @dataclass(frozen=True, kw_only=True)
 class WatchPlan:
-    """Single files, directories that may come and go, patterns of new files, and directories with everything below."""
+    """Files, directories, patterns of new files, and directory trees to watch."""
 
     files: frozenset[Path] = frozenset()
     directories: frozenset[Path] = frozenset()
     patterns: frozenset[FilePattern] = frozenset()
-    """A new file matters if one of these matches it. Patterns with `**` are covered by `trees`."""
+    """Patterns of new files. Patterns with `**` are covered by `trees`."""
     suffixes: tuple[str, ...] = (".yaml", ".yml", ".md")
-    """Endings of the files that patterns match."""
+    """Suffixes of the files that patterns match."""
     trees: frozenset[Path] = frozenset()
     globs: frozenset[Globs] = frozenset()
-    """Directories in which only files that these match matter, and the directories on the way."""
+    """Directories in which only matching files matter, and the directories on the way."""
     present: frozenset[Path] = field(default=frozenset(), compare=False)
     """The paths that existed when the files were read."""
 
@@ -70,50 +70,50 @@ class WatchPlan:
 
     @cached_property
     def roots(self) -> frozenset[Path]:
-        """Directories to be watched with all that is below them."""
+        """Directories to watch recursively."""
         return self.trees.union(Path(globs.root) for globs in self.globs)
 
     @property
     def flat(self) -> frozenset[Path]:
-        """Directories to be watched without what is below them: for one that is not there, the one where it will be."""
+        """Directories to watch non-recursively. A missing directory is replaced by its nearest existing parent."""
         wanted = self.directories | {path.parent for path in self.files | self._led_to}
         missing = {path for path in wanted | self.roots if not is_directory(path)}
         return (wanted - missing) | {next(filter(is_directory, path.parents)) for path in missing}
 
     def matters(self, path: str) -> bool:
-        """Say whether an event on `path` is a reason to look. A log that grows beside the files is none."""
+        """Whether an event on `path` requires a snapshot. Other files in the same directories do not."""
         place = Path(path)
         is_below_a_tree = any(place.is_relative_to(tree) for tree in self.trees)
         return (
             place in self._named
             or self._is_meant(path)
-            or place.is_symlink()  # a link that was swapped may lead to one of the files
+            or place.is_symlink()  # a replaced link can lead to a watched file
             or (is_below_a_tree and _NOISE.isdisjoint(place.parts))
             or any(_leads(globs, path) for globs in self.globs)
         )
 
     @cached_property
     def _named(self) -> frozenset[Path]:
-        """The files, the directories, and all that lie above: one of these may be removed, or come into being."""
+        """The files and directories with all their parents, which can be removed or created."""
         named = self.files | self._led_to | self.directories | self.roots
         return named.union(*(path.parents for path in named))
 
     @cached_property
     def _led_to(self) -> frozenset[Path]:
-        """The targets of links: a file is written where it lies."""
+        """The targets of links."""
         return frozenset(Path(os.path.realpath(path)) for path in self.files)
 
     def _is_meant(self, path: str) -> bool:
         directory, name = os.path.split(path)
         return name.endswith(self.suffixes) and any(
             _fits(name, each.pattern)
-            and (directory == str(each.directory) or directory == os.path.realpath(each.directory))  # as events name it
+            and (directory == str(each.directory) or directory == os.path.realpath(each.directory))  # as in events
             for each in self.patterns
         )
 
     def snapshot(self) -> "Snapshot":
-        """The state of everything that matters. Blocking; what cannot be read counts as missing."""
-        # Before the first look: what changes while the others are looked at counts as changed after it.
+        """Take a snapshot. Blocking. Unreadable paths count as missing."""
+        # Set first, so that concurrent changes count as later.
         taken_at = time.time_ns()
         found: dict[str, State] = {}
         for path in self._paths():
@@ -134,7 +134,7 @@ class WatchPlan:
 
 
 def watch_loaded(config: LoadedConfig) -> WatchPlan:
-    """Plan to watch what was read."""
+    """Return the plan for the files that were read."""
     return WatchPlan(
         files=frozenset(config.files),
         directories=config.directories,
@@ -145,7 +145,7 @@ def watch_loaded(config: LoadedConfig) -> WatchPlan:
 
 
 def watch_dependencies(root: Path, dependencies: FileDependencies) -> WatchPlan:
-    """Plan to watch what was compiled in beside that, and the lock."""
+    """Return the plan for compiled dependencies and the lock."""
     return WatchPlan(
         files=frozenset({*dependencies.files, root / LOCK_NAME}),
         trees=frozenset(dependencies.trees),
@@ -155,18 +155,18 @@ def watch_dependencies(root: Path, dependencies: FileDependencies) -> WatchPlan:
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The states of all places of a plan."""
+    """The states of all paths of a plan."""
 
     plan: WatchPlan = msgspec.field(default_factory=WatchPlan)
     taken_at: int
-    """The time before the first of them was looked at, in ns since the epoch."""
+    """The start time in ns since the epoch."""
     states: Mapping[str, State] = msgspec.field(default_factory=dict)
 
     def differs_from(self, earlier: "Snapshot") -> bool:
-        """Say whether something was changed between the earlier snapshot and this one. Blocking.
+        """Whether something has changed since the earlier snapshot. Blocking.
 
-        Paths of only one of the plans were not looked at both times: one that is new to this plan counts if it was
-        changed since the earlier snapshot or is gone, and one that only the earlier plan has counts if it is gone.
+        Paths of only one of the two plans have no earlier state. A new path counts as changed if its change time is
+        later than the earlier snapshot or if it is gone. A dropped path counts if it is gone.
         """
         if self.plan == earlier.plan:
             return self.states != earlier.states
@@ -180,21 +180,21 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _changed_at(self, path: str) -> int:
-        """The time of the last change, of links that lead there too; of a directory that has taken a file's place."""
+        """Return the change time of a path, including links that lead to it."""
         inode, changed_at, _, place = self.states[path]
-        # Links in a circle have no inode here, for `stat` has failed on them: what `_links` follows has an end.
+        # Circular links have no inode here, because `stat` fails, so `_links` terminates.
         if inode and place != path:
             return max((changed_at, *(link.st_ctime_ns for link in _links(Path(path)))))
         if not inode or changed_at or not path.endswith(self.plan.suffixes):
             return changed_at
         try:
-            return os.stat(path).st_ctime_ns  # noqa: PTH116 - as below
+            return os.stat(path).st_ctime_ns  # noqa: PTH116 - see `_state`
         except OSError:
             return 0
 
 
 def _links(path: Path) -> Iterator[os.stat_result]:
-    """Yield the links by which a path leads to what is there."""
+    """Yield the links that a path contains."""
     for part in (*reversed(path.parents), path):
         if part.is_symlink():
             yield part.lstat()
@@ -203,12 +203,12 @@ def _links(path: Path) -> Iterator[os.stat_result]:
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Match a name as `glob` does, which skips hidden files."""
+    """Match a name like `glob`, which skips hidden files."""
     return fnmatchcase(name, pattern) and name.startswith(".") <= pattern.startswith(".")
 
 
 def _walk(root: str) -> Iterator[str]:
-    """Yield a directory, and all that is in it and below."""
+    """Yield a directory and everything below it."""
     yield root
     waiting = [(root, 1)]
     while waiting:
@@ -222,7 +222,7 @@ def _walk(root: str) -> Iterator[str]:
 
 
 def _meant(globs: Globs) -> Iterator[str]:
-    """Yield the files that the globs match, and the directories on the way."""
+    """Yield the matching files and the directories on the way."""
     root = str(globs.root)
     yield root
     waiting = [(root, globs.start, 1)]
@@ -239,7 +239,7 @@ def _meant(globs: Globs) -> Iterator[str]:
 
 
 def _leads(globs: Globs, path: str) -> bool:
-    """Say whether the globs match `path`, or may match something below it."""
+    """Whether the globs can match `path` or something below it."""
     if not Path(path).is_relative_to(globs.root):
         return False
     places = globs.start
@@ -258,10 +258,10 @@ def _scan(directory: str) -> list[os.DirEntry[str]]:
 
 def _state(path: str) -> State:
     try:
-        status = os.stat(path)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
+        status = os.stat(path)  # noqa: PTH116 - names that are not UTF-8 stay plain strings
         leads_to = os.path.realpath(path)
-    except (OSError, ValueError):  # no path has a NUL
+    except (OSError, ValueError):  # the path contains NUL
         return _MISSING
-    if stat.S_ISDIR(status.st_mode):  # its entries are looked at one by one; its own times move with any of them
+    if stat.S_ISDIR(status.st_mode):  # directories change with any entry, and entries are compared separately
         return (status.st_ino, 0, 0, leads_to)
     return (status.st_ino, status.st_ctime_ns, status.st_size, leads_to)

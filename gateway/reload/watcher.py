@@ -1,6 +1,6 @@
-"""Watches directories, and hints that something may have changed: by events of the system, and by a slow poll.
+"""Watches directories and reports possible changes, from file events and a slow poll.
 
-Why `RustNotify` and not `awatch`: that imports anyio with its backend, a twentieth of the time to start.
+`RustNotify` is used directly, because `awatch` imports anyio, which slows down the start.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from gateway.config.machine_facts import is_directory
 from gateway.reload.watch_plan import WatchPlan
 
 _SETTLE_MS: Final = 100
-"""Quiet time after which a burst of events counts as over: editors and `git checkout` write many files at once."""
+"""The quiet time that ends a burst of events. Editors and `git checkout` write many files at once."""
 _MAX_BURST_MS: Final = 1600
 _NO_TIMEOUT: Final = 0
 
 
 class Watcher:
-    """Watches a plan's directories while it is open. Tells that something may have changed, not what."""
+    """Watches the directories of a plan while it is open. Reports that something could have changed, not what."""
 
     def __init__(self, plan: WatchPlan, *, poll: timedelta) -> None:
         self._plan: Final = plan
@@ -32,7 +32,7 @@ class Watcher:
         self._closed: Final = threading.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.error: str | None = None
-        """The reason why there are no events, if there are none; the poll goes on."""
+        """Why there are no events; polling continues."""
 
     async def __aenter__(self) -> Self:
         for paths, recursive in ((self._plan.flat, False), (self._plan.roots, True)):
@@ -40,25 +40,25 @@ class Watcher:
             if readable:
                 watching = self._watch(readable, recursive=recursive)
                 self._tasks.append(asyncio.create_task(watching, name="watch files"))
-        await asyncio.sleep(0)  # each task has armed its watch before it waits, and the caller looks after that
+        await asyncio.sleep(0)  # let each task start its watch
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closed.set()  # each thread looks for it whenever `_SETTLE_MS` has passed
+        self._closed.set()  # the threads check it every `_SETTLE_MS`
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def wake(self) -> None:
-        """Give a hint, as an event does."""
+        """Report a possible change."""
         self._hinted.set()
 
     async def hint(self) -> bool:
-        """Return after the next burst of events, with true, or when the poll's time has come."""
+        """Wait for a burst of events (True) or for the polling interval (False)."""
         try:
             async with asyncio.timeout(self._poll):
                 await self._hinted.wait()
-        # inotify(7) catches no remote events of network filesystems, so the poll looks all the same.
+        # inotify(7) does not report remote changes of network filesystems.
         except TimeoutError:
             return False
         self._hinted.clear()
@@ -78,12 +78,14 @@ class Watcher:
             while isinstance(changes := await asyncio.to_thread(notify.watch, *arguments), set):
                 if any(self._plan.matters(path) for _, path in changes):
                     self.wake()
-        except Exception as error:  # noqa: BLE001 - Boundary: whatever keeps events from coming, the poll goes on.
+        except Exception as error:  # noqa: BLE001 - Boundary: polling continues without events
             self.error = f"no file events: {error}"
-            self.wake()  # what is kept of the error is read after each hint
+            self.wake()  # the error is read after each hint
 
     def _can_read(self, path: Path) -> bool:
-        """Say whether it can be watched: inotify_add_watch(2) asks for the same, and watchfiles does not tell us."""
+        """Whether a directory can be watched. inotify_add_watch(2) needs read permission, and watchfiles does not
+        report it.
+        """
         try:
             os.scandir(path).close()
         except OSError as error:

@@ -1,5 +1,4 @@
-"""State that survives a restart: its directory and database, the signing keys, remembered documents.
+"""Persistent state: the state directory and its database, the signing keys, and the shared store of replicas.
 
-Stores (of sessions, tasks, marks) are made of a `Schema` and of functions that are given to `Database.run`; they do not
-know whether it writes to a file or, while none can be written, to memory.
+Stores pass functions to `StateDatabase.run`. They do not know whether it writes to a file or to memory.
 """

@@ -1,9 +1,7 @@
-"""The database of what survives: `state.sqlite`, or memory while no file can be written.
+"""The state database: `state.sqlite`, or memory while the file cannot be written.
 
-Every function that `run` is given is a transaction of its own, on a thread of the database's. Those that are asked for
-in one turn of the event loop, or wait while others are written, are committed together: one flush of the disk serves
-them all, and the two threads take turns less often. While no file can be written, `FallbackConnection` writes to
-memory.
+Each function passed to `run` is a transaction in the database's thread. Transactions of one turn of the event loop are
+committed together with those that wait, which saves disk flushes. `FallbackConnection` switches to memory and back.
 """
 
 import asyncio
@@ -21,26 +19,25 @@ from gateway.json_types import Json
 from gateway.state.fallback_connection import FallbackConnection, Transaction, Work
 from gateway.state.sqlite_file import Schema
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
 RETRY_SECONDS: Final = 5.0
-"""Pause between attempts to write a file that could not be written."""
+"""The delay between attempts to write the file."""
 _TOGETHER: Final = 200
-"""Transactions that are committed together."""
+"""The maximum number of transactions per commit."""
 _CLOSE_SECONDS: Final = 10.0
 
 
 class StateDatabase:
     """The rows of all stores.
 
-    `await run(work)` does `work(connection)` as a transaction and returns what it returns; errors of its own roll it
-    back and are raised. `post(work)` does it soon, and nobody waits.
+    `await run(work)` runs `work(connection)` as a transaction and returns its result. Its errors roll back and are
+    raised. `post(work)` runs it in the background.
 
-    `is_durable` says whether what is written now outlives the process. It can change with the next write, so what must
-    be on disk before it is acknowledged is run with `durable=True`: that writes to the file, or raises
-    `NotDurableError` and writes nothing.
+    `is_durable` is whether writes currently go to the file, which the next write can change. Use `durable=True` for
+    data that must be on disk: it raises `NotDurableError` instead of writing to memory.
     """
 
     def __init__(
@@ -51,18 +48,18 @@ class StateDatabase:
         why_memory: str = "",
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Open nothing yet.
+        """Configure the database.
 
         Args:
-            path: the file; None: memory alone.
-            schemas: the tables of all stores.
-            why_memory: the reason for which there is no file.
-            retry_seconds: pause between attempts to write a file that could not be written.
+            path: The file; None for memory only.
+            schemas: The tables of all stores.
+            why_memory: Why there is no file.
+            retry_seconds: The delay between attempts to write the file.
         """
         self.connection: Final = FallbackConnection(path, schemas, why_memory=why_memory, retry_seconds=retry_seconds)
-        """Used by the thread alone, but for what it says of itself."""
+        """Only for the thread, except for its public status."""
         self._asked: list[Transaction] = []
-        """The jobs of this turn of the event loop."""
+        """The jobs of the current turn of the event loop."""
         self._queue: Final[SimpleQueue[Transaction | None]] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop
         self._closed: Final = asyncio.Event()
@@ -79,36 +76,36 @@ class StateDatabase:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what was posted, and close the file."""
-        # First of all: `_put` refuses what is asked for from now on, which nobody would do after the end of the queue.
+        """Write pending jobs and close the file."""
+        # First, so that `_put` refuses new jobs, which would never run.
         thread, self._thread = self._thread, None
-        # The call of this turn that `_put` has asked for may not have come yet.
+        # The scheduled call of this turn could still be pending.
         self._hand_over()
         self._queue.put(None)
         if thread is not None:
             with suppress(TimeoutError):
-                # Not join(): it would block the event loop, in which answers are given. A disk that hangs must not keep
-                # the daemon from ending, either: the thread is a daemon thread.
+                # Not join(), which would block the event loop. The daemon thread does not delay the exit if the disk
+                # hangs.
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._closed.wait()
 
     @property
     def is_durable(self) -> bool:
-        """Whether what is written now is in the file when `run` returns."""
+        """Whether writes are in the file when `run` returns."""
         return self.connection.path is not None and not self.connection.problem
 
     async def run(self, work: Work[T], *, durable: bool = False) -> T:
-        """Do a transaction.
+        """Run a transaction.
 
         Raises:
-            NotDurableError: `durable` is asked for, and the file cannot be written; nothing was done.
+            NotDurableError: `durable` is set and the file cannot be written. Nothing was done.
         """
         answer: asyncio.Future[T] = self._loop.create_future()
         self._put(Transaction(work, durable=durable, answer=answer))
         return await answer
 
     def post(self, work: Work[object]) -> None:
-        """Do a transaction after those that were asked for before it. Its errors are logged."""
+        """Run a transaction in the background, in order. Errors are logged."""
         self._put(Transaction(work))
 
     def status(self) -> dict[str, Json]:
@@ -122,7 +119,7 @@ class StateDatabase:
     def _put(self, job: Transaction) -> None:
         if self._thread is None:
             raise RuntimeError("the database is closed")
-        # All that is asked for in this turn goes over at once, and is committed together.
+        # Jobs of one turn are handed over and committed together.
         if not self._asked:
             self._loop.call_soon(self._hand_over)
         self._asked.append(job)
@@ -133,7 +130,6 @@ class StateDatabase:
             self._queue.put(job)
 
     def _serve(self, opened: asyncio.Future[None]) -> None:
-        """Run the thread."""
         self.connection.open()
         self._tell([Transaction(lambda _: None, answer=opened)])
         while (jobs := self._next()) is not None:
@@ -146,28 +142,28 @@ class StateDatabase:
             self._loop.call_soon_threadsafe(self._closed.set)
 
     def _next(self) -> list[Transaction] | None:
-        """Wait for jobs; empty when the file is to be tried again, None at the end."""
+        """Wait for jobs. Return an empty list to retry the file, and None at the end."""
         wait = self.connection.seconds_to_retry
         jobs: list[Transaction] = []
         try:
             job = self._queue.get(timeout=wait)
             while job is not None:
                 jobs.append(job)
-                # Bounded: while jobs keep coming in, those who asked first must be answered some time.
+                # Limited, so that the first jobs do not wait for a constant stream of others.
                 if len(jobs) == _TOGETHER:
                     return jobs
                 job = self._queue.get_nowait()
         except Empty:
             return jobs
         if jobs:
-            # The end is put back: the jobs before it are done first.
+            # Put the end back and run these jobs first.
             self._queue.put(None)
             return jobs
         return None
 
     def _tell(self, jobs: list[Transaction]) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            # Futures are not thread-safe (asyncio-dev, "Concurrency and Multithreading"): the loop resolves them.
+            # Futures are not thread-safe (asyncio-dev, "Concurrency and Multithreading").
             self._loop.call_soon_threadsafe(_resolve, jobs)
 
 
@@ -178,7 +174,7 @@ def _resolve(jobs: Sequence[Transaction]) -> None:
             if error is not None:
                 log.error("state not written", exc_info=error)
         elif job.answer.done():
-            pass  # whoever asked has been cancelled
+            pass  # the caller was cancelled
         elif error is not None:
             job.answer.set_exception(error)
         else:

@@ -1,7 +1,7 @@
-"""A connection to the file of the state, and to memory while the file cannot be written. Used in one thread.
+"""A connection to the state file, or to memory while the file cannot be written. For one thread.
 
-A full disk, a read-only or broken file, a lock of somebody else's: the rows are copied into memory, and all goes on
-there. From time to time the file is tried again, and gets the rows back. A broken one is put aside first.
+If the disk is full or the file is read-only, corrupt or locked, the rows are copied to memory and work continues there.
+The file is retried regularly and gets the rows back. A corrupt file is renamed first.
 """
 
 import asyncio
@@ -27,19 +27,19 @@ from gateway.state.sqlite_file import (
     put_aside,
 )
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
-"""Reads and writes rows. It may be called again after a fault, so it does nothing else."""
+"""Reads and writes rows. It can be called again after a fault, so it must have no other effects."""
 
 
 class NotDurableError(Exception):
-    """The file cannot be written now; its text is why."""
+    """The file cannot be written; the text is the reason."""
 
 
 class SqliteStatement(msgspec.Struct, frozen=True):
-    """Work that is one statement, which SQLite does whole or not at all; its rows are returned."""
+    """Work of a single statement, which SQLite executes atomically. Returns its rows."""
 
     query: str
     values: tuple[Json, ...] = ()
@@ -49,7 +49,7 @@ class SqliteStatement(msgspec.Struct, frozen=True):
 
 
 class Transaction(msgspec.Struct, eq=False):
-    """Work to be done, who waits for it, if anybody does, and what came of it."""
+    """Work with the future that waits for it, if any, and its outcome."""
 
     work: Work[Json]
     durable: bool = False
@@ -61,7 +61,7 @@ class Transaction(msgspec.Struct, eq=False):
 
 
 class FallbackConnection:
-    """Does transactions in the file, or else in memory. `problem`, `faults` and `put_aside` may be read by anybody."""
+    """Runs transactions in the file, or in memory. `problem`, `faults` and `put_aside` can be read from any thread."""
 
     def __init__(
         self,
@@ -71,21 +71,21 @@ class FallbackConnection:
         why_memory: str,
         retry_seconds: float,
     ) -> None:
-        """Open nothing yet; see `Database`."""
+        """See `StateDatabase`."""
         self.path: Final = path
         self.faults: Final[dict[str, int]] = {}
-        """How often the file could not be written, by SQLite's name of the reason."""
+        """The number of failures by SQLite error name."""
         self.problem = why_memory
-        """Why nothing is written to the file now; empty while all is."""
+        """Why the file is not used; empty while it is."""
         self.put_aside: Path | None = None
-        """Where the broken file lies, if there was one."""
+        """The new path of a corrupt file."""
         self._schemas: Final = tuple(schemas)
         self._retry_seconds: Final = retry_seconds
         self._connection: sqlite3.Connection
         self._is_file = False
         self._inode = 0
         self._has_all = False
-        """Whether memory has all that the file had, so that it may replace the file's rows."""
+        """Whether memory has all rows of the file and can replace them."""
         self._retry_at = 0.0
 
     def open(self) -> None:
@@ -97,16 +97,16 @@ class FallbackConnection:
 
     @property
     def seconds_to_retry(self) -> float | None:
-        """The time until the file is to be tried again; None if it is in use, or there is none."""
+        """The time until the next retry; None if the file is in use, or if there is none."""
         return None if self._is_file or self.path is None else max(0.0, self._retry_at - time.monotonic())
 
     def recover(self) -> None:
-        """Try the file again, if that is due."""
+        """Retry the file if it is time."""
         if self.path is not None and self.seconds_to_retry == 0:
             self._recover(self.path)
 
     def do(self, jobs: Sequence[Transaction]) -> None:
-        """Do jobs in the file; after a fault, or without a file, in memory."""
+        """Run jobs in the file, or in memory after a fault or without a file."""
         if self._is_file and self._has_moved():
             self._fail(OSError("the file was moved or deleted"))
         if self._is_file:
@@ -117,7 +117,7 @@ class FallbackConnection:
             else:
                 return
         for job in jobs:
-            # All of them, done or not: the fault has rolled the whole transaction back, so nothing is done twice.
+            # The fault has rolled back the whole transaction, so all jobs run again.
             job.finish(None, NotDurableError(self.problem or "no state directory") if job.durable else None)
         others = [job for job in jobs if not job.durable]
         try:
@@ -128,34 +128,34 @@ class FallbackConnection:
                 job.finish(None, error)
 
     def _transact(self, jobs: Sequence[Transaction]) -> None:
-        """Do jobs and commit them together, each of which is undone alone if it fails.
+        """Run jobs and commit them together. A failed job is rolled back alone.
 
         Raises:
-            sqlite3.Error: a fault of the file, after which none of them is done.
+            sqlite3.Error: A fault of the file, after which no job is done.
         """
         connection = self._connection
         try:
-            # SQLite makes one statement a transaction by itself. IMMEDIATE: the lock of another process shows before
-            # work is done, and not in the middle of it (https://www.sqlite.org/lang_transaction.html).
+            # A single statement is its own transaction. IMMEDIATE acquires the lock before any work
+            # (https://www.sqlite.org/lang_transaction.html).
             if len(jobs) > 1 or not isinstance(jobs[0].work, SqliteStatement):
                 connection.execute("BEGIN IMMEDIATE")
             for job in jobs:
                 self._attempt(job, is_alone=len(jobs) == 1)
-            # None is open after a job that was alone and failed, or that was one statement.
+            # There is none after a single failed job or a single statement.
             if connection.in_transaction:
                 connection.execute("COMMIT")
         except sqlite3.Error:
-            # SQLite may have rolled back by itself after such an error; then ROLLBACK fails, and does no harm
+            # SQLite could have rolled back already. Then ROLLBACK fails harmlessly
             # (https://www.sqlite.org/lang_transaction.html, "Response To Errors Within A Transaction").
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
 
     def _attempt(self, job: Transaction, *, is_alone: bool) -> None:
-        """Do a job within the open transaction, and undo it if it fails.
+        """Run a job in the open transaction, and roll it back if it fails.
 
         Raises:
-            sqlite3.Error: a fault of the file.
+            sqlite3.Error: A fault of the file.
         """
         connection = self._connection
         has_savepoint = not (is_alone or isinstance(job.work, SqliteStatement))
@@ -163,7 +163,7 @@ class FallbackConnection:
             connection.execute("SAVEPOINT job")
         try:
             job.finish(job.work(connection))
-        except Exception as error:  # Boundary: whoever asked for the work is told
+        except Exception as error:  # Boundary: the caller gets the error
             if is_fault(error):
                 raise
             job.finish(None, error)
@@ -172,11 +172,11 @@ class FallbackConnection:
             elif is_alone and connection.in_transaction:
                 connection.execute("ROLLBACK")
         if has_savepoint:
-            # ROLLBACK TO leaves the savepoint open (https://www.sqlite.org/lang_savepoint.html): it ends here.
+            # ROLLBACK TO keeps the savepoint open (https://www.sqlite.org/lang_savepoint.html).
             connection.execute("RELEASE job")
 
     def _fail(self, error: sqlite3.Error | OSError) -> None:
-        """Go on in memory, with what can be read of the file."""
+        """Continue in memory, with all rows that can be read."""
         assert self.path is not None  # noqa: S101 - there was a file
         memory = open_memory(self._schemas)
         memory.execute("BEGIN")
@@ -190,7 +190,7 @@ class FallbackConnection:
             self._retry_at = 0.0
 
     def _recover(self, path: Path) -> None:
-        """Give the file the rows that memory has, and go on there."""
+        """Copy the rows of memory to the file and continue there."""
         self._retry_at = time.monotonic() + self._retry_seconds
         try:
             file = self._opened(path)
@@ -200,7 +200,7 @@ class FallbackConnection:
             file.execute("BEGIN IMMEDIATE")
             copy_rows(self._connection, file, replace=self._has_all)
             file.execute("COMMIT")
-            # Which file it is: `_has_moved` compares it before each write.
+            # `_has_moved` compares it before each write.
             self._inode = path.stat().st_ino
         except (sqlite3.Error, OSError) as error:
             file.close()
@@ -231,7 +231,7 @@ class FallbackConnection:
         return None
 
     def _say(self, error: Exception) -> None:
-        """Log why the file is not written, once until it is or the reason is another."""
+        """Log why the file is not written, once per reason."""
         reason = getattr(error, "sqlite_errorname", type(error).__name__)
         self.faults[reason] = self.faults.get(reason, 0) + 1
         problem = f"{self.path}: {error}"
@@ -240,7 +240,7 @@ class FallbackConnection:
         self.problem = problem
 
     def _has_moved(self) -> bool:
-        """Whether the path is another file by now: SQLite would write on to one that nobody finds."""
+        """Whether the path is a different file now. SQLite would continue to write to the old one."""
         try:
             return self.path is None or self.path.stat().st_ino != self._inode
         except OSError:

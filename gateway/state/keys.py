@@ -1,7 +1,7 @@
-"""The keys that sign what clients carry for us: cursors, request states, session ids. Newest first.
+"""Signing keys for tokens that clients hold: cursors, request states and session ids.
 
-The newest signs; all are accepted, so that keys rotate: a new one is put before the old one, and the old one is taken
-away when what it signed has expired. A file of keys is read again when it changes, as secret managers swap it.
+The first key is the newest and signs. All keys are accepted, so keys can be rotated: add a new key first, and remove
+the old one when its tokens have expired. Key files are reread when they change, as secret managers do.
 """
 
 import base64
@@ -21,26 +21,26 @@ from itsdangerous import Signer
 
 from gateway.config.settings import MIN_KEY_LENGTH, keys_in
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
 KEYS: Final = "signing-keys"
-"""The file of the state directory."""
+"""The name of the key file in the state directory."""
 _BYTES: Final = 32
 _LOOK_SECONDS: Final = 1.0
-"""How often a file is looked at, at the most."""
+"""The minimum interval between checks of a file."""
 
 
 class SigningKeys:
-    """The keys as they are now. Calling it returns them; the tuple is the same one until they change."""
+    """The current keys. Calling it returns the same tuple until the keys change."""
 
     def __init__(self, keys: Sequence[bytes], *, file: Path | None = None, is_written: bool = True) -> None:
-        """Hold keys, of which there is one at least, and look for newer ones in their file, once it is written."""
+        """`keys` has at least one key. Changes of `file` are picked up."""
         self._keys = tuple(keys)
         self.file: Final = file
         self._is_written = is_written
-        # Of none yet, so that the first look reads the file: it may have changed since it was read.
+        # Unset, so that the first check rereads the file.
         self._stamp: tuple[int, ...] | None = None
         self._looked_at = time.monotonic()
 
@@ -51,13 +51,13 @@ class SigningKeys:
         return self._keys
 
     def _look(self, file: Path) -> None:
-        """Read the file if it has changed; what cannot be read, or has no keys, changes nothing."""
+        """Reread the file if it has changed. Ignore a file that is unreadable or empty."""
         stamp = _stamp(file)
         if stamp is None and not self._is_written:
             self._write_late(file)
         if stamp is None or stamp == self._stamp:
             return
-        # Taken before the file is read: if it is changed in between, the next look finds another stamp.
+        # Set before reading, so that a concurrent change is found next time.
         self._stamp = stamp
         try:
             keys = keys_in(file.read_bytes())
@@ -70,7 +70,7 @@ class SigningKeys:
             warn_of_short(keys, file=str(file))
 
     def _write_late(self, file: Path) -> None:
-        """Write what could not be written at first. Once only: who deletes the file later wants another key."""
+        """Write the key file that could not be written at first. Once only: a user who deletes it wants a new key."""
         with suppress(OSError):
             _write(file, self._keys[0] + b"\n")
             self._is_written = True
@@ -78,7 +78,7 @@ class SigningKeys:
 
 
 class FromKeys(Generic[T]):
-    """Something that is made of the keys, and made again when they change."""
+    """A value that is derived from the keys, and derived again when they change."""
 
     def __init__(self, keys: SigningKeys, make: Callable[[tuple[bytes, ...]], T]) -> None:
         self._keys: Final = keys
@@ -94,24 +94,24 @@ class FromKeys(Generic[T]):
 
 
 def warn_of_short(keys: Sequence[bytes], **place: str) -> None:
-    """Warn of a key that can be guessed; `place` says where it came from."""
+    """Warn about short keys; `place` is their source."""
     if any(len(key) < MIN_KEY_LENGTH for key in keys):
         log.warning("the signing key can be guessed", **place, shortest=MIN_KEY_LENGTH)
 
 
 def warn_of_unshared(**place: str) -> None:
-    """Warn of a key that replicas elsewhere cannot have; `place` says where one is given that all have."""
-    # No reason to refuse: one machine needs no more, and what another key signed is unknown here, never trusted.
+    """Warn about a key that other replicas do not have; `place` is where to set a shared key."""
+    # Only a warning: a single machine needs no shared key, and unknown signatures are never trusted.
     log.warning("replicas on other machines need the same signing key", **place)
 
 
 def random_keys() -> SigningKeys:
-    """A key that nobody else has, and that ends with the process."""
+    """Return a random key that lives as long as the process."""
     return SigningKeys([_new_key()])
 
 
 def own_keys(directory: Path | None) -> SigningKeys:
-    """Return the keys of a state directory; without one, or as long as it cannot keep them, one of this process."""
+    """Return the keys of a state directory, or a random key if it cannot store them."""
     if directory is None:
         return random_keys()
     try:
@@ -122,10 +122,10 @@ def own_keys(directory: Path | None) -> SigningKeys:
 
 
 def kept_keys(file: Path) -> SigningKeys:
-    """Return the keys of a file, which is made with a new one where it is not there or has none.
+    """Return the keys of a file. Create it with a new key if it is missing or empty.
 
     Raises:
-        OSError: it cannot be read or written.
+        OSError: The file cannot be read or written.
     """
     try:
         keys = keys_in(file.read_bytes())
@@ -142,16 +142,16 @@ def _new_key() -> bytes:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write all of it or nothing: half a key would be another one after the next start."""
-    # Renamed into place: readers see the old file or the whole new one (rename(2)).
+    """Write the file atomically: half a key would be a different key."""
+    # rename(2): readers see the old file or the whole new one.
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
-    # open(2): O_EXCL follows no symbolic link, and the mode holds before the first byte is written.
+    # open(2): O_EXCL does not follow symbolic links, and the mode applies from the start.
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "wb") as writing:  # noqa: PTH123 - of a descriptor
+    with open(descriptor, "wb") as writing:  # noqa: PTH123 - a descriptor
         writing.write(content)
         writing.flush()
-        # Before the rename: else a crash may leave the new name with nothing in it.
+        # Before the rename, or a crash could leave an empty file.
         os.fsync(descriptor)
     new.replace(file)
 
@@ -165,7 +165,10 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
 
 
 class SignedTokens(Generic[T]):
-    """Tokens in visible ASCII that carry a struct. Those of one purpose are good for no other."""
+    """Signed tokens in visible ASCII that contain a struct. Clients can read them.
+
+    Tokens are only valid for one purpose.
+    """
 
     def __init__(self, keys: SigningKeys, kind: type[T], *, purpose: str) -> None:
         def signer(key: bytes) -> Signer:
@@ -175,19 +178,19 @@ class SignedTokens(Generic[T]):
         self._decoder: Final = msgspec.json.Decoder(kind)
 
     def sign(self, content: T) -> str:
-        """Make a token, with the newest key."""
+        """Create a token with the newest key."""
         return self._signers()[0].sign(base64.urlsafe_b64encode(msgspec.json.encode(content)).rstrip(b"=")).decode()
 
     def read(self, token: str) -> T | None:
-        """Return the content of a token; None if it is none of ours."""
+        """Return the content of a token, or None if it is invalid."""
         if not token.isascii():
             return None
         given = token.encode()
         content = given.rpartition(b".")[0]
-        # Signed anew and compared whole: `unsign` reads base64 leniently, and would take several spellings of a token.
+        # Sign again and compare, because `unsign` decodes base64 leniently and accepts variants of a token.
         if not any(hmac.compare_digest(signer.sign(content), given) for signer in self._signers()):
             return None
         try:
             return self._decoder.decode(base64.urlsafe_b64decode(content + b"=" * (-len(content) % 4)))
-        except msgspec.DecodeError:  # of another version of the gateway
+        except msgspec.DecodeError:  # from another version of the gateway
             return None

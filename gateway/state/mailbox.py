@@ -1,8 +1,7 @@
-"""Carries messages between replicas: each has a stream of its own in the store, which it alone reads.
+"""Messages between replicas: each replica reads its own stream in the store.
 
-What has an address goes to that replica alone. What has none, such as what a plugin announces, is written once to a
-stream that all read. A mailbox is forgotten a minute after its replica was heard of last, and nothing is sent to one
-that is not there.
+Messages to all replicas are written once, to a stream that all read. A mailbox expires a minute after its replica was
+last seen, and nothing is sent to a missing one.
 """
 
 import asyncio
@@ -17,27 +16,26 @@ from gateway.bounded_map import BoundedMap
 from gateway.errors import StoreAwayError
 from gateway.state.redis_connection import RedisConnection
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 Handler = Callable[[bytes], Awaitable[bytes]]
-"""Takes the body of a message, and returns the body of the reply where one was asked for."""
+"""Handles the body of a message and returns the body of the reply."""
 
 MAX_MESSAGES: Final = 10_000
-"""Messages that wait in a mailbox: more are sent to nobody who reads."""
+"""The maximum length of a stream."""
 _REPLY_SECONDS: Final = 2.0
 _FORGET_SECONDS: Final = 60
 _READ_SECONDS: Final = 5.0
 _REFRESH_SECONDS: Final = 10.0
 _REPLY: Final = "reply"
 _RECENT: Final = 10_000
-"""Messages by id that are remembered, so that one that was sent twice is taken once."""
+"""The number of remembered message ids, to ignore duplicates."""
 
 
 class Mailbox:
-    """The mailbox of this replica, and the way to those of others."""
+    """The mailbox of this replica, which also sends to others."""
 
     def __init__(self, store: RedisConnection, *, replica: str) -> None:
-        """Read nothing yet."""
         self.replica: Final = replica
         self.sent = 0
         self.received = 0
@@ -47,31 +45,31 @@ class Mailbox:
         self._taken: Final[BoundedMap[str, bool]] = BoundedMap(_RECENT)
         self._tasks: Final = BackgroundTasks()
         self._read: Final[dict[str, str]] = {}
-        """The id of the last entry that was read, by the stream's key."""
+        """The id of the last read entry, by stream key."""
         self._is_open = False
         store.on_return(self._open)
 
     async def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         await self._tasks.cancel()
 
     def on(self, kind: str, handler: Handler) -> None:
-        """Have messages of a kind handled."""
+        """Register the handler of a message kind."""
         self._handlers[kind] = handler
 
     async def tell(self, replica: str, kind: str, body: bytes) -> bool:
-        """Send a message; False if there is no such replica.
+        """Send a message. Return False if the replica does not exist.
 
         Raises:
-            StoreAwayError: it could not be sent.
+            StoreAwayError: The message could not be sent.
         """
         return await self._send(replica, kind, body, message_id=_new_id())
 
     async def ask(self, replica: str, kind: str, body: bytes, *, seconds: float = _REPLY_SECONDS) -> bytes | None:
-        """Send a message and wait for its reply; None if there is no such replica, or it does not answer.
+        """Send a message and return the reply; None if the replica does not exist or respond.
 
         Raises:
-            StoreAwayError: it could not be sent.
+            StoreAwayError: The message could not be sent.
         """
         message_id = _new_id()
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -87,18 +85,18 @@ class Mailbox:
             del self._asked[message_id]
 
     async def is_there(self, replica: str) -> bool:
-        """Whether a replica was heard of in the last seconds.
+        """Whether a replica is alive.
 
         Raises:
-            StoreAwayError: that cannot be known now.
+            StoreAwayError: The store is away.
         """
         return bool(await self._store.command("EXISTS", self._store.key_of(replica)))
 
     async def tell_all(self, kind: str, body: bytes) -> None:
-        """Send a message to every other replica.
+        """Send a message to all other replicas.
 
         Raises:
-            StoreAwayError: it could not be sent.
+            StoreAwayError: The message could not be sent.
         """
         fields = self._fields(kind, body, message_id=_new_id())
         # `~` trims whole nodes of the stream, which costs less than an exact length (https://redis.io/docs/latest/commands/xadd).
@@ -114,7 +112,7 @@ class Mailbox:
 
     async def _send(self, replica: str, kind: str, body: bytes, *, message_id: str, wants_reply: bool = False) -> bool:
         fields = self._fields(kind, body, message_id=message_id, wants_reply=wants_reply)
-        # NOMKSTREAM: a stream that nobody reads would be made anew for a replica that is gone, and stay for ever.
+        # NOMKSTREAM: do not create a stream for a replica that is gone.
         added = await self._store.command(
             "XADD", self._key(replica), "NOMKSTREAM", "MAXLEN", "~", MAX_MESSAGES, "*", *fields
         )
@@ -126,15 +124,15 @@ class Mailbox:
         return ("k", kind, "i", message_id, "f", self.replica, *wanted, "b", body)
 
     async def _open(self) -> None:
-        """Make the mailbox, which may have gone with the store, and read on."""
+        """Create the mailbox, which can be lost with the store, and continue reading."""
         own = self._key(self.replica)
-        # Senders write to a stream that exists, so an empty message makes it; `_take` drops what is one's own.
+        # An empty message creates the stream. `_take` ignores own messages.
         entry = await self._store.command("XADD", own, "*", "k", "", "i", "", "f", self.replica, "b", b"")
         await self._store.command("EXPIRE", own, _FORGET_SECONDS)
         if self._is_open:
             return
         self._read[own] = entry.decode()
-        # What was announced before this replica served anybody concerns nobody here: it reads from now on.
+        # Earlier announcements do not concern this replica.
         newest = await self._store.command("XREVRANGE", self._shared_key, "+", "-", "COUNT", 1)
         self._read[self._shared_key] = newest[0][0].decode() if newest else "0"
         self._is_open = True
@@ -159,7 +157,7 @@ class Mailbox:
         except (KeyError, UnicodeDecodeError) as error:
             log.warning("malformed message of another replica skipped", reason=str(error))
             return
-        # What one announces comes back to oneself, and a command without an answer was sent again with the same id.
+        # Ignore own announcements and retried commands.
         if sender == self.replica or self._taken.get(message_id):
             return
         self._taken.put(message_id, value=True)

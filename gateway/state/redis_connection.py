@@ -1,10 +1,10 @@
-"""Connects with Redis (or Valkey), notices that it is away and that it is back, and says so.
+"""The connection to Redis (or Valkey), which detects outages and recovery.
 
-Away is whatever keeps this process from writing: no connection, a wrong password, a full memory, a server that only
-copies another one. A small write each second, which also tells the others that this replica lives, finds out.
+The store is away if this process cannot write to it: no connection, wrong password, full memory or a read-only replica.
+A small write per second detects that, and shows other replicas that this one is alive.
 
-What needs the store waits for it, up to `WAIT_SECONDS`, and repeats what got no answer: commands and scripts are such
-that doing them twice is doing them once. Nothing else waits: a store that is known to be away is not asked.
+Operations wait up to `WAIT_SECONDS` and are retried, so commands and scripts must be idempotent. While the store is
+known to be away, nothing else waits for it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from gateway.state.redis_url import RedisUrl, close
 
 
 class Script(msgspec.Struct, frozen=True):
-    """Lua that reads and writes one key, or keys of one slot, at once; Redis knows it by its digest."""
+    """A Lua script that atomically reads and writes one key, or keys of one slot. Redis identifies it by digest."""
 
     text: str
     digest: str
@@ -35,40 +35,41 @@ class Script(msgspec.Struct, frozen=True):
         return cls(text=text, digest=hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
 WAIT_SECONDS: Final = 2.0
-"""How long anything that needs the store waits for it."""
+"""The maximum time that an operation waits for the store."""
 REPLICA_SECONDS: Final = 15
-"""How long a replica that says nothing is taken to be alive."""
+"""The time after which a silent replica counts as dead."""
 _MOST_AT_ONCE: Final = 16
-"""Commands that run at the same time, each on a connection of its own; more wait for their turn: a burst of calls that
-opened a connection each would wait longer for these than for its answers."""
+"""The maximum number of concurrent commands, each with its own connection. In a burst, opening more connections would
+take longer than waiting.
+"""
 _PROBE_SECONDS: Final = 1.0
 _SOON_SECONDS: Final = 0.1
-"""The first pause between attempts to reach a store that is away; later ones are longer."""
+"""The first delay between reconnection attempts. Later ones are longer."""
 _REFUSALS: Final = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"})
-"""Errors of a server that works and cannot write now (redis-py has classes of its own for some)."""
+"""Errors of a running server that cannot write at the moment."""
 
 
 class RedisConnection:
-    """The store of several replicas. Enter it to connect; it can be used from the start, even if Redis is away."""
+    """The store that replicas share. It can be used even while Redis is away."""
 
     def __init__(self, url: RedisUrl, *, replica: str) -> None:
         self.url: Final = url
         self.prefix: Final = url.prefix
-        """The beginning of all keys."""
+        """The prefix of all keys."""
         self.replica: Final = replica
         self.away_since: datetime | None = None
         self.operations = 0
-        """Commands and scripts that were answered."""
+        """The number of completed commands and scripts."""
         self.seconds = 0.0
-        """The time that these took."""
+        """Their total duration."""
         self.faults: Final[dict[str, int]] = {}
-        """How often it could not be used, by the name of the error."""
-        from redis.exceptions import RedisError  # noqa: PLC0415 - of the extra
+        """The number of failures by error name."""
+        from redis.exceptions import RedisError  # noqa: PLC0415 - optional dependency
 
         self._errors: Final = (RedisError, OSError, TimeoutError)
         self._reason = ""
@@ -80,7 +81,7 @@ class RedisConnection:
         self._tasks: Final = BackgroundTasks()
         self._telling: asyncio.Task[None] | None = None
         self._must_tell = False
-        """Whether it has come back, or is used the first time, and nobody was told."""
+        """Whether the callbacks must be called, because the store is back or used for the first time."""
         self._has_told = False
 
     async def __aenter__(self) -> Self:
@@ -94,7 +95,7 @@ class RedisConnection:
         await self._tasks.cancel()
         with suppress(*self._errors):
             async with asyncio.timeout(WAIT_SECONDS):
-                # The others are to notice at once that this replica is gone, and not when its key expires.
+                # Other replicas notice at once that this one is gone.
                 if not self.is_away:
                     await self._client.execute_command("DEL", self.key_of(self.replica))
                 await close(self._client)
@@ -105,7 +106,7 @@ class RedisConnection:
 
     @property
     def problem(self) -> str:
-        """Why it cannot be used now; empty if it can."""
+        """Why the store cannot be used; empty if it can."""
         if self.away_since is None:
             return ""
         return f"store: redis is away since {self.away_since.isoformat(timespec='seconds')} ({self._reason})"
@@ -119,14 +120,14 @@ class RedisConnection:
         }
 
     def key_of(self, replica: str) -> str:
-        """The key that is there while a replica lives."""
+        """Return the key that exists while a replica is alive."""
         return f"{self.prefix}replica:{replica}"
 
     async def command(self, *words: str | bytes | float) -> Json:
-        """Send a command, and return its answer.
+        """Send a command and return its reply.
 
         Raises:
-            StoreAwayError: it was not answered in time.
+            StoreAwayError: There was no reply in time.
         """
         return await self._answered(lambda: self._client.execute_command(*words))
 
@@ -135,10 +136,10 @@ class RedisConnection:
         return await self._answered(lambda: self._evaluated(script, keys, values))
 
     async def attempt(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
-        """Run a script that must not run twice, once: a store that is away is not waited for.
+        """Run a script that is not idempotent, at most once. Do not wait for a store that is away.
 
         Raises:
-            StoreAwayError: it was not answered. It may have run.
+            StoreAwayError: There was no reply. The script could have run.
         """
         if self.is_away:
             raise StoreAwayError(self.problem)
@@ -155,11 +156,11 @@ class RedisConnection:
         return answer
 
     async def read_stream(self, key: str, *, after: str, seconds: float) -> Sequence[tuple[str, Mapping[str, bytes]]]:
-        """Wait for entries of a stream, each with its id; see `command`."""
+        """Wait for entries of a stream and return them with their ids; see `command`."""
         await self._wait(asyncio.get_running_loop().time() + WAIT_SECONDS)
         try:
             async with asyncio.timeout(seconds + WAIT_SECONDS):
-                # Not counted by `_permits`: a read that waits keeps a connection to itself.
+                # Without a permit, because a blocking read has its own connection.
                 found: Json = await self._client.xread({key: after}, block=max(1, int(seconds * 1000)), count=100)
         except self._errors as error:
             if not _is_fault(error):
@@ -173,17 +174,17 @@ class RedisConnection:
         ]
 
     async def returned(self) -> None:
-        """Wait until it can be used."""
-        # A loop: it may be away again before this task has its turn.
+        """Wait until the store can be used."""
+        # It could be away again before this task resumes.
         while self.is_away:
             await self._back.wait()
 
     def on_return(self, callback: Callable[[], Awaitable[None]]) -> None:
-        """Have a function called whenever it has come back, and at its first use."""
+        """Register a callback for when the store is back, and for its first use."""
         self._callbacks.append(callback)
 
     async def open(self) -> None:
-        """Call what waits for the first use, now or once it can be used."""
+        """Call the callbacks for the first use, as soon as the store can be used."""
         self._must_tell = True
         if not self.is_away:
             await self._tell_of_return()
@@ -197,7 +198,7 @@ class RedisConnection:
             try:
                 async with asyncio.timeout_at(deadline), self._permits:
                     answer = await attempt()
-            # Tried again until the time is over: a fail-over takes a second or two, and callers need not know of it.
+            # Retry until the deadline, because a failover takes a second or two.
             except self._errors as error:
                 if not _is_fault(error):
                     raise
@@ -207,11 +208,11 @@ class RedisConnection:
             return answer
 
     async def _evaluated(self, script: Script, keys: Sequence[str], values: Sequence[str | bytes | float]) -> Json:
-        from redis.exceptions import NoScriptError  # noqa: PLC0415 - of the extra
+        from redis.exceptions import NoScriptError  # noqa: PLC0415 - optional dependency
 
         try:
             return await self._client.execute_command("EVALSHA", script.digest, len(keys), *keys, *values)
-        # Scripts are gone after a restart or a fail-over (https://redis.io/docs/latest/commands/evalsha).
+        # Scripts are lost after a restart or failover (https://redis.io/docs/latest/commands/evalsha).
         except NoScriptError:
             return await self._client.execute_command("EVAL", script.text, len(keys), *keys, *values)
 
@@ -220,7 +221,7 @@ class RedisConnection:
         self.seconds += asyncio.get_running_loop().time() - began
 
     async def _wait(self, deadline: float) -> None:
-        """Raises: StoreAwayError: it has not come back in time."""
+        """Raises: StoreAwayError: The store is not back in time."""
         if not self.is_away:
             return
         try:
@@ -234,7 +235,7 @@ class RedisConnection:
         self.faults[name] = self.faults.get(name, 0) + 1
         reason = _reason(error)
         if self.away_since is None:
-            # Before `open` nobody is told: those who would be cannot take messages yet.
+            # Before `open`, the owners of callbacks cannot handle messages yet.
             self._must_tell = self._has_told or self._must_tell
             self.away_since = datetime.now(UTC)
             self._back.clear()
@@ -252,16 +253,16 @@ class RedisConnection:
             was_away = self.is_away
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause if was_away else _PROBE_SECONDS):
-                    # While it is away each call that fails would ask for a probe: then the pause alone counts.
+                    # While away, only the delay counts. Failed calls would otherwise trigger probes.
                     await (asyncio.Event() if was_away else self._probe_now).wait()
             await self._probe()
             pause = min(_PROBE_SECONDS, pause * 2) if self.is_away else _SOON_SECONDS
             if self._must_tell and not self.is_away and (self._telling is None or self._telling.done()):
-                # Beside the probes: a replica that wrote nothing while others take long would be taken for dead.
+                # In the background, so that the probes continue and this replica stays alive.
                 self._telling = self._tasks.begin(self._tell_of_return(), name="store: tell of its return")
 
     async def _probe(self) -> None:
-        """Write that this replica lives."""
+        """Renew the key that shows that this replica is alive."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._client.execute_command("SET", self.key_of(self.replica), b"", "EX", REPLICA_SECONDS)
@@ -281,15 +282,15 @@ class RedisConnection:
             except StoreAwayError:
                 self._must_tell = True
                 return
-            except Exception:  # Boundary: one part's bug must not keep the others from going on.
+            except Exception:  # Boundary: a bug in one callback must not prevent the others
                 log.exception("store's return was not taken well")
 
 
 def _is_fault(error: Exception) -> bool:
-    """Whether an error is the fault of the store or of the way there, and not of a command."""
-    from redis.exceptions import ResponseError  # noqa: PLC0415 - of the extra
+    """Whether an error is caused by the store or the connection, not by a command."""
+    from redis.exceptions import ResponseError  # noqa: PLC0415 - optional dependency
 
-    # Its subclasses (ReadOnlyError, NoPermissionError …) are redis-py's names for servers that refuse to work.
+    # redis-py uses its subclasses (ReadOnlyError, NoPermissionError, …) for servers that refuse to work.
     return type(error) is not ResponseError or str(error).partition(" ")[0] in _REFUSALS
 
 

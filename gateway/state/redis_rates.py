@@ -1,6 +1,6 @@
-"""Counts calls against rates for all replicas: a hash for each rate and caller, as the log that one process keeps.
+"""Rate limits of all replicas: a hash per rate and caller, equivalent to the log in one process.
 
-The times are Redis's, so that the clocks of replicas may differ. In a Cluster all logs of one limit lie in one slot.
+Times are Redis's, because clocks of replicas can differ. In a Cluster, all logs of a limit are in one slot.
 """
 
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from typing import Final
 
 from gateway.state.redis_connection import RedisConnection, Script
 
-# All rates are checked before one is counted: a refused call uses up nothing. Times are rounded up, so that a log with
-# fewer times than calls refuses too long rather than too little.
+# All rates are checked before any is counted, so refused calls use up nothing. Times are rounded up: a log with fewer
+# times than calls refuses too long rather than too little.
 _TAKE: Final = Script.of("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -44,9 +44,10 @@ for number, key in ipairs(KEYS) do
 end
 return {0, 0}
 """)
-"""Values: the cost, the number of times in a log, and of each rate its amount and milliseconds. Returns the number of
-the rate that allows no more and the milliseconds until it does; zeros if the calls were counted."""
-# A log does not tell calls apart: the one that is taken back is taken from its newest time.
+"""Arguments: the cost, the number of times in a log, and the amount and milliseconds of each rate. Returns the number
+of the exceeded rate and the milliseconds until it allows the calls, or zeros if the calls were counted.
+"""
+# A log does not distinguish calls, so the newest time is reduced.
 _REFUND: Final = Script.of("""
 for _, key in ipairs(KEYS) do
   local last = -1
@@ -59,7 +60,7 @@ return 0
 
 
 class RedisRates:
-    """The logs that all replicas share."""
+    """Counts calls against rates of all replicas."""
 
     def __init__(self, store: RedisConnection) -> None:
         self._store: Final = store
@@ -71,19 +72,19 @@ class RedisRates:
     async def take(
         self, name: str, callers: Sequence[str], rates: Sequence[tuple[int, int]], *, cost: int, resolution: int
     ) -> tuple[int, float] | None:
-        """Count calls against each rate, an amount and seconds, of a caller; or return which refuses, and until when.
+        """Count calls against rates (amount and seconds), or return the exceeded rate and the wait in seconds.
 
-        Amounts up to `resolution` are exact, and no log has more times.
+        Amounts up to `resolution` are exact. No log has more times.
 
         Raises:
-            StoreAwayError: whether they were counted is not known.
+            StoreAwayError: It is unknown whether the calls were counted.
         """
         values = [value for amount, seconds in rates for value in (amount, seconds * 1000)]
         number, wait = await self._store.attempt(_TAKE, self._keys(name, callers), cost, resolution, *values)
         return None if number == 0 else (number - 1, wait / 1000)
 
     async def refund(self, name: str, callers: Sequence[str]) -> None:
-        """Take back one call; see `take`."""
+        """Remove one call; see `take`."""
         await self._store.attempt(_REFUND, self._keys(name, callers))
 
     def _keys(self, name: str, callers: Sequence[str]) -> list[str]:

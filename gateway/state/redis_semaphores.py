@@ -1,9 +1,8 @@
-"""Semaphores of all replicas, for limits such as that of calls at once: a hash of each, with a field a replica.
+"""Semaphores that replicas share, for example for concurrent calls: a hash per limit with a field per replica.
 
-A replica says how many places it uses and how many more it wants, and is told how many it may use. Free places go to
-the replica that has waited longest, and whoever leaves one to it sends it a message. What a replica has comes back
-`LEASE_SECONDS` after it was heard of last, at the latest: all limits lie in one slot of a Cluster, beside the set of
-the replicas that live.
+A replica reports how many places it uses and wants, and learns how many it can use. Free places go to the replica that
+has waited longest, which gets a message. Places of a dead replica are freed after `LEASE_SECONDS`. All limits are in
+one slot of a Cluster, with the set of live replicas.
 """
 
 import asyncio
@@ -18,18 +17,18 @@ from gateway.state.mailbox import Mailbox
 from gateway.state.redis_connection import RedisConnection, Script
 
 LEASE_SECONDS: Final = 15
-# A third of the lease: one renewal that fails or comes late costs nothing.
+# A third of the lease, so that one renewal can fail.
 _RENEW_SECONDS: Final = 5.0
 _KEPT_SECONDS: Final = 3600
-"""How long a limit is remembered that nobody asks for; replicas write theirs more often."""
+"""The time after which an unused limit expires. Replicas renew theirs more often."""
 _WAIT_SECONDS: Final = 2
-"""How long a replica is taken to wait for places; it asks again sooner."""
+"""The time for which a replica counts as waiting. It asks again sooner."""
 
 _FREED: Final = "place free"
-"""The kind of a message that tells a replica of a limit's key."""
+"""The message kind of a limit with a free place."""
 
-# A field of KEYS[1] is "places held, calls that wait, since when, until when that is believed". The time is Redis's, as
-# the clocks of replicas differ.
+# A field of KEYS[1] is "places held, waiting calls, waiting since, valid until". The time is Redis's, because clocks
+# differ.
 _CLAIM: Final = Script.of("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -68,10 +67,10 @@ else
 end
 return {used + granted, running, waiting, left > granted and first[1] or ''}
 """)
-"""Values: this replica, the limit, how many places it uses and how many more it wants, and how many milliseconds it is
-taken to live and to wait, and the limit is kept, and how many may wait at all: who is not among them is refused, and is
-not written down. Returns how many it may use, how many the others use and wait for, and who of them may have one that
-is free."""
+"""Arguments: this replica, the limit, the used and wanted places, the times in milliseconds to live, to wait and to
+keep the limit, and the maximum queue. Calls beyond the queue are not recorded. Returns the places that this replica can
+use, the used and waiting numbers of the others, and the replica that a free place belongs to.
+"""
 _LIVE: Final = Script.of("""
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -84,7 +83,7 @@ return last >= now and 1 or 0
 
 
 class Claim(NamedTuple):
-    """The places that this replica may use, and how many the others use and wait for."""
+    """The places that this replica can use, and the numbers of the others."""
 
     capacity: int
     running_elsewhere: int
@@ -92,14 +91,14 @@ class Claim(NamedTuple):
 
 
 class RedisSemaphores:
-    """Semaphores, by the names of limits. Enter it to keep the places that this replica has."""
+    """Semaphores by the name of their limit. Enter it to renew the lease."""
 
     def __init__(self, store: RedisConnection, mailbox: Mailbox) -> None:
         self._store: Final = store
         self._mailbox: Final = mailbox
         self._replica: Final = mailbox.replica
         self._waiting: Final[dict[str, Callable[[], None]]] = {}
-        """The claims for which there was no place, by the limit's key."""
+        """Callbacks of unfulfilled claims, by the limit's key."""
         self._tasks: Final = BackgroundTasks()
         self._callbacks: Final[list[Callable[[], None]]] = []
         mailbox.on(_FREED, self._freed)
@@ -113,7 +112,7 @@ class RedisSemaphores:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._tasks.cancel()
-        # Its places are free for others at once, and not when its lease ends.
+        # Free the places now instead of when the lease ends.
         if not self._store.is_away:
             with suppress(StoreAwayError):
                 await self._store.command("ZREM", self._live_key, self._replica)
@@ -122,15 +121,15 @@ class RedisSemaphores:
     def is_away(self) -> bool:
         return self._store.is_away
 
-    async def claim(  # noqa: PLR0913 - what a claim says
+    async def claim(  # noqa: PLR0913 - the facts of a claim
         self, name: str, *, limit: int, queue: int, used: int, wanted: int, again: Callable[[], None]
     ) -> Claim:
-        """Say how many places are used here, and ask for more; `again` is called when others have left some.
+        """Report the used places and claim more; `again` is called when others free some.
 
         At most `queue` calls wait at all replicas together.
 
         Raises:
-            StoreAwayError: it is not known how many there are.
+            StoreAwayError: The store is away.
         """
         times = (LEASE_SECONDS * 1000, _WAIT_SECONDS * 1000, _KEPT_SECONDS * 1000)
         key = f"{self._live_key}:{name}"
@@ -141,17 +140,17 @@ class RedisSemaphores:
         else:
             self._waiting.pop(key, None)
         if first:
-            # Whoever has waited longest is told, lest it asks again only when its own time to wait is over.
+            # Notify the replica that has waited longest, which would otherwise ask much later.
             self._tasks.begin(self._tell_freed(first.decode(), key), name="limit: freed")
         return Claim(capacity, running, waiting)
 
     def on_loss(self, callback: Callable[[], None]) -> None:
-        """Have a function called when what this replica has may not stand in the store, and must be claimed again."""
+        """Register a callback for when the store could have lost this replica's places."""
         self._callbacks.append(callback)
 
     @property
     def _live_key(self) -> str:
-        # Braces: keys of one script must lie in one slot (Redis Cluster specification, "Hash tags").
+        # Keys of one script must be in one slot (Redis Cluster specification, "Hash tags").
         return f"{self._store.prefix}{{limits}}"
 
     async def _renew(self) -> None:
@@ -164,7 +163,7 @@ class RedisSemaphores:
             except StoreAwayError:
                 await self._store.returned()
                 continue
-            # Not kept: the store has forgotten this replica, and counts its places as free.
+            # The store has forgotten this replica and counts its places as free.
             if not is_kept or rounds * _RENEW_SECONDS >= _KEPT_SECONDS / 3:
                 rounds = 0
                 await self._tell()

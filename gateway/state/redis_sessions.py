@@ -1,9 +1,9 @@
-"""The `SessionStore` of several replicas: a hash for each session, with a field for everything that can change.
+"""The `SessionStore` that replicas share: a hash per session with a field for each changeable value.
 
-Fields, and not one record: two requests of a session that two replicas serve at the same time change different ones.
-The hash also names the replicas that hold the session (`@name`): they are told of changes, and no others.
+Separate fields let two replicas change a session at the same time. The hash also lists the replicas that hold the
+session (`@name`), which are notified of changes.
 
-While Redis is away, what would be written waits here, and sessions go on: see `load` and `_written`.
+While Redis is away, writes are queued and sessions continue: see `load` and `_written`.
 """
 
 import asyncio
@@ -24,24 +24,24 @@ from gateway.state.mailbox import Mailbox
 from gateway.state.redis_connection import RedisConnection, Script
 from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 CHANGED: Final = "session changed"
-"""The kind of a message that tells a holder of a `SessionChange`."""
+"""The message kind of a `SessionChange`."""
 MAX_WAITING: Final = 100_000
-"""Records that wait for Redis to come back; the oldest are forgotten first."""
+"""The maximum number of queued records. The oldest are dropped first."""
 _TOLD_SECONDS: Final = 0.5
-"""How long a change waits until those who hold the session know of it."""
+"""The maximum time to wait until the holders know of a change."""
 _AT_ONCE: Final = 50
-"""Records that are written at the same time."""
+"""The maximum number of concurrent writes."""
 _WRITE: Final = "session: write"
-"""The name of the tasks that do so."""
+"""The name of the writing tasks."""
 
 _LEVEL, _INITIALIZED, _EXPIRES, _ENDED = "l", "i", "e", "x"
 _LIST, _URI, _HOLDER = "t", "+", "@"
-"""Beginnings of fields: of the fingerprint of a list, a subscribed URI, and a replica that holds the session."""
+"""Prefixes of fields: list fingerprints, subscribed URIs and holders."""
 
-# Read and held in one script: whoever changes the session afterwards finds this replica among its holders.
+# One script, so that later changes find this replica among the holders.
 _LOAD: Final = Script.of("""
 local fields = redis.call('HGETALL', KEYS[1])
 redis.call('HSET', KEYS[1], ARGV[1], '')
@@ -67,19 +67,20 @@ if tonumber(ARGV[2]) > had then
 end
 return holders
 """)
-"""Values: this replica's field, the expiry in milliseconds, those until then, `all` to replace what is there, how many
-fields are set, these with their values, and those that are taken away. An end is the last that is written. Returns who
-else holds the session."""
+"""Arguments: this replica's field, the expiry and the TTL in milliseconds, `all` to replace everything, the number of
+fields to set, these fields with values, and the fields to delete. A session that has ended is not changed. Returns the
+other holders.
+"""
 
 
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The change of a session that another replica has made."""
+    """A change of a session by another replica."""
 
     nonce: str
     log_level: str | None = None
     is_initialized: bool = False
     added: frozenset[str] = frozenset()
-    """URIs that were subscribed to."""
+    """Newly subscribed URIs."""
     removed: frozenset[str] = frozenset()
     is_ended: bool = False
 
@@ -101,28 +102,28 @@ class RedisSessionStore:
         self._waiting: Final[BoundedMap[str, tuple[SessionRecord, SessionRecord | None]]] = BoundedMap(
             MAX_WAITING, clock=clock
         )
-        """Records that are to be written, each with the one that stands in Redis as far as is known."""
+        """Queued records, each with the record that Redis is known to have."""
         self._writing: Final = BackgroundTasks()
         self._permits: Final = asyncio.Semaphore(_AT_ONCE)
         self._mark = b""
-        """What tells the data of this store from those of one that lost them."""
+        """Identifies the data of this store, to detect data loss."""
         self._on_return: Final[list[Callable[[bool], Awaitable[None]]]] = []
         store.on_return(self._returned)
 
     async def close(self) -> None:
-        """Let what is being written be written."""
-        # A session that has just ended must not be good elsewhere because this process was faster to end.
+        """Wait for pending writes."""
+        # Otherwise a session that just ended would stay valid at other replicas.
         await self._writing.wait()
 
     async def load(self, nonce: str) -> SessionRecord | None:
-        """Return the record, and hold the session from now on; None, too, where Redis is away."""
+        """Return the record and become a holder; None if Redis is away."""
         if self._store.is_away:
             return None
         try:
             fields = await self._store.run(_LOAD, [self._key(nonce)], self._own_field, _UNSAID_MS)
         except StoreAwayError:
             return None
-        # RESP2 gives a hash as a flat list of names and values.
+        # RESP2 returns a hash as a flat list of names and values.
         record = _record(dict(zip(*[iter(each.decode() for each in fields)] * 2, strict=True)))
         return None if record is None or record.expires <= self._clock() else record
 
@@ -141,7 +142,7 @@ class RedisSessionStore:
             self._writing.begin(letting_go, name=_WRITE)
 
     def forget_expired(self) -> None:
-        """Keys that have expired go by themselves."""
+        """Do nothing: Redis deletes expired keys."""
 
     def _key(self, nonce: str) -> str:
         return f"{self._store.prefix}session:{nonce}"
@@ -151,14 +152,14 @@ class RedisSessionStore:
         return f"{_HOLDER}{self._mailbox.replica}"
 
     async def _written(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
-        """Write a record and tell those who hold the session. While Redis is away, that is done when it is back."""
+        """Write a record and notify the holders, or queue it while Redis is away."""
         if self._store.is_away:
             return self._wait_with(nonce, record, before)
         try:
             async with self._permits:
                 change = _change(nonce, record, before)
                 holders = await self._store.run(_SAVE, [self._key(nonce)], *self._values(record, before, change))
-                # Those who hold the session serve it from memory: a change must reach them before this returns.
+                # Holders serve the session from memory, so they must know of the change before this returns.
                 if holders and not change.is_empty:
                     body = msgspec.msgpack.encode(change)
                     await asyncio.gather(*(self._tell(nonce, holder.decode(), body) for holder in holders))
@@ -167,7 +168,7 @@ class RedisSessionStore:
         return None
 
     async def _tell(self, nonce: str, holder: str, body: bytes) -> None:
-        # A holder that is slow reads the change later; one that is gone is struck off.
+        # Slow holders read the change later. Dead ones are removed.
         if await self._mailbox.ask(holder, CHANGED, body, seconds=_TOLD_SECONDS) is None and not (
             await self._mailbox.is_there(holder)
         ):
@@ -175,26 +176,26 @@ class RedisSessionStore:
 
     def _wait_with(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
         newest, written = self._waiting.get(nonce) or (None, before)
-        # The first `before` stays: it is what stands in Redis. An end that waits is never overwritten.
+        # Keep the first `before`, which is what Redis has. A queued end is never overwritten.
         if newest is None or not newest.is_ended:
             self._waiting.put(nonce, (record, written), expires=record.expires)
 
     def on_return(self, callback: Callable[[bool], Awaitable[None]]) -> None:
-        """Have a function called when Redis is back, with whether it has lost what was written."""
+        """Register a callback for when Redis is back. Its argument is whether Redis has lost its data."""
         self._on_return.append(callback)
 
     async def tell_holders(self, nonce: str, kind: str, body: bytes) -> None:
-        """Send a message to the other replicas that hold a session.
+        """Send a message to the other holders of a session.
 
         Raises:
-            StoreAwayError: it could not be sent.
+            StoreAwayError: The message could not be sent.
         """
         fields = [each.decode() for each in await self._store.command("HKEYS", self._key(nonce))]
         holders = [name[1:] for name in fields if name.startswith(_HOLDER) and name != self._own_field]
         await asyncio.gather(*(self._mailbox.tell(holder, kind, body) for holder in holders))
 
     async def _returned(self) -> None:
-        # A mark that is another one now: this Redis was emptied, or is another, and has none of the records.
+        # A different mark means that this Redis was emptied or replaced.
         key, before = f"{self._store.prefix}data", self._mark
         await self._store.command("SET", key, secrets.token_hex(8), "NX")
         self._mark = await self._store.command("GET", key)
@@ -206,10 +207,10 @@ class RedisSessionStore:
     async def _write_waiting(self) -> None:
         begun = []
         for nonce, (record, before) in list(self._waiting.items()):
-            # Before it is written: if the store goes away again, `_written` puts it back.
+            # Removed before writing, because `_written` queues it again if the store is away.
             self._waiting.discard(nonce)
             begun.append(self._writing.begin(self._written(nonce, record, before), name=_WRITE))
-        # Not for all that is being written: while sessions are used there is always some.
+        # Only for these: in a busy process there are always other writes.
         if begun:
             await asyncio.wait(begun)
 
@@ -219,7 +220,7 @@ class RedisSessionStore:
         left = max(1, round((record.expires - self._clock()) * 1000))
         fields: dict[str, str] = {}
         removed: list[str] = []
-        # An ended session keeps its record until it would have expired, so that its id is known to be good no more.
+        # The record of an ended session stays until it would have expired, so that its id stays invalid.
         if record.is_ended:
             fields, before = {_ENDED: "1"}, None
         else:
@@ -233,7 +234,7 @@ class RedisSessionStore:
             removed = [f"{_URI}{uri}" for uri in change.removed]
         pairs = [part for pair in fields.items() for part in pair]
         mode = "all" if before is None else "some"
-        # Milliseconds: Redis packs a number into half of what its text takes.
+        # Redis stores integers in half the size of their text.
         return [self._own_field, round(record.expires * 1000), left, mode, len(fields), *pairs, *removed]
 
     @staticmethod
@@ -245,11 +246,11 @@ class RedisSessionStore:
 
 
 _UNSAID_MS: Final = 60_000
-"""How long it is remembered who holds a session of which nothing is written yet."""
+"""The time for which holders of an unsaved session are remembered."""
 
 
 def _record(fields: Mapping[str, str]) -> SessionRecord | None:
-    """The record that the fields of a hash make; None where nothing but holders stands there."""
+    """Return the record of a hash, or None if it only has holders."""
     if _EXPIRES not in fields:
         return None
     return SessionRecord(
@@ -292,14 +293,15 @@ for _, key in ipairs(KEYS) do
 end
 return 0
 """)
-"""Keys: the set of all, and that of the caller if it is known. Values: the member, the time, when the session expires,
-the limits, and `new` if it counts only where there is room. Times are milliseconds since the epoch."""
+"""Keys: the set of all sessions, and the caller's set if the caller is known. Arguments: the member, the time, the
+expiry, the limits, and `new` to add it only within the limits. Times are milliseconds since the epoch.
+"""
 
 _MEMBER_BYTES: Final = 12
 
 
 class SessionAdmission(IntEnum):
-    """The answer to a new session."""
+    """The result of adding a session."""
 
     ADMITTED = 0
     ALL_TAKEN = 1
@@ -307,7 +309,7 @@ class SessionAdmission(IntEnum):
 
 
 class RedisSessionCount:
-    """The number of sessions, which all replicas share."""
+    """Counts the sessions of all replicas."""
 
     def __init__(self, store: RedisConnection, *, clock: Callable[[], float]) -> None:
         self._store: Final = store
@@ -318,37 +320,39 @@ class RedisSessionCount:
         return self._store.is_away
 
     async def add(self, nonce: str, caller: str, *, expires: float, in_all: int, per_caller: int) -> SessionAdmission:
-        """Count a new session, unless there is no room for it; while the store is away, each replica counts its own."""
+        """Count a new session within the limits. While the store is away, each replica counts its own."""
         try:
             return SessionAdmission(await self._count(nonce, caller, expires, in_all, per_caller, "new"))
         except StoreAwayError:
             return SessionAdmission.ADMITTED
 
     async def keep(self, nonce: str, caller: str, *, expires: float) -> None:
-        """Count a session on, which there is."""
+        """Renew the count of a session."""
         try:
             await self._count(nonce, caller, expires, 0, 0, "old")
         except StoreAwayError:
-            return  # it is counted again when the store is back
+            return  # counted again when the store is back
 
     async def remove(self, nonce: str) -> None:
-        """Count a session that has ended no longer. Its caller's set is put right when it is full."""
+        """Remove an ended session. Its caller's set is cleaned up when it is full."""
         try:
             await self._store.command("ZREM", self._key(""), _member(nonce))
         except StoreAwayError:
-            return  # it counts until it expires
+            return  # counts until it expires
 
-    async def _count(self, nonce: str, caller: str, expires: float, *values: str | int) -> int:  # the script's
+    async def _count(
+        self, nonce: str, caller: str, expires: float, *values: str | int
+    ) -> int:  # arguments of the script
         keys = [self._key(""), *([self._key(caller)] if caller else [])]
         now, until = round(self._clock() * 1000), round(expires * 1000)
         found: int = await self._store.attempt(_COUNT, keys, _member(nonce), now, until, *values)
         return found
 
     def _key(self, caller: str) -> str:
-        # The hash tag puts the sets of all callers into one slot: the script writes two of them.
+        # The hash tag puts all sets into one slot, because the script writes two of them.
         return f"{self._store.prefix}{{limits}}:sessions:{caller}"
 
 
 def _member(nonce: str) -> bytes:
-    """Return a session's member: with its length byte and end it fills 16 bytes of the allocator, as no nonce does."""
+    """Return a session's member, which fills exactly 16 bytes of the allocator."""
     return hashlib.blake2b(nonce.encode(), digest_size=_MEMBER_BYTES).digest()

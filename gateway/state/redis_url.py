@@ -1,9 +1,8 @@
-"""The URL of a store: one Redis server, a server that Sentinels know, or a Cluster; and clients of it.
+"""The URL of the shared store: a Redis server, a server behind Sentinels, or a Cluster.
 
-`redis://`, `rediss://` and `unix://` are as redis-py reads them, with its parameters. `redis+sentinel://` has
-Sentinels, with commas between them, and the name of the server that they watch:
-`redis+sentinel://a:26379,b:26379/mymaster/0`. `redis+cluster://` has nodes of a Cluster. With `rediss+…` both are
-spoken to over TLS.
+`redis://`, `rediss://` and `unix://` are parsed by redis-py, with its parameters. `redis+sentinel://` lists Sentinels
+and the name of their server: `redis+sentinel://a:26379,b:26379/mymaster/0`. `redis+cluster://` lists nodes of a
+Cluster. `rediss+…` uses TLS for both.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,34 +25,34 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
     """A checked URL."""
 
     url: str
-    """The URL for redis-py, whose only host is the first. It may hold a password."""
+    """The URL for redis-py, with the first host only. It can contain a password."""
     kind: frozenset[str]
     nodes: tuple[tuple[str, int], ...]
     service: str = ""
-    """The name by which Sentinels know the server."""
+    """The server's name at the Sentinels."""
     prefix: str = ""
-    """The beginning of all keys, for several gateways on one server (the parameter `prefix`)."""
+    """The prefix of all keys, for several gateways on one server (parameter `prefix`)."""
     masked: str
     """The URL without credentials and parameters, for logs and the status."""
     password: str = ""
     of_sentinels: Mapping[str, str] = MappingProxyType({})
-    """The credentials for the Sentinels themselves (the parameters `sentinel_username` and `sentinel_password`)."""
+    """The credentials for the Sentinels (parameters `sentinel_username` and `sentinel_password`)."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a URL.
+        """Parse a URL.
 
         Raises:
-            ValueError: it is none of a store; the text never quotes the URL, which may hold a password.
+            ValueError: The URL is invalid. The text never contains the URL, which can have a password.
         """
-        from redis.asyncio.connection import parse_url  # noqa: PLC0415 - of the extra
+        from redis.asyncio.connection import parse_url  # noqa: PLC0415 - optional dependency
 
         parts = urlsplit(text.strip())
         kind = next((each for each in (_PLAIN, _SENTINEL, _CLUSTER) if parts.scheme in each), None)
         if kind is None:
             schemes = ", ".join(f"{each}://" for each in sorted(_PORTS))
             raise ValueError(f"expected a URL that begins with one of {schemes}")
-        # The last one: a password may have an @ in it.
+        # The last one, because passwords can contain an @.
         credentials, _, hosts = parts.netloc.rpartition("@")
         nodes = tuple(_node(each, default=_PORTS[parts.scheme]) for each in hosts.split(",")) if hosts else ()
         if not nodes and parts.scheme != "unix":
@@ -74,7 +73,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         scheme = parts.scheme.partition("+")[0]
         first = _authority(nodes[:1], credentials)
         url = urlunsplit(SplitResult(scheme, first, path, urlencode(query), ""))
-        parse_url(url)  # raises ValueError for parameters whose value cannot be
+        parse_url(url)  # raises ValueError for invalid parameters
         return cls(
             url=url,
             kind=kind,
@@ -87,27 +86,26 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def client(self, *, connect_seconds: float) -> Json:
-        """Return a client of redis-py that is not connected yet, and repeats nothing by itself.
+        """Return a redis-py client that is not connected yet and does not retry.
 
-        An answer is waited for without end: who asks bounds it. redis-py would bound each write by `asyncio.wait_for`,
-        which until Python 3.12 may swallow a cancellation (https://github.com/python/cpython/issues/86296), and a task
-        that is cancelled once would go on for ever.
+        It has no read timeout: callers limit the time. redis-py would use `asyncio.wait_for` for each write, which can
+        swallow a cancellation before Python 3.12 (https://github.com/python/cpython/issues/86296).
 
         Args:
-            connect_seconds: how long connecting may take.
+            connect_seconds: The connection timeout.
         """
-        from redis.asyncio import Redis, RedisCluster  # noqa: PLC0415 - of the extra
-        from redis.asyncio.cluster import ClusterNode  # noqa: PLC0415 - of the extra
-        from redis.asyncio.connection import parse_url  # noqa: PLC0415 - of the extra
-        from redis.asyncio.retry import Retry  # noqa: PLC0415 - of the extra
-        from redis.asyncio.sentinel import Sentinel, SentinelManagedSSLConnection  # noqa: PLC0415 - of the extra
-        from redis.backoff import NoBackoff  # noqa: PLC0415 - of the extra
+        from redis.asyncio import Redis, RedisCluster  # noqa: PLC0415 - optional dependency
+        from redis.asyncio.cluster import ClusterNode  # noqa: PLC0415 - optional dependency
+        from redis.asyncio.connection import parse_url  # noqa: PLC0415 - optional dependency
+        from redis.asyncio.retry import Retry  # noqa: PLC0415 - optional dependency
+        from redis.asyncio.sentinel import Sentinel, SentinelManagedSSLConnection  # noqa: PLC0415 - optional dependency
+        from redis.backoff import NoBackoff  # noqa: PLC0415 - optional dependency
 
         times: dict[str, Json] = {
             "socket_connect_timeout": connect_seconds,
-            "socket_timeout": None,  # since redis-py 8 there is one unless it is told otherwise
+            "socket_timeout": None,  # redis-py 8 has a default
             "retry": Retry(NoBackoff(), 0),
-            # RESP3 would give maps where `RedisConnection.read_stream` reads lists.
+            # `RedisConnection.read_stream` expects lists, but RESP3 returns maps.
             "protocol": 2,
         }
         if self.kind is _PLAIN:
@@ -115,16 +113,16 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         options = {**parse_url(self.url), **times}
         for name in ("host", "port"):
             options.pop(name, None)
-        # parse_url() tells of TLS by the connection's class; the clients below take a flag.
+        # parse_url() represents TLS by a connection class. The clients below use a flag.
         if options.pop("connection_class", None) is not None:
             options["ssl"] = True
         if self.kind is _CLUSTER:
-            # Redis Cluster specification: database 0 alone, and no SELECT.
+            # Redis Cluster specification: only database 0, and no SELECT.
             options.pop("db", None)
             nodes = [ClusterNode(host, port) for host, port in self.nodes]
             return RedisCluster(startup_nodes=nodes, **options)
         of_sentinels = {name: options[name] for name in (*times, "ssl") if name in options} | dict(self.of_sentinels)
-        # The pool is told what a connection is, and nothing of TLS but its class, as `Redis` would have told it.
+        # The pool only gets the connection class, as in `Redis`.
         of_server = {name: value for name, value in options.items() if name != "ssl"}
         if "ssl" in options:
             of_server["connection_class"] = SentinelManagedSSLConnection
@@ -132,17 +130,17 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         return sentinel.master_for(self.service)
 
     def secrets(self) -> Iterator[str]:
-        """The texts that logs must not show."""
+        """Yield the texts that logs must mask."""
         for password in filter(None, (self.password, self.of_sentinels.get("password", ""))):
-            # As it stands in URLs, too, which errors may quote.
+            # Also the quoted forms, because errors can contain URLs.
             yield from {password, quote(password), quote(password, safe="")}
 
 
 async def close(client: Json) -> None:
-    """Close a client's connections, those to Sentinels, too, which it does not close itself."""
-    from redis.asyncio.sentinel import SentinelConnectionPool  # noqa: PLC0415 - of the extra
+    """Close a client's connections, including those to Sentinels, which the client leaves open."""
+    from redis.asyncio.sentinel import SentinelConnectionPool  # noqa: PLC0415 - optional dependency
 
-    pool = getattr(client, "connection_pool", None)  # a client of a Cluster has none
+    pool = getattr(client, "connection_pool", None)  # Cluster clients have none
     try:
         await client.aclose()
     finally:
@@ -152,7 +150,7 @@ async def close(client: Json) -> None:
 
 
 def _node(text: str, *, default: int) -> tuple[str, int]:
-    """Raises: ValueError: it is no host, or its port is no number."""
+    """Raises: ValueError: The host or port is invalid."""
     parts = urlsplit(f"//{text}")
     if not parts.hostname:
         raise ValueError("expected a host")

@@ -1,4 +1,4 @@
-"""One of several daemons that share a store, and what it has there."""
+"""One of the daemons that share a store."""
 
 import secrets
 import time
@@ -20,16 +20,16 @@ from gateway.state.redis_url import RedisUrl
 
 
 class Replica:
-    """This daemon as one of several. Enter it to connect; `open` begins to take messages of others."""
+    """This daemon as a replica. Enter it to connect; `open` starts receiving messages."""
 
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
-        """Connect with nothing yet.
+        """Parse the URL.
 
         Raises:
-            ConfigError: it is no URL of a store, or its library is not installed.
+            ConfigError: The URL is invalid, or the Redis library is not installed.
         """
         self.name: Final = f"{secrets.token_hex(4)}{int(time.time()):x}"
-        """The name of this process and its start, in all ids by which others find it."""
+        """The name of this process, unique per start."""
         self.store: Final = _connect(url, replica=self.name)
         self.mailbox: Final = Mailbox(self.store, replica=self.name)
         self.sessions: Final = RedisSessionStore(self.store, self.mailbox, clock=clock)
@@ -41,7 +41,7 @@ class Replica:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.store)
-            # Left in reverse: sessions that are being written wait for replies, which the mailbox reads from the store.
+            # Closed in reverse order: pending session writes wait for replies from the mailbox.
             stack.push_async_callback(self.mailbox.close)
             stack.push_async_callback(self.sessions.close)
             await stack.enter_async_context(self.semaphores)
@@ -54,7 +54,7 @@ class Replica:
         await self._stack.aclose()
 
     async def open(self) -> None:
-        """Begin to take messages, now that all who handle them are there."""
+        """Start receiving messages, when all handlers are registered."""
         await self.store.open()
 
     def status(self) -> dict[str, Json]:
@@ -70,7 +70,7 @@ def _connect(url: str, *, replica: str) -> RedisConnection:
     try:
         return RedisConnection(RedisUrl.parse(url), replica=replica)
     except ModuleNotFoundError as error:
-        # Another module that is missing is our own bug, and no package to be installed.
+        # Any other missing module is a bug, not a missing package.
         if not (error.name or "").startswith("redis"):
             raise
         problem = f"a store needs a package that is not installed: {install_command('redis')}"

@@ -1,7 +1,7 @@
-"""The interface of what stores that which changes of a legacy session after `initialize`, and the store in memory.
+"""The `SessionStore` interface for the changeable part of sessions, and the store in memory.
 
-Records are kept by the nonce of the session's id, which carries the rest. A record is written when it changes, and with
-many others when the session was used; never for a plain call.
+Records are stored by the nonce of the session id, which contains the rest. A record is written when it changes, and
+occasionally after uses, but not for every call.
 """
 
 import time
@@ -25,7 +25,7 @@ class SteadyClock:
 
     def __call__(self) -> float:
         monotonic = self._monotonic()
-        # Both: the system's clock may be set back, and the monotonic one stands still while the machine sleeps.
+        # The system clock can be set back, and the monotonic clock stops while the machine sleeps.
         self._last = max(self._system(), self._last + (monotonic - self._last_monotonic))
         self._last_monotonic = monotonic
         return self._last
@@ -35,56 +35,54 @@ MAX_IN_MEMORY: Final = 100_000
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The changeable part of a session."""
-
     expires: float
-    """Seconds since the epoch at which it ends, unless it is used before."""
+    """The expiry in seconds since the epoch, unless the session is used before."""
     log_level: str | None = None
     is_initialized: bool = False
     subscriptions: frozenset[str] = frozenset()
-    """URIs."""
+    """The subscribed URIs."""
     lists: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The fingerprint of each list, by kind, as the client was told of it last."""
+    """The fingerprint of each list that the client was last notified of, by kind."""
     is_ended: bool = False
-    """Whether it was ended before its time, so that its id is good no more."""
+    """Whether the session was ended, which invalidates its id."""
 
 
 NOTHING_BEFORE: Final[Mapping[str, SessionRecord]] = MappingProxyType({})
 
 
 class SessionStore(Protocol):
-    """Records by nonce, wherever they are kept. Those that have expired are forgotten.
+    """Stores session records by nonce, until they expire.
 
-    A store that several processes share writes the difference from the record that stood `before`: another process may
-    have changed the rest. Without one it writes the whole record.
+    A shared store writes the difference from the record `before`, because other processes can have changed the rest.
+    Without `before` it writes the whole record.
     """
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes serve the same sessions at the same time."""
+        """Whether other processes serve the same sessions concurrently."""
 
     @property
     def knows_the_past(self) -> bool:
-        """Whether a session of an earlier process that has no record here has expired."""
+        """Whether a missing record means that the session of an earlier process has expired."""
 
     async def load(self, nonce: str) -> SessionRecord | None: ...
 
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
-        """Write a record, and return when it is written. One that says that the session ended is never replaced."""
+        """Write a record and wait for it. A record that ends the session is never replaced."""
 
     def save_soon(
         self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
     ) -> None:
-        """Write records, and wait for nothing."""
+        """Write records in the background."""
 
     def release(self, nonce: str) -> None:
-        """Note that this process serves a session no more, which others may."""
+        """Stop serving a session in this process."""
 
     def forget_expired(self) -> None: ...
 
 
 class MemorySessionStore:
-    """The `SessionStore` of one process, which forgets with it."""
+    """The `SessionStore` in memory."""
 
     is_shared = False
     knows_the_past = False
@@ -108,7 +106,7 @@ class MemorySessionStore:
                 self._records.put(nonce, record, expires=record.expires)
 
     def release(self, nonce: str) -> None:
-        """Nobody else serves it."""
+        """Do nothing: no other process serves it."""
 
     def forget_expired(self) -> None:
-        """Entries that have expired make room for others by themselves."""
+        """Do nothing: expired entries are evicted."""

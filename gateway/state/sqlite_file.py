@@ -1,4 +1,4 @@
-"""Opens SQLite databases with a daemon's pragmas and tables, copies their rows, and puts broken files aside. Blocking.
+"""Opens SQLite databases and their tables, copies rows, and renames corrupt files. Blocking.
 
 https://www.sqlite.org/wal.html, https://www.sqlite.org/rescode.html
 """
@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 BUSY_SECONDS: Final = 1.0
-"""How long a lock of somebody else's is waited for."""
+"""The maximum time to wait for another process's lock."""
 _ROWS: Final = 500
-"""Rows that are copied at a time."""
+"""Rows per copy."""
 _TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 _VERSIONS: Final = (
     "CREATE TABLE IF NOT EXISTS schema_versions (store TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT"
@@ -35,16 +35,16 @@ _FAULTS: Final = _BROKEN | {
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """The tables of a store. To change them, append a step: those that are released are never edited."""
+    """The tables of a store. Append steps to change them, and never edit released steps."""
 
     store: str
-    """The store's name, which its tables' names begin with."""
+    """The store's name, the prefix of its tables."""
     steps: tuple[str, ...]
-    """SQL scripts; the n-th leads from version n to n + 1."""
+    """SQL scripts; the n-th migrates from version n to n + 1."""
 
 
 class NewerSchemaError(Exception):
-    """The file was written by a newer version of the gateway, whose tables this one does not know."""
+    """The file was written by a newer version of the gateway."""
 
 
 def open_memory(schemas: Sequence[Schema]) -> sqlite3.Connection:
@@ -54,22 +54,22 @@ def open_memory(schemas: Sequence[Schema]) -> sqlite3.Connection:
 
 
 def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
-    """Open a file, or make one that its owner alone can read.
+    """Open a file, or create one that only its owner can read.
 
     Raises:
-        sqlite3.Error: see `is_fault` and `is_broken`.
-        NewerSchemaError: it belongs to a newer version of the gateway.
-        OSError: it cannot be made.
+        sqlite3.Error: See `is_fault` and `is_broken`.
+        NewerSchemaError: The file belongs to a newer version of the gateway.
+        OSError: The file cannot be created.
     """
-    # SQLite would make it with the umask's mode, and gives its -wal and -shm the mode of the file.
+    # SQLite would use the umask. It gives -wal and -shm the mode of the file.
     path.touch(mode=0o600)
-    # isolation_level=None: the module must not begin transactions by itself; see `FallbackConnection`.
+    # isolation_level=None: `FallbackConnection` starts the transactions.
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         _check(connection)
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")  # a commit survives the machine's crash, too
-        # A log that grew in a burst gives its disk space back.
+        connection.execute("PRAGMA synchronous = FULL")  # commits survive a crash of the machine
+        # Limit the size of the log after a burst.
         connection.execute("PRAGMA journal_size_limit = 4194304")
         _migrate(connection, schemas)
     except BaseException:
@@ -79,7 +79,7 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection) -> None:
-    # Pages are read when they are needed: a broken one would show in the middle of somebody's request.
+    # Otherwise a corrupt page would only show during a request.
     if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
         error = sqlite3.DatabaseError(found)
         error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
@@ -87,10 +87,10 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
-    """Bring the tables of all stores to their newest version, in one transaction.
+    """Migrate the tables of all stores to the newest version, in one transaction.
 
     Raises:
-        NewerSchemaError: a store's version is above the newest one that is known.
+        NewerSchemaError: A store has an unknown version.
     """
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(_VERSIONS)
@@ -110,7 +110,7 @@ def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether an error is the fault of the file or its disk, and not of a statement."""
+    """Whether an error is a fault of the file or disk, not of a statement."""
     return is_broken(error) or _code(error) in _FAULTS
 
 
@@ -119,20 +119,20 @@ def is_broken(error: BaseException) -> bool:
 
 
 def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection, *, replace: bool) -> bool:
-    """Copy all rows into the same tables, within the transaction that is open in the target.
+    """Copy all rows to the same tables, in the target's open transaction.
 
     Args:
-        source: has the rows.
-        target: has the same tables; rows with the same primary key are replaced.
-        replace: take away first what the target has.
+        source: The database with the rows.
+        target: A database with the same tables. Rows with the same primary key are replaced.
+        replace: Delete the target's rows first.
 
     Returns:
-        Whether all could be read. What a broken source still yields is copied.
+        Whether all rows could be read. The readable rows of a corrupt source are copied.
     """
     whole = True
     for (table,) in target.execute(_TABLES).fetchall():
         if replace:
-            target.execute(f'DELETE FROM "{table}"')  # noqa: S608 - the names are ours
+            target.execute(f'DELETE FROM "{table}"')  # noqa: S608 - our own table names
         try:
             rows = source.execute(f'SELECT * FROM "{table}"')  # noqa: S608
             places = ", ".join("?" * len(rows.description))
@@ -150,10 +150,10 @@ def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection, *, replace
 
 
 def put_aside(path: Path) -> Path:
-    """Rename a broken file, so that it can be looked at, and return its new path."""
+    """Rename a corrupt file and return its new path."""
     aside = path.with_name(f"{path.name}.broken-{time.time_ns()}")
     path.rename(aside)
-    # A log beside another database corrupts that (https://www.sqlite.org/howtocorrupt.html).
+    # A stale log would corrupt a new database (https://www.sqlite.org/howtocorrupt.html).
     for suffix in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
@@ -161,6 +161,6 @@ def put_aside(path: Path) -> Path:
 
 
 def _code(error: BaseException) -> int | None:
-    """The primary result code: the extended ones have it in their lowest byte."""
+    """Return the primary result code, the lowest byte of extended codes."""
     code = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF

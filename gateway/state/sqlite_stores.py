@@ -1,4 +1,4 @@
-"""The `SessionStore` of one machine, in the state directory's database."""
+"""Stores in the state database: sessions, documents and outputs."""
 
 import asyncio
 import hashlib
@@ -45,7 +45,7 @@ class SqliteSessionStore:
         rows = await self._database.run(SqliteStatement(query, (nonce, self._clock())))
         try:
             return _DECODER.decode(rows[0][0]) if rows else None
-        except msgspec.DecodeError:  # of a version of the gateway that is to come
+        except msgspec.DecodeError:  # from a newer version of the gateway
             return None
 
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
@@ -61,7 +61,7 @@ class SqliteSessionStore:
         self._database.post(lambda connection: _write(connection, rows))
 
     def release(self, nonce: str) -> None:
-        """Nobody else serves it."""
+        """Do nothing: no other process serves it."""
 
     def forget_expired(self) -> None:
         self._database.post(SqliteStatement("DELETE FROM sessions WHERE expires <= ?", (self._clock(),)))
@@ -76,7 +76,7 @@ def _row(nonce: str, record: SessionRecord) -> _Row:
 
 
 def _write(connection: sqlite3.Connection, rows: Iterable[_Row]) -> None:
-    """Write rows. An end is the last that is written of a session, in whatever order they come."""
+    """Write rows. A record that ends the session is never replaced."""
     connection.executemany(
         """INSERT INTO sessions VALUES (?, ?, ?, ?) ON CONFLICT (nonce) DO UPDATE SET
            expires = excluded.expires, is_ended = excluded.is_ended, record = excluded.record WHERE NOT is_ended""",
@@ -96,25 +96,25 @@ MAX_BYTES: Final = 64 * 2**20
 
 
 class SqliteDocumentStore:
-    """Implements `DocumentStore`. Names are their owners' to choose: `openapi:https://…`, `upstream:github`."""
+    """Implements `DocumentStore`. Owners choose the names: `openapi:https://…`, `upstream:github`."""
 
     def __init__(self, database: StateDatabase, *, clock: Callable[[], float] = time.time) -> None:
         self._database: Final = database
         self._clock: Final = clock
 
     async def read(self, name: str) -> bytes | None:
-        """Return a document; None for one that is not there, or is not what was saved."""
+        """Return a document, or None if it is missing or corrupt."""
         rows = await self._database.run(
             SqliteStatement("SELECT digest, content FROM documents WHERE name = ?", (name,))
         )
-        # SQLite has no checksum of its rows: a disk's fault inside of one would pass unnoticed.
+        # SQLite has no checksums, so a disk error within a row would go unnoticed.
         return rows[0][1] if rows and _digest(rows[0][1]) == rows[0][0] else None
 
     async def save(self, name: str, content: bytes) -> None:
-        """Remember a document in place of an older one of that name, all of it or nothing.
+        """Save a document, replacing an older one of the same name.
 
         Raises:
-            ValueError: it is larger than `MAX_BYTES`.
+            ValueError: The document is larger than `MAX_BYTES`.
         """
         if len(content) > MAX_BYTES:
             raise ValueError(f"{len(content)} bytes are more than a remembered document may have: {MAX_BYTES}")
@@ -141,7 +141,7 @@ class SqliteOutputs:
     """Implements `OutputArchive`."""
 
     def __init__(self, database: StateDatabase) -> None:
-        """Write nothing yet. To be made in the event loop."""
+        """Create it in the event loop's thread."""
         self._database: Final = database
         self._loop: Final = asyncio.get_running_loop()
         self._loop_thread: Final = threading.get_ident()
@@ -157,7 +157,7 @@ class SqliteOutputs:
         return rows[0][0] if rows else None
 
     def save(self, uri: str, contents: str | bytes, *, caller: str, media_type: str, expires: float) -> None:
-        # In memory the rows would be a second copy that is worth nothing.
+        # In memory the rows would be a useless copy.
         if self._database.is_durable:
             row = (uri, caller, media_type, expires, contents)
             self._post(SqliteStatement("INSERT INTO outputs VALUES (?, ?, ?, ?, ?)", row))
@@ -172,5 +172,5 @@ class SqliteOutputs:
             self._loop.call_soon_threadsafe(self._write, statement)
 
     def _write(self, statement: SqliteStatement) -> None:
-        with suppress(RuntimeError):  # closed: a thread has ended after the daemon's work had
+        with suppress(RuntimeError):  # closed before the thread ended
             self._database.post(statement)

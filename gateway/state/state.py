@@ -1,4 +1,4 @@
-"""All state of a daemon: its directory, which it alone may use, database, and remembered documents."""
+"""The daemon's state: its directory, database, and connection to the shared store."""
 
 import fcntl
 import hashlib
@@ -28,13 +28,13 @@ from gateway.state.sqlite_stores import (
 )
 from gateway.state.used_request_states import USED_STATES, UsedStates
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _KIND: Final = "signing keys"
 
 
 def compare_keys(replica: Replica, keys: SigningKeys) -> None:
-    """Tell the other replicas digests of the keys, and warn of each one that has no key in common."""
+    """Compare key digests with the other replicas, and warn if a replica has no key in common."""
     strangers: set[str] = set()
 
     def own() -> list[str]:
@@ -52,7 +52,7 @@ def compare_keys(replica: Replica, keys: SigningKeys) -> None:
                 replica=name,
                 advice="give replicas of one gateway the same keys, and other gateways a `prefix` in the store's URL",
             )
-            # Warned there too: it may have come first, when nobody was there to compare with.
+            # Warn there too. The other replica could have started first.
             await replica.mailbox.tell(name, _KIND, message())
         return b""
 
@@ -66,11 +66,11 @@ _MODE: Final = 0o700
 
 
 def directory_of(given: str | None, *, config: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the directory that a daemon's state belongs into; None: it is to have none.
+    """Return the state directory of a daemon, or None if it has none.
 
-    1. what was given: `--state-dir`, `MCP_GATEWAY_STATE_DIR`
-    2. systemd's `StateDirectory=`: systemd.exec(5), $STATE_DIRECTORY; of several, the first
-    3. one per file below $XDG_STATE_HOME: XDG Base Directory Specification, which ignores relative paths
+    1. `--state-dir` or `MCP_GATEWAY_STATE_DIR`
+    2. the first directory in $STATE_DIRECTORY (systemd.exec(5), `StateDirectory=`)
+    3. a directory per file below $XDG_STATE_HOME (XDG Base Directory Specification, which ignores relative paths)
     """
     if given is not None:
         return None if given == NO_STATE else Path(given).absolute()
@@ -80,23 +80,23 @@ def directory_of(given: str | None, *, config: Path, environ: Mapping[str, str])
     if not home.is_absolute():
         try:
             home = Path("~/.local/state").expanduser()
-        except RuntimeError:  # a user without a home
+        except RuntimeError:  # the user has no home directory
             return None
     path = config.absolute()
-    # The stem is for people; the digest tells files of one name in several directories apart.
+    # The digest distinguishes files of the same name.
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
     return home / "mcp-gateway" / f"{path.stem}-{digest}"
 
 
 class StateDirectory:
-    """The directory, made and locked while the context lasts; without a path, where it may not or cannot be used."""
+    """Creates and locks the state directory in a `with` block."""
 
     def __init__(self, wanted: Path | None) -> None:
         self.wanted: Final = wanted
         self.path: Path | None = None
-        """The directory, once it is locked."""
+        """The locked directory; None if there is none."""
         self.problem = ""
-        """Why it is not used; empty where it is, or where none is wanted."""
+        """Why the directory is not used; empty if it is, or if none is wanted."""
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -117,12 +117,12 @@ class StateDirectory:
 
     def _take(self, wanted: Path) -> None:
         wanted.mkdir(mode=_MODE, parents=True, exist_ok=True)
-        # mkdir() leaves the mode of a directory that is there, and the keys are for its owner alone.
+        # mkdir() keeps the mode of an existing directory. Only the owner must be able to read the keys.
         if wanted.stat().st_mode & 0o077:
             wanted.chmod(_MODE)
         lock = os.open(wanted / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            # Not flock(), which a child that is forked and not executed, as of multiprocessing, would hold on to.
+            # Not flock(), whose lock forked child processes (multiprocessing) would keep.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
             os.close(lock)
@@ -131,7 +131,7 @@ class StateDirectory:
 
 
 class DaemonState:
-    """The state directory and what is made of it. Always usable: without a directory, in memory."""
+    """The state directory and its stores. Without a directory, they are in memory."""
 
     def __init__(
         self,
@@ -142,14 +142,14 @@ class DaemonState:
         store: str | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Open nothing yet.
+        """Configure the state.
 
         Args:
-            wanted: the directory; None: memory alone.
-            keys: the signing keys that were given; None: the directory's own.
-            schemas: the tables of all stores.
-            store: the URL of the store that several replicas share; None: there is one process.
-            clock: seconds since the epoch, which never go back.
+            wanted: The directory; None for memory only.
+            keys: The given signing keys; None to use the directory's own.
+            schemas: Tables of additional stores.
+            store: The URL of the store that replicas share; None for a single process.
+            clock: Returns seconds since the epoch, and never goes back.
         """
         self._given_keys: Final = keys
         self._directory: Final = StateDirectory(wanted)
@@ -185,7 +185,7 @@ class DaemonState:
             shared = None if self.replica is None else self.replica.store
             self.used_states = UsedStates(self.database, clock=self.clock, shared=shared)
             await self.used_states.load()
-            # Last: where a step above raises, `stack` undoes those before it.
+            # Last, so that `stack` undoes everything if a step fails.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self
 
@@ -196,11 +196,11 @@ class DaemonState:
 
     @property
     def warnings(self) -> list[str]:
-        """The faults that keep nobody from being served."""
+        """Faults that do not prevent serving."""
         return [self.replica.store.problem] if self.replica is not None and self.replica.store.problem else []
 
     def status(self) -> dict[str, Json]:
-        """The part `store` of the status."""
+        """Return the status section `store`."""
         directory = self._directory.path
         shared = {} if self.replica is None else {"shared": self.replica.status()}
         return {"directory": None if directory is None else str(directory), **self.database.status(), **shared}

@@ -1,8 +1,7 @@
-"""Remembers which request states were used that are good once, until they expire.
+"""Remembers used request states, which are valid once, until they expire.
 
-In memory for those who ask; written behind, so that a state is used once across restarts, too. A crash within the
-moment before it is written is one before the call, for all that it has done. Where there are replicas, a state is first
-claimed among all of them.
+They are kept in memory and written in the background, so a state is also used once across restarts. With replicas, a
+state is first claimed in the shared store.
 """
 
 import secrets
@@ -21,14 +20,12 @@ USED_STATES: Final = Schema(
     steps=("CREATE TABLE used_states (nonce TEXT PRIMARY KEY, expires REAL NOT NULL) STRICT, WITHOUT ROWID",),
 )
 MAX_USED: Final = 100_000
-"""Used states that are remembered; the oldest are forgotten first."""
+"""The maximum number of remembered states. The oldest are dropped first."""
 _SWEEP_EVERY: Final = 1000
-"""Uses after which expired rows are deleted."""
+"""The number of uses after which expired rows are deleted."""
 
 
 class UsedStates:
-    """The nonces of used states."""
-
     def __init__(
         self,
         database: StateDatabase | None = None,
@@ -41,15 +38,15 @@ class UsedStates:
         self._used: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
         self._uses = 0
         self._claimed: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
-        """Those that are about to be used. A call that is refused first never uses its own: they expire."""
+        """Claimed states. Refused calls never use theirs, which expire."""
         self.shared: Final = shared
-        """The store that knows of states that were used elsewhere; None: there is one process."""
+        """The shared store; None for a single process."""
 
     def __len__(self) -> int:
         return len(self._used)
 
     async def load(self) -> None:
-        """Remember what an earlier process has written."""
+        """Load the states of earlier processes."""
         if self._database is None:
             return
         now = self.clock()
@@ -58,25 +55,25 @@ class UsedStates:
             self._used.put(nonce, nonce, expires=expires)
 
     async def claim(self, nonce: str, *, expires: float) -> None:
-        """Claim a state among all replicas, so that `take` knows whether it was used elsewhere.
+        """Claim a state among all replicas, so that `take` knows whether another replica used it.
 
         Raises:
-            StoreAwayError: that cannot be known now.
+            StoreAwayError: The store is away.
         """
         if self.shared is None or self._used.get(nonce) is not None:
             return
-        mark = secrets.token_hex(8)  # so that a command that is sent again finds that it was its own
+        mark = secrets.token_hex(8)  # recognizes a retried command
         left = max(1, round((expires - self.clock()) * 1000))
-        # NX with GET returns what stood there: https://redis.io/docs/latest/commands/set (since Redis 7.0).
+        # NX with GET returns the existing value: https://redis.io/docs/latest/commands/set (since Redis 7.0).
         found = await self.shared.command("SET", f"{self.shared.prefix}used:{nonce}", mark, "NX", "GET", "PX", left)
         is_first = found is None or found == mark.encode()
         (self._claimed if is_first else self._used).put(nonce, nonce, expires=expires)
 
     def take(self, nonce: str, *, expires: float) -> bool:
-        """Use a state; False if it was used before."""
-        # Nothing is awaited from the check to the mark: two requests with one state cannot both pass.
+        """Use a state. Return False if it was used before."""
+        # No await between the check and the mark, so two requests with one state cannot both pass.
         if self._claimed.get(nonce) is not None:
-            # Claimed by this process, though another request of it may have been refused already.
+            # Claimed by this process, possibly for another request that was refused.
             self._claimed.discard(nonce)
         elif self._used.get(nonce) is not None:
             return False

@@ -17,7 +17,7 @@ from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.task import Task
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 # What runs say of themselves reaches other processes at this pace.
 _TICK_SECONDS: Final = 1.0

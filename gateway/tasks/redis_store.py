@@ -22,7 +22,7 @@ from gateway.state.replica import Replica
 from gateway.tasks.store import NotStoredError, readable
 from gateway.tasks.task import Task, TaskStatus, encode_task, read_task
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 LEASE_SECONDS: Final = 15.0
 _CHANGED: Final = "task changed"

@@ -24,7 +24,7 @@ from gateway.tasks.limiter import TaskLimiter
 from gateway.tasks.store import NotStoredError, TaskStore
 from gateway.tasks.task import STOPPED, Ending, Task, TaskRun, TaskStatus, ended, failed, left_behind
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _SWEEP_SECONDS: Final = 60.0
 """The longest pause between two looks for tasks whose time is over."""

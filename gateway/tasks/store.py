@@ -14,7 +14,7 @@ import structlog
 
 from gateway.tasks.task import Task, decode_task, encode_task, read_task
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 MAX_BYTES: Final = 256 * 2**20
 """Of all tasks together, with their results. More are not made; what is there stays until its time is over."""

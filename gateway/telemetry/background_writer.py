@@ -1,8 +1,7 @@
-"""Writes lines in a thread of its own, so that a slow disk or reader never makes the event loop wait.
+"""Writes lines in a thread, so that a slow disk or reader never blocks the event loop.
 
-Lines wait in a queue that is bounded in bytes. A line that does not fit is dropped and counted, and a line that says
-how many were dropped is written as soon as the queue is empty. Used by the logs and by the audit log; standard output
-of the protocol is written otherwise (see `transports.stdio.line_writer`).
+The queue is bounded in bytes. Lines that do not fit are dropped and counted, and reported by a line once the queue is
+empty. Used by the logs and the audit log. For protocol output see `transports.stdio.line_writer`.
 """
 
 import os
@@ -14,22 +13,22 @@ from typing import Final, Protocol
 
 
 class Sink(Protocol):
-    """The destination of lines. Called in the writer's thread alone."""
+    """The destination of lines. Only called in the writer's thread."""
 
     def write(self, lines: Iterator[bytes]) -> None:
-        """Write all lines. One counts as written when the next is asked for.
+        """Write all lines. A line counts as written when the next one is requested.
 
         Raises:
-            OSError: the line asked for last could not be written; it is tried again.
+            OSError: The last line could not be written and is retried.
         """
 
     def close(self) -> None: ...
 
 
 class BackgroundWriter:
-    """The queue and its thread. Takes lines between `start` and `stop`."""
+    """Queues lines between `start` and `stop`, and writes them in a thread."""
 
-    def __init__(  # noqa: PLR0913 - the sink, the bound, and what happens at either
+    def __init__(  # noqa: PLR0913 - the settings of the queue
         self,
         sink: Sink,
         *,
@@ -40,23 +39,23 @@ class BackgroundWriter:
         gather_seconds: float = 0.0,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Start nothing yet.
+        """Configure the writer.
 
         Args:
-            sink: writes the lines.
-            name: of the thread.
-            max_bytes: the bound of the queue; a line that is larger by itself is taken while the queue is empty.
-            on_drop: makes the line that says how many were dropped.
-            retry_seconds: pause after the sink has failed.
-            gather_seconds: pause in which a first line waits for others: to wake the thread takes longer than to write.
-            on_end: called in the thread when it ends, with the lines that could not be written still in the queue.
+            sink: Writes the lines.
+            name: The name of the thread.
+            max_bytes: The limit of the queue. A larger line is accepted while the queue is empty.
+            on_drop: Creates the line that reports dropped lines.
+            retry_seconds: The delay after a failed write.
+            gather_seconds: The time to wait for more lines, because waking the thread takes longer than writing a line.
+            on_end: Called in the thread at its end, while unwritten lines are still queued.
         """
         self.written = 0
-        """Lines, those that say how many were dropped too."""
+        """Written lines, including reports of dropped lines."""
         self.dropped = 0
-        """Lines that the queue had no room for."""
+        """Dropped lines."""
         self.unreported = 0
-        """Dropped lines that no line tells of yet."""
+        """Dropped lines that were not reported yet."""
         self._sink: Final = sink
         self._max_bytes: Final = max_bytes
         self._on_drop: Final = on_drop
@@ -67,7 +66,7 @@ class BackgroundWriter:
         self._queued_bytes = 0
         self._wake: Final = threading.Condition()
         self._is_open = False
-        # A daemon thread: a disk that hangs must not hold up the process's exit.
+        # A daemon thread, because a hanging disk must not delay the exit.
         self._thread: Final = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -75,13 +74,13 @@ class BackgroundWriter:
         self._thread.start()
 
     def end(self) -> None:
-        """Take no more lines. The thread ends by itself once the queued ones are written, or the sink fails."""
+        """Stop accepting lines. The thread ends when the queue is written or the sink fails."""
         with self._wake:
             self._is_open = False
             self._wake.notify()
 
     def stop(self, seconds: float) -> None:
-        """Take no more lines, and wait that long for the queued ones to be written."""
+        """Stop accepting lines, and wait up to this time for the queue to be written."""
         self.end()
         self._thread.join(seconds)
 
@@ -90,7 +89,7 @@ class BackgroundWriter:
         return not self._is_open and not self._thread.is_alive()
 
     def put(self, line: bytes) -> bool:
-        """Queue a line; False if it was dropped. Never waits."""
+        """Queue a line. Return False if it was dropped. Never waits."""
         with self._wake:
             if not self._is_open:
                 return False
@@ -98,7 +97,7 @@ class BackgroundWriter:
                 self.dropped += 1
                 self.unreported += 1
                 return False
-            # While lines wait, the thread is awake, or waits to try again. To wake it costs more than the line.
+            # The thread is awake while lines are queued.
             if not self._queue:
                 self._wake.notify()
             self._queue.append(line)
@@ -106,13 +105,13 @@ class BackgroundWriter:
         return True
 
     def retry(self) -> None:
-        """Try again now what could not be written."""
+        """Retry failed writes now."""
         with self._wake:
             self._wake.notify()
 
     @property
     def waiting(self) -> int:
-        """Lines in the queue."""
+        """The number of queued lines."""
         return len(self._queue)
 
     def _run(self) -> None:
@@ -122,14 +121,14 @@ class BackgroundWriter:
             except OSError:
                 with self._wake:
                     if not self._is_open:
-                        break  # the process ends, and does not wait for the disk
+                        break  # the process ends
                     # `retry` and `end` wake it earlier.
                     self._wake.wait(self._retry_seconds)
         self._sink.close()
         self._on_end()
 
     def _has_work(self) -> bool:
-        """Wait for lines; False once there are none and none will come."""
+        """Wait for lines. Return False at the end."""
         with self._wake:
             self._wake.wait_for(lambda: self._queue or self.unreported or not self._is_open)
             if self._gather_seconds and self._is_open:
@@ -138,7 +137,7 @@ class BackgroundWriter:
 
     def _lines(self) -> Iterator[bytes]:
         while self._queue:
-            line = self._queue[0]  # only this thread takes lines out, and not before they are written
+            line = self._queue[0]  # only this thread removes lines, and only after writing them
             yield line
             with self._wake:
                 self._queue.popleft()
@@ -147,17 +146,17 @@ class BackgroundWriter:
         if count := self.unreported:
             yield self._on_drop(count)
             with self._wake:
-                # Not 0: more may have been dropped while this line was written.
+                # Not 0, because more lines could have been dropped meanwhile.
                 self.unreported -= count
                 self.written += 1
 
 
 def write_all(descriptor: int, data: bytes) -> bool:
-    """Write everything, blocking; False if the reader is gone."""
+    """Write everything, blocking. Return False if the reader has disconnected."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # a process that shares the descriptor made it non-blocking
+        except BlockingIOError:  # another process made the descriptor non-blocking
             select.select([], [descriptor], [])
         except OSError:
             return False

@@ -1,8 +1,8 @@
-"""Counts calls and measures their durations, by primitive and era. An observer of calls.
+"""Counts calls and their durations, by primitive and era. An observer of calls.
 
-Labels are names of the catalog: unknown names share one label, and the series of a definition go with it when a reload
-removes it, so that they stay bounded. Counters are plain integers, because only the event loop counts; those of the
-Prometheus library, which are safe for threads, make a call's metrics three times as expensive.
+Unknown names share one label, and a reload removes the series of removed definitions, so the number of series is
+bounded. Counters are plain integers, because only the event loop counts. Prometheus's thread-safe counters would triple
+the cost.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 
 UNKNOWN: Final = "<unknown>"
-"""The name of primitives that are not in the catalog."""
+"""The label of unknown primitives."""
 _COMPLETION: Final = "completion"
 _COMPLETES: Final = "completion/complete"
 
@@ -28,9 +28,9 @@ class CallMetrics:
     def __init__(self) -> None:
         self._series: Final[dict[Key, Series]] = {}
         self._found: Final[dict[tuple[str, str, str | None, str], Series]] = {}
-        """The same series by fields of a call, so that the labels are not made for each call."""
+        """Series by the fields of a call, to avoid creating labels for each call."""
         self._running: Final[dict[str, Series]] = {}
-        """By call id, so that a call ends in the series in which it began, whatever a reload did meanwhile."""
+        """By call id, so that a call ends in the series where it started, even after a reload."""
 
     def began(self, call: CallFacts) -> None:
         fields = (call.method, call.kind, call.name, call.revision)
@@ -40,21 +40,21 @@ class CallMetrics:
         self._running.pop(call.id).add(ending.outcome, ending.seconds)
 
     def in_flight(self) -> Mapping[tuple[str, ...], float]:
-        """The calls that run now, for each series."""
+        """Return the running calls of each series."""
         running = Counter(series.key for series in self._running.values())
         return {key: running[key] for key in self._series}
 
     def keep(self, names: Mapping[str, frozenset[str]]) -> None:
-        """Forget the series of all primitives but these, which are names by kind."""
+        """Drop the series of all other primitives; `names` are by kind."""
         for key in list(self._series):
             kind, name, _ = key
             if name != UNKNOWN and name not in names.get(kind, ()):
                 del self._series[key]
-        # Otherwise a name that comes back with a later reload would be counted in a series that is never shown.
+        # Otherwise a name that returns would be counted in a dropped series.
         self._found.clear()
 
     def series(self) -> Sequence["Series"]:
-        """The series of calls that have ended. Another thread may ask, and see a call in part."""
+        """Return the series of completed calls. Other threads can see a partially counted call."""
         return list(self._series.values())
 
     def _find(self, fields: tuple[str, str, str | None, str], call: CallFacts) -> "Series":
@@ -65,7 +65,7 @@ class CallMetrics:
 
 
 class Series:
-    """The calls of one key that have ended."""
+    """The completed calls of one key."""
 
     __slots__ = ("key", "outcomes", "seconds", "within")
 
@@ -73,9 +73,9 @@ class Series:
         self.key: Final = key
         self.outcomes: Final[Counter[Outcome]] = Counter()
         self.seconds = 0.0
-        """Sum of all durations."""
+        """The total duration."""
         self.within: Final = [0] * (len(SECONDS_BUCKETS) + 1)
-        """Calls by bucket: no longer than its bound, and longer than the bound before; the last bucket has no bound."""
+        """Calls per bucket, not cumulative; the last has no bound."""
 
     def add(self, outcome: Outcome, seconds: float) -> None:
         self.outcomes[outcome] += 1

@@ -1,7 +1,7 @@
-"""The ids that stand in every log line of a call, written by the gateway, a library, or a plugin in its thread.
+"""The ids in all log lines of a call, whether written by the gateway, a library or a plugin.
 
-A context variable holds them, so that the tasks and threads of the call inherit them. They are strings and nothing
-else: an idle connection or a timer that a call leaves behind keeps its context alive, and must not keep a catalog.
+Tasks and threads inherit the context variable. It only holds strings, because idle connections and timers of a call
+keep its context alive.
 """
 
 import random
@@ -18,12 +18,12 @@ LOG_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("facts of log lin
 
 
 def new_id() -> str:
-    """Make the id of a call, which is unlikely to be met twice in a log. It is no secret."""
-    # Not from `secrets`, which asks the kernel each time.
+    """Return a new call id. It is not secret."""
+    # `secrets` would call the kernel each time.
     return random.getrandbits(8 * _ID_BYTES).to_bytes(_ID_BYTES, "big").hex()
 
 
 def current_call_id() -> str:
-    """Return the id that the log lines of this task have, or a new one."""
+    """Return the call id of the current context, or a new one."""
     fields = LOG_CONTEXT.get()
     return fields[CALL] if CALL in fields else new_id()

@@ -1,8 +1,7 @@
-"""Writes log events to standard error, as JSON lines or for people. Standard output belongs to the protocol alone.
+"""Writes log events to standard error, as JSON lines or as readable text.
 
-A line is masked, rendered, and left to a `BackgroundWriter`: a parent that starts the daemon and never reads its
-standard error fills a pipe of 64 KiB, and must not stop the event loop with it. Lines beyond a bound are dropped and
-counted.
+Lines are masked, rendered and written by a `BackgroundWriter`, because a parent process that never reads standard error
+fills a pipe of 64 KiB, which must not block the event loop. Lines over a limit are dropped and counted.
 """
 
 import json
@@ -27,20 +26,20 @@ from gateway.telemetry.log_context import LOG_CONTEXT
 
 LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 Mask = Callable[[str], str]
-"""Masks the secrets in text. Called for each event, so that it may follow a reload."""
+"""Masks the secrets in text. Called for each event, so it can change with a reload."""
 
 MAX_QUEUED_BYTES: Final = 2**20
-"""Of lines that wait for a reader of standard error."""
+"""The maximum number of queued bytes."""
 SHUTDOWN_GRACE_SECONDS: Final = 1.0
-"""Longest wait of the process's end for that reader."""
+"""The maximum time that the exit waits for a reader."""
 _QUIET: Final = ("watchfiles",)
-"""Libraries whose lines of level info are for their authors."""
+"""Libraries whose info lines are of no use to operators."""
 _FIRST: Final = ("timestamp", "level", "event")
-"""Keys with which every line begins, so that people can read JSON too."""
+"""The first keys of every line, for readability."""
 
 
 class Logs:
-    """Configures the logging of the process in a `with` block, for structlog and the standard library alike."""
+    """Configures logging in a `with` block, for structlog and the standard library."""
 
     def __init__(  # noqa: PLR0913 - the settings of a log
         self,
@@ -56,7 +55,7 @@ class Logs:
         is_terminal = os.isatty(descriptor)
         self._level: LogLevel = level
         self._style = style or ("console" if is_terminal else "json")
-        # no-color.org: any value that is not empty.
+        # no-color.org: any non-empty value.
         self._colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self._mask: Final = mask
         self._lines = _Lines(descriptor)
@@ -74,7 +73,7 @@ class Logs:
             if self._style == "console"
             else structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
-            # Before the mask: a traceback quotes what a function was given.
+            # Before masking, because tracebacks can contain arguments.
             structlog.processors.format_exc_info,
             self._masked,
             self._publish,
@@ -82,8 +81,8 @@ class Logs:
         self._lines.start()
         structlog.configure(
             processors=[*before, self._renderer()],
-            logger_factory=structlog.WriteLoggerFactory(self._lines),  # type: ignore[arg-type]  # it only writes
-            cache_logger_on_first_use=False,  # loggers of modules outlive a configuration
+            logger_factory=structlog.WriteLoggerFactory(self._lines),  # only writes
+            cache_logger_on_first_use=False,  # module loggers outlive a configuration
         )
         self._handler.setFormatter(
             structlog.stdlib.ProcessorFormatter(
@@ -91,12 +90,12 @@ class Logs:
                 processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, self._renderer()],
             )
         )
-        # At the root, so that lines of every library pass the mask.
+        # On the root logger, so that lines of all libraries are masked.
         logging.getLogger().addHandler(self._handler)
         self.set_level(self._level)
         for name in _QUIET:
             logging.getLogger(name).setLevel(logging.WARNING)
-        # `warnings` would write to standard error by itself, past the mask.
+        # `warnings` would otherwise write to standard error unmasked.
         logging.captureWarnings(capture=True)
         self._uncaught_exceptions.start()
         return self
@@ -109,7 +108,7 @@ class Logs:
         logging.getLogger().removeHandler(self._handler)
         structlog.reset_defaults()
         logging.getLogger("gateway").setLevel(logging.NOTSET)
-        # Last: what comes before may still log.
+        # Last, because the steps above can log.
         self._lines.stop(SHUTDOWN_GRACE_SECONDS)
 
     def subscribe(self, handler: Callable[[EventDict], None]) -> None:
@@ -125,10 +124,10 @@ class Logs:
         return self._level
 
     def set_level(self, level: str) -> None:
-        """Write lines of this level and higher ones from now on.
+        """Set the level.
 
         Raises:
-            ValueError: there is no such level.
+            ValueError: The level does not exist.
         """
         if level not in LEVELS:
             raise ValueError(f"expected one of {', '.join(LEVELS)}, not {level!r}")
@@ -136,7 +135,7 @@ class Logs:
         number = logging.getLevelNamesMapping()[level.upper()]
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(number))
         logging.getLogger("gateway").setLevel(number)
-        logging.getLogger().setLevel(max(number, logging.INFO))  # a library's debug lines are for its authors
+        logging.getLogger().setLevel(max(number, logging.INFO))  # no debug lines of libraries
 
     def _renderer(self) -> Processor:
         if self._style == "console":
@@ -147,7 +146,7 @@ class Logs:
         return structlog.processors.JSONRenderer(_json)
 
     def _with_context(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        """Add the id of the call that the line belongs to, and of its trace; and the worker that writes it."""
+        """Add the ids of the call and trace, and the worker."""
         for name, fact in LOG_CONTEXT.get().items():
             event.setdefault(name, fact)
         if self._worker is not None:
@@ -178,7 +177,7 @@ class Logs:
 
 
 class _Lines(BackgroundWriter):
-    """A text stream on a descriptor whose writes never wait."""
+    """A text stream whose writes never block."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(
@@ -189,16 +188,16 @@ class _Lines(BackgroundWriter):
         )
 
     def write(self, text: str) -> int:
-        # A lone surrogate, of a caller's text or a file's name, must not cost the line.
+        # Lone surrogates in caller text or file names must not lose the line.
         self.put(text.encode(errors="backslashreplace"))
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: the thread writes as soon as it can."""
+        """Do nothing: the thread writes continuously."""
 
 
 class _Descriptor:
-    """A descriptor as the sink of lines. Lines are discarded once writing to it has failed: that will not mend."""
+    """A descriptor as a sink. Lines are discarded after a failed write, because it will not recover."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: Final = descriptor
@@ -209,23 +208,23 @@ class _Descriptor:
             self._is_gone = self._is_gone or not write_all(self._descriptor, line)
 
     def close(self) -> None:
-        """Do nothing: the descriptor is the process's."""
+        """Do nothing: the descriptor belongs to the process."""
 
 
 def _json(event: EventDict, **_options: Json) -> str:
     try:
         line = orjson.dumps(event).decode()
-    except TypeError:  # a lone surrogate, or an integer of more than 64 bits
+    except TypeError:  # a lone surrogate or an integer of more than 64 bits
         return json.dumps(event)
     return line if line.isprintable() else _DECEPTIVE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
 
 
 _DECEPTIVE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, line ends and overrides of direction, which a terminal acts on. Callers choose part of a line."""
+"""Control characters, line ends and direction overrides, which affect terminals. Callers choose part of the text."""
 
 
 def _visible(event: EventDict) -> EventDict:
-    """The event as text that a terminal only shows; a traceback keeps its line ends."""
+    """Escape what affects a terminal. Tracebacks keep their line ends."""
     return {
         # Other values are shown by repr(), which escapes.
         key: visible(value, has_lines=key in _OF_LINES) if isinstance(value, str) else value
@@ -240,7 +239,10 @@ log: Final = structlog.get_logger(__name__)
 
 
 class UncaughtExceptions:
-    """Replaces the two hooks between `start` and `stop`. Hooks that others had installed are called as well."""
+    """Logs uncaught exceptions of plugin threads and finalizers, with their secrets masked.
+
+    Replaces `threading.excepthook` and `sys.unraisablehook` between `start` and `stop`. Existing hooks are called too.
+    """
 
     def start(self) -> None:
         self._of_threads, self._of_objects = threading.excepthook, sys.unraisablehook
@@ -250,7 +252,7 @@ class UncaughtExceptions:
         threading.excepthook, sys.unraisablehook = self._of_threads, self._of_objects
 
     def _thread_failed(self, failed: threading.ExceptHookArgs) -> None:
-        # As threading.excepthook has it: SystemExit ends a thread in silence.
+        # As in threading.excepthook: SystemExit ends a thread silently.
         if failed.exc_type is SystemExit:
             return
         name = "" if failed.thread is None else failed.thread.name

@@ -135,7 +135,7 @@ READ: Final = (
         "Attempts that failed because a database was unavailable or locked.",
         ("database",),
     ),
-    # Each worker serves the whole catalog, of which a sum would be a multiple.
+    # Each worker serves the whole catalog, so a sum would be wrong.
     MetricDefinition("mcp_gateway_primitives", "gauge", "Offered definitions, by kind.", ("kind",), of_workers="max"),
     MetricDefinition(
         "mcp_gateway_view_primitives", "gauge", "Definitions in each view, by kind.", ("view", "kind"), of_workers="max"
@@ -176,7 +176,7 @@ READ: Final = (
         of_workers="max",
     ),
     MetricDefinition(
-        # The worst of all workers: one that still serves older files counts.
+        # The worst of all workers.
         "mcp_gateway_config_last_reload_successful",
         "gauge",
         "1 when the served configuration matches the files on disk.",

@@ -1,7 +1,6 @@
-"""Renders all metrics for Prometheus, in the format that it asks for.
+"""Renders all metrics in the Prometheus format that the client accepts.
 
-Sources are read on the event loop, to which their objects belong. Rendering thousands of series takes long, so that it
-is done in a thread, beside running calls.
+Sources are read on the event loop. Rendering runs in a thread, because thousands of series take long.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from gateway.telemetry.call_metrics import CallMetrics
 from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, READ, SECONDS_BUCKETS, MetricDefinition
 
 Reading = float | Mapping[tuple[str, ...], float]
-"""A number, or numbers by the values of the labels."""
+"""A number, or numbers by label values."""
 
 _BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
@@ -28,13 +27,13 @@ class MetricsExposition:
     """All metrics of the process."""
 
     def __init__(self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Collector]) -> None:
-        """Do nothing yet; `sources` has one for each metric of `READ`, by name."""
+        """`sources` has a source for each metric of `READ`, by name."""
         self._read: Final = [(metric, sources[metric.name]) for metric in READ]
-        # Apart from the library's global registry, in which plugins may register what has the same names.
+        # Separate from the global registry, where plugins can register the same names.
         self._counted: Final = (*counted, ProcessCollector(registry=None))
 
     async def exposition(self, accept: str) -> tuple[bytes, str]:
-        """Return the text of all metrics, and its media type, which suits an `Accept` field."""
+        """Return the text of all metrics and its media type, for an `Accept` header."""
         encode, media_type = encoder_for(accept)
         readings = [(metric, source()) for metric, source in self._read]
         text = await asyncio.to_thread(encode, _Exposition(readings, self._counted))
@@ -42,10 +41,10 @@ class MetricsExposition:
 
 
 def encoder_for(accept: str) -> tuple[Callable[[Collector], bytes], str]:
-    """Return what writes the format that suits an `Accept` field, and its media type."""
+    """Return the encoder for an `Accept` header and its media type."""
     try:
         return choose_encoder(accept)
-    except TypeError:  # the library compares a version that is no number with numbers
+    except TypeError:  # raised for a malformed version
         return choose_encoder("")
 
 
@@ -63,7 +62,7 @@ class _Exposition(Collector):
 
 
 class CallCollector(Collector):
-    """The metrics of calls that have ended. Runs in another thread."""
+    """The metrics of completed calls. Runs in another thread."""
 
     def __init__(self, calls: CallMetrics) -> None:
         self._calls: Final = calls
@@ -72,7 +71,7 @@ class CallCollector(Collector):
         calls = CounterMetricFamily(CALLS.name, CALLS.meaning, labels=CALLS.labels)
         seconds = HistogramMetricFamily(CALL_SECONDS.name, CALL_SECONDS.meaning, labels=CALL_SECONDS.labels)
         for series in self._calls.series():
-            # A copy: the event loop goes on counting meanwhile.
+            # A copy, because the event loop continues counting.
             for outcome, count in list(series.outcomes.items()):
                 calls.add_metric((*series.key, outcome.value), count)
             if series.outcomes:
@@ -82,7 +81,7 @@ class CallCollector(Collector):
 
 
 def buckets(within: Iterable[int]) -> list[tuple[str, int]]:
-    """Return the buckets of a histogram, each of which holds those before, from counts that do not."""
+    """Return cumulative histogram buckets for counts per bucket."""
     return list(zip(_BOUNDS, accumulate(within), strict=True))
 
 

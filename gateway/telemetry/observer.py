@@ -1,8 +1,7 @@
-"""The observer interface: what metrics, traces, the audit log and other observers are told of each call.
+"""The observer interface, through which metrics, traces and the audit log see calls.
 
-A call is a request that runs what the operator or an author wrote: a tool call, a read of a resource, a prompt, a
-completion. Observers are told when it begins and when it ends, and cannot change it. They need neither the protocol nor
-the catalog.
+A call is a request that runs user code: a tool call, a resource read, a prompt or a completion. Observers are notified
+of its start and end, and cannot change it. They depend neither on the protocol nor on the catalog.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from gateway.wire.revisions import Era
 class Outcome(StrEnum):
     OK = "ok"
     TOOL_ERROR = "tool_error"
-    """A result with `isError`: the tool failed, or did not run, and the model was told why."""
+    """A result with `isError`: the tool failed or did not run."""
     PROTOCOL_ERROR = "protocol_error"
     """A JSON-RPC error."""
     INPUT_REQUIRED = "input_required"
@@ -31,22 +30,22 @@ class Outcome(StrEnum):
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """A time for which a call did not run."""
+    """A time in which a call did not run."""
 
     cause: str
-    """`concurrency`: its turn among other calls; `answer`: its client's answer to a question."""
+    """`concurrency` (queued) or `answer` (waiting for the client)."""
     seconds: float
 
 
 class ProgressReport(msgspec.Struct, frozen=True, gc=False):
-    """A report of a call on its progress."""
+    """A progress report of a call."""
 
     at: float
     """Unix time."""
     progress: float
     total: float | None
     message: str | None
-    """Masked."""
+    """The masked message."""
 
 
 class ClientTerms(Protocol):
@@ -56,7 +55,7 @@ class ClientTerms(Protocol):
     def revision(self) -> str: ...
     @property
     def client_info(self) -> JsonObject:
-        """The client's name and version as it sent them: unmasked."""
+        """The client's name and version, unmasked."""
 
     @property
     def capabilities(self) -> JsonObject: ...
@@ -85,7 +84,7 @@ class ActivityFacts(Protocol):
 
 
 class CallerFacts(Protocol):
-    """The sender of a call, as far as the transport tells."""
+    """The sender of a call."""
 
     @property
     def binding(self) -> str: ...
@@ -95,41 +94,41 @@ class CallerFacts(Protocol):
     def realm(self) -> str: ...
     @property
     def view(self) -> str | None:
-        """The view that the caller came to; None: the whole."""
+        """The caller's view; None for the whole catalog."""
 
     @property
     def address(self) -> str:
-        """The client's address, as far as trusted proxies tell; empty where there is none."""
+        """The client's address as reported by trusted proxies; empty if there is none."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Header fields of the HTTP request, names in lower case; empty elsewhere."""
+        """Headers of the HTTP request, with lower-case names; empty for other transports."""
 
 
 class CallFacts(Protocol):
-    """One call, as observers see it. Fields are computed when they are read."""
+    """A call as observers see it. Properties are computed on access."""
 
     @property
     def id(self) -> str:
-        """Stands in every log line of the call, and in the error that an internal failure is answered with."""
+        """The id in all log lines of the call, and in internal errors."""
 
     @property
     def method(self) -> str: ...
     @property
     def kind(self) -> str:
-        """`tool`, `resource` or `prompt`: what was called, or is completed for. Empty where the request is no call."""
+        """`tool`, `resource` or `prompt`; empty if the request is not a call."""
 
     @property
     def name(self) -> str | None:
-        """The primitive's key in the file; None if the caller's catalog has no such primitive."""
+        """The primitive's key in the file; None if the caller's catalog does not have it."""
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the primitive exists, but not in the caller's view of the catalog."""
+        """Whether the primitive exists, but not in the caller's catalog."""
 
     @property
     def request_id(self) -> RequestId:
-        """The JSON-RPC id that the client chose."""
+        """The JSON-RPC id of the request."""
 
     @property
     def caller_facts(self) -> JsonObject:
@@ -137,11 +136,11 @@ class CallFacts(Protocol):
 
     @property
     def params(self) -> JsonObject:
-        """The parameters as the client sent them: unmasked."""
+        """The parameters from the client, unmasked."""
 
     @property
     def described_params(self) -> JsonObject:
-        """The parameters with a description in place of each file that was given: unmasked, too."""
+        """The parameters with descriptions instead of files, unmasked."""
 
     @property
     def revision(self) -> str: ...
@@ -166,32 +165,32 @@ class CallFacts(Protocol):
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a call."""
+    """The result of a call."""
 
     outcome: Outcome
     seconds: float
     error: RpcError | None = None
-    """The error that a call with `PROTOCOL_ERROR` was answered with."""
+    """The error of a `PROTOCOL_ERROR`."""
     is_over_limit: bool = False
-    """Whether a rate limit or a concurrency limit refused it, whatever it was answered with."""
+    """Whether a rate or concurrency limit refused the call."""
     limit: str = ""
-    """That limit, as the file calls it."""
+    """The limit's key in the file."""
     response: bytes | None = None
-    """The JSON-RPC response as it is sent; None of a call that was cancelled."""
+    """The JSON-RPC response; None for a cancelled call."""
 
 
 class Observer(Protocol):
-    """Called on the event loop, in the task that serves the request. Must neither block nor raise."""
+    """Called on the event loop in the task of the request. Must not block or raise."""
 
     def began(self, call: CallFacts) -> None: ...
     def ended(self, call: CallFacts, ending: CallResult) -> None: ...
 
 
 class InteractionObserver(Protocol):
-    """Told of the input requests of calls. Called on the event loop; must neither block nor raise."""
+    """Notified of input requests. Called on the event loop. Must not block or raise."""
 
     def input_requested(self, call: CallFacts, methods: Mapping[str, str]) -> None:
-        """Input requests were sent to the client: their methods, by key."""
+        """Input requests were sent; `methods` are by key."""
 
     def confirmed(self, call: CallFacts, answer: str) -> None:
-        """`confirm:` was answered: accept, decline or cancel; or `unasked`, where the file allows that."""
+        """A `confirm:` was answered: accept, decline, cancel, or `unasked` if the file allows that."""

@@ -1,11 +1,11 @@
-"""Records calls as OpenTelemetry spans, and exports them to a collector. Imported only where tracing is on.
+"""Records calls as OpenTelemetry spans and exports them. Imported only if tracing is enabled.
 
-A call has three layers of spans: the request as its client sees it, the run once its turn has come, and the work of the
-backend. Names and attributes are those of the semantic conventions for MCP. Arguments, results, paths and queries of
-URLs, and texts of errors, which may quote any of them, are not recorded: readers of traces may not be entitled to them.
+A call has three layers of spans: the request, the run, and the work of the backend. Names and attributes follow the
+semantic conventions for MCP. Arguments, results, URL paths and queries, and error messages are not recorded, because
+readers of traces are not always allowed to see them.
 
-Spans wait in a bounded queue for a thread of the exporter. A collector that is slow or away costs spans, but delays
-neither a call nor the exit.
+Spans are exported by a thread with a bounded queue. A slow or missing collector loses spans, but delays neither calls
+nor the exit.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from gateway.telemetry.trace import TraceContext, read_trace
 log: Final = structlog.get_logger(__name__)
 
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""Longest wait of the daemon's end for the collector."""
+"""The maximum time that the exit waits for the collector."""
 MAX_URI_LENGTH: Final = 1024
 _OWN: Final = {"service.name": "mcp-gateway", "service.version": __version__}
 _KINDS: Final = {"client": SpanKind.CLIENT, "internal": SpanKind.INTERNAL}
@@ -44,42 +44,42 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 def begin() -> "Spans":
-    """Start to export spans, to the endpoint of the `OTEL_…` variables.
+    """Start exporting spans to the endpoint of the `OTEL_…` variables.
 
     Raises:
-        ValueError: one of the variables has an invalid value.
+        ValueError: A variable has an invalid value.
     """
     given = OTELResourceDetector().detect().attributes
-    # The SDK's own handler would let the exit wait for a collector that is away; `close` bounds that.
+    # The SDK's own exit handler waits for an unreachable collector. `close` limits the time.
     provider = TracerProvider(resource=Resource.create({**_OWN, **given}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    trace.set_tracer_provider(provider)  # plugins that record spans find this one
+    trace.set_tracer_provider(provider)  # plugins that record spans use this provider
     log.info("recording spans", service=provider.resource.attributes.get("service.name"))
     return Spans(provider)
 
 
 class Spans:
-    """Records the spans of requests, as an observer of them, and those of their steps, as the `Trace` of each."""
+    """Records the spans of requests (as an observer) and of their steps (as a `Trace`)."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider: Final = provider
         self._tracer: Final = provider.get_tracer("mcp-gateway", __version__)
         self._requests: Final[dict[str, tuple[Span, Token[Context]]]] = {}
-        """By call id."""
+        """Spans by call id."""
 
     def began(self, call: CallFacts) -> None:
         parent = _context_of(call.trace)
         span = self._tracer.start_span(
             _title(call), context=parent, kind=SpanKind.SERVER, attributes=_facts(call), links=_links(call)
         )
-        # Current from here on, so that what the call does, and what a plugin records, become its children.
+        # Set as current, so that spans of the call and of plugins become its children.
         self._requests[call.id] = span, contexts.attach(trace.set_span_in_context(span, parent))
         LOG_CONTEXT.set({CALL: call.id, TRACE_ID: format(span.get_span_context().trace_id, "032x")})
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
         span, token = self._requests.pop(call.id)
         contexts.detach(token)
-        # Semantic conventions for MCP, `error.type`: `tool_error`, or the code of the JSON-RPC error.
+        # Semantic conventions for MCP, `error.type`: `tool_error`, or the JSON-RPC error code.
         match ending.outcome:
             case Outcome.TOOL_ERROR | Outcome.CANCELLED:
                 _fail(span, ending.outcome.value)
@@ -89,14 +89,14 @@ class Spans:
         span.end()
 
     def trace(self, context: TraceContext | None) -> Self:  # noqa: ARG002 - the span that began with the call goes before
-        """The trace whose span is current: steps become children of that span, whichever call it belongs to."""
+        """Return the trace. Steps become children of the current span."""
         return self
 
     def step(self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]) -> "SpanStep":
         return SpanStep(self._tracer.start_span(name, kind=_KINDS[kind], attributes=facts))
 
     async def close(self) -> None:
-        """Export the queued spans, in a thread that is not waited for longer than `SHUTDOWN_GRACE_SECONDS`."""
+        """Export the queued spans in a thread, and wait up to `SHUTDOWN_GRACE_SECONDS`."""
         loop, sent = asyncio.get_running_loop(), asyncio.Event()
 
         def send() -> None:
@@ -115,7 +115,7 @@ class Spans:
 
 
 class SpanStep:
-    """A span that is current in its `with` block, so that spans begun in it, in threads too, are its children."""
+    """A span that is current in its `with` block, including threads that it starts."""
 
     __slots__ = ("_span", "_token")
 
@@ -144,20 +144,20 @@ class SpanStep:
             contexts.detach(self._token)
         if kind is not None and issubclass(kind, asyncio.CancelledError):
             _fail(self._span, Outcome.CANCELLED.value)
-        # AwaitingInput is none, and no failure: the client answers, and the call goes on.
+        # AwaitingInput is not an Exception and not a failure.
         elif kind is not None and issubclass(kind, Exception):
-            _fail(self._span, kind.__name__)  # the type alone: the text may quote an argument
+            _fail(self._span, kind.__name__)  # only the type, because the text can contain arguments
         self._span.end()
 
 
 def _fail(span: Span, why: str) -> None:
     span.set_attribute("error.type", why)
-    # Without the description that the conventions recommend: an error's message may quote an argument.
+    # Without a description, because error messages can contain arguments.
     span.set_status(StatusCode.ERROR)
 
 
 def _context_of(trace: TraceContext | None) -> Context:
-    """The caller's span as the parent; an empty context begins a new trace."""
+    """Return the parent context; an empty one starts a new trace."""
     return Context() if trace is None else _PROPAGATOR.extract(trace.fields, context=Context())
 
 
@@ -169,9 +169,8 @@ def _trace_context(context: SpanContext) -> TraceContext:
 
 
 def _links(call: CallFacts) -> list[Link]:
-    """A link to the span of the HTTP request, where the message has a trace context of its own."""
-    # Semantic conventions for MCP, "Context propagation": the context in `params._meta` is the parent, and that of the
-    # transport is linked.
+    """Return a link to the span of the HTTP request, if the message has its own trace context."""
+    # Semantic conventions for MCP, "Context propagation": `params._meta` is the parent, and the transport is linked.
     carried = read_trace(call.caller.headers)
     if carried is None or carried == call.trace:
         return []
@@ -179,7 +178,7 @@ def _links(call: CallFacts) -> list[Link]:
 
 
 def _title(call: CallFacts) -> str:
-    """The name of the span: `tools/call NAME`. Only names of the file are used, of which there are few."""
+    """Return the span name, such as `tools/call NAME`. Only names from the file are used, to limit their number."""
     return f"{call.method} {call.name}" if call.name is not None and call.kind in _NAMES else call.method
 
 
@@ -192,7 +191,7 @@ def _facts(call: CallFacts) -> dict[str, str | int]:
         **_target_facts(call),
     }
     if call.session_id is not None:
-        # A session's id lets its holder speak in the session, so a digest is recorded instead.
+        # A hash, because the session id is a credential.
         facts["mcp.session.id"] = hashlib.sha256(call.session_id.encode()).hexdigest()[:32]
     if call.caller.binding in _OVER_HTTP and call.caller.address:
         facts["client.address"] = call.caller.address
@@ -202,7 +201,7 @@ def _facts(call: CallFacts) -> dict[str, str | int]:
 _OVER_HTTP: Final = frozenset({"streamable-http", "http+sse"})
 
 
-# Semantic conventions for MCP, `network.transport`: tcp where the transport is HTTP, pipe on stdio.
+# Semantic conventions for MCP, `network.transport`: tcp for HTTP, pipe for stdio.
 def _transport_facts(binding: str) -> dict[str, str | int]:
     if binding in _OVER_HTTP:
         return {"network.transport": "tcp", "network.protocol.name": "http"}

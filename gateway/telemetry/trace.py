@@ -1,7 +1,7 @@
-"""Trace context of a call (W3C Trace Context), and the interface through which executors report parts of its work.
+"""W3C Trace Context of a call, and the interface with which executors report steps.
 
-`traceparent` names the span that the work belongs to, and `tracestate` is for the tracing systems alone. A malformed
-context counts as absent (§4.3: a new trace is begun). Executors do not know whether spans are recorded.
+`traceparent` identifies the parent span. `tracestate` is opaque data of tracing systems. A malformed context is ignored
+(§4.3). Executors do not know whether spans are recorded.
 """
 
 import re
@@ -18,17 +18,17 @@ from gateway.json_types import Json
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 
-# §3.2.2: version ff, and ids that are all zeros, are invalid.
+# §3.2.2: version ff and all-zero ids are invalid.
 _PARENT: Final = re.compile(
     "(?!ff)[0-9a-f]{2}-(?P<trace>(?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-[!-~]{0,200})?"
 )
-"""§3.2. Later versions may have more behind the flags; version 00 has not."""
+"""§3.2. Only later versions can have data after the flags."""
 _STATE: Final = re.compile("[ -~]{1,512}")
-"""§3.3.1.5: at least 512 characters are propagated. A header field's value, so nothing that could end one."""
+"""§3.3.1.5: propagate at least 512 characters. Excludes characters that could end a header."""
 
 
 class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
-    """A span as it is passed from one process to another."""
+    """A span context for another process."""
 
     parent: str
     state: str | None = None
@@ -39,13 +39,13 @@ class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """The context as header fields."""
+        """The context as headers."""
         parent = {TRACEPARENT: self.parent}
         return parent if self.state is None else {**parent, TRACESTATE: self.state}
 
 
 def read_trace(carrier: Mapping[str, Json]) -> TraceContext | None:
-    """Return the trace context in header fields, or in a request's `_meta`; None if there is none."""
+    """Return the trace context in headers or in `_meta`; None if there is none."""
     parent = carrier.get(TRACEPARENT)
     if parent is None:
         return None
@@ -57,17 +57,17 @@ def read_trace(carrier: Mapping[str, Json]) -> TraceContext | None:
 
 
 class TracedStep(Protocol):
-    """A part of a call's work that is a span of its own."""
+    """A step of a call with its own span."""
 
     @property
     def context(self) -> TraceContext | None:
-        """The context to pass on to the process that does this part."""
+        """The context for the process that executes the step."""
 
     def note(self, name: str, value: str | int) -> None:
-        """Add an attribute; nothing that a caller sent, and no secret."""
+        """Add an attribute, without caller data or secrets."""
 
     def fail(self, why: str) -> None:
-        """Mark the part as failed, with one of few words."""
+        """Mark the step as failed, with one of a few words."""
 
 
 class Trace(Protocol):
@@ -76,11 +76,11 @@ class Trace(Protocol):
     def step(
         self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]
     ) -> AbstractContextManager[TracedStep]:
-        """Begin a part of the work, which ends with the `with` block. `client`: another process does it."""
+        """Start a step that ends with its `with` block. `client` means that another process executes it."""
 
 
 class Untraced(msgspec.Struct, frozen=True):
-    """The trace of a call without spans: its context is passed on as it came."""
+    """A trace without spans, which only passes its context on."""
 
     context: TraceContext | None = None
 
@@ -99,14 +99,14 @@ class Untraced(msgspec.Struct, frozen=True):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing was opened."""
+        """Do nothing."""
 
 
 UNTRACED: Final = Untraced()
 CURRENT: Final[ContextVar[Trace]] = ContextVar("trace", default=UNTRACED)
-"""The trace of the call that an author's code runs for, because the shared HTTP client is not passed one."""
+"""The trace of the call that runs plugin code. The shared HTTP client needs it."""
 
 
 def untraced(context: TraceContext | None) -> Untraced:
-    """Return the trace of a call without spans."""
+    """Return a trace without spans."""
     return UNTRACED if context is None else Untraced(context)

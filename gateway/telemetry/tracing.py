@@ -1,7 +1,7 @@
-"""Turns tracing on and off by the standard `OTEL_…` variables of OpenTelemetry.
+"""Enables tracing according to the standard `OTEL_…` variables.
 
-An exporter or an endpoint turns it on. Where it cannot be provided, the daemon logs a warning and serves: the variables
-are often set for a whole cluster, and a missing trace must not cost a tool.
+An exporter or an endpoint enables it. If tracing is impossible, the daemon logs a warning and serves anyway, because
+the variables are often set for a whole cluster.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,18 +22,18 @@ _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_E
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
 _RECORDER: Final = "gateway.telemetry.spans"
-"""Imported only where tracing is on: its packages may not be installed, and take long to import."""
+"""Imported only if tracing is enabled, because its packages are optional and slow to import."""
 
 
 def open_tracing(environ: Mapping[str, str]) -> "Spans | None":
-    """Begin to record spans, where tracing is on and possible."""
+    """Start recording spans, if tracing is enabled and possible."""
     if not _is_wanted(environ):
         return None
     try:
         begin: Callable[[], Spans] = import_module(_RECORDER).begin
         return begin()
     except ModuleNotFoundError as error:
-        # A module of our own that is missing is a defect, and nothing to install.
+        # A missing module of our own is a bug.
         if not (error.name or "").startswith("opentelemetry"):
             raise
         log.warning("spans are not recorded", reason="OpenTelemetry is not installed", install=install_command("otel"))
@@ -43,11 +43,11 @@ def open_tracing(environ: Mapping[str, str]) -> "Spans | None":
 
 
 def _is_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether tracing is on.
+    """Whether tracing is enabled.
 
-    1. `OTEL_SDK_DISABLED=true` turns everything off
-    2. `OTEL_TRACES_EXPORTER` names `otlp`; where it is not set, an endpoint means the same
-    3. the protocol is the one that the installed exporter speaks
+    1. `OTEL_SDK_DISABLED=true` disables everything
+    2. `OTEL_TRACES_EXPORTER` contains `otlp`; if it is unset, an endpoint is enough
+    3. the protocol is supported by the installed exporter
     """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
@@ -58,7 +58,7 @@ def _is_wanted(environ: Mapping[str, str]) -> bool:
         if exporters != {"none"}:
             _warn_of(_EXPORTER, environ[_EXPORTER], known="otlp, none")
         return False
-    # OpenTelemetry, "OTLP Exporter": the variable of one signal goes before the one of all.
+    # OpenTelemetry, "OTLP Exporter": the variable of one signal takes precedence.
     name = next((name for name in _PROTOCOLS if environ.get(name)), None)
     if name is not None and environ[name] != _PROTOCOL:
         _warn_of(name, environ[name], known=_PROTOCOL)

@@ -1,8 +1,4 @@
-"""The HTTP server of a daemon: Streamable HTTP, HTTP+SSE and the admin API, with the listeners in front of them.
-
-In: the sections `listen` and `limits`, a dispatcher and an authenticator. Out: open sockets, their quotas and sessions.
-Constructing it opens nothing; the daemon and the tests construct the same object.
-"""
+"""The HTTP server: Streamable HTTP, HTTP+SSE and the admin API with their listeners."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,106 +43,36 @@ from gateway.transports.streamable_http.endpoint import StreamableHttp
 from gateway.transports.streamable_http.sessions import SessionPersistence, Sessions
 from gateway.transports.write_quota import WriteQuota
 
-
-class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
-    """The paths of one listener."""
-
-    door: Middleware
-    mcp: StreamableHttp
-    sse: HttpSse | None
-    path: str
-    dispatcher: Dispatcher
-    own: AdminApi | None
-    """None where they have a listener of their own."""
-    cards: ServerCards | None = None
-    """None where the daemon does not know its public URL."""
-    prefix: str = ""
-    """Under which a reverse proxy mounts the daemon. Some take it off the path and some do not, and a client that
-    comes past the proxy uses the addresses that we emit: MCP's paths are there with it and without."""
-
-    def application(self) -> web.Application:
-        application = web.Application()
-        router = application.router
-        for path, handler in self._paths():
-            # A set: without a prefix the two are the same, and aiohttp refuses to add a route twice.
-            for each in {*_with_and_without_slash(path), *_with_and_without_slash(self.prefix + path)}:
-                router.add_route("*", each, handler)
-        cards = () if self.cards is None else self.cards.endpoints(self.prefix)
-        for path, document in chain(self.door.metadata.endpoints(self.prefix), cards):
-            for each in _with_and_without_slash(path):
-                router.add_route("*", each, self.door.cors_public(document))
-        if self.own is not None:
-            self.own.mount(router, self.door, prefixes=("", self.prefix))
-        # Checked like all others: aiohttp's own 404 would pass by the guard.
-        router.add_route("*", "/{path:.*}", self.door.checked(self._not_found))
-        return application
-
-    def direct(self) -> Mapping[str, Handler]:
-        """Return the handlers of the MCP endpoint, which need no router."""
-        handler = self.door.authenticated(self.mcp.handle)
-        return {URL.build(path=path).raw_path: handler for path in (self.path, self.prefix + self.path)}
-
-    def _paths(self) -> Iterator[tuple[str, Handler]]:
-        yield from self._with_views(self.path, self.mcp.handle)
-        if self.sse is not None:
-            yield from self._with_views(SSE_PATH, self.sse.connect, binding=Binding.HTTP_SSE)
-            yield from self._with_views(MESSAGES_PATH, self.sse.post, binding=Binding.HTTP_SSE)
-
-    def _with_views(
-        self, path: str, endpoint: Endpoint, *, binding: Binding = Binding.STREAMABLE_HTTP
-    ) -> Iterator[tuple[str, Handler]]:
-        yield path, self.door.authenticated(endpoint, binding=binding)
-        yield f"{path.rstrip('/')}{VIEW}", self.door.authenticated(endpoint, binding=binding, names_view=True)
-
-    async def _not_found(self, request: HttpRequest) -> web.Response:
-        if wants_page(request):
-            has_console = self.own is not None and self.own.console is not None
-            return welcome_page(
-                request,
-                self.dispatcher,
-                path=self.path,
-                has_console=has_console,
-                is_open=self.door.authenticator.is_open,
-            )
-        where = f"{request.client_endpoint.prefix}{self.path}"
-        return json_response({"error": f"not found; the MCP endpoint is {where}"}, request, status=404)
-
-
-def _with_and_without_slash(path: str) -> tuple[str, ...]:
-    bare = path.rstrip("/")
-    return (bare, f"{bare}/") if bare else ("/",)
-
-
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _MAX_COUNT: Final = 10_000
-"""Sessions, and streams, if the file does not limit their total."""
+"""The default limit of sessions and of streams."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """An address to listen on, or the sockets that another process opened for it (systemd.socket(5))."""
+    """An address to listen on, or inherited sockets (systemd.socket(5))."""
 
     address: Address
     source: str = "listen.http"
-    """The flag, key or variable that names it, for problems."""
+    """The flag, key or variable that sets it, for error messages."""
     sockets: Sequence[socket] = ()
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The quotas, sizes and times of one HTTP server."""
+    """The quotas, sizes and timeouts of one HTTP server."""
 
     sessions: ResourceQuota
     streams: ResourceQuota
     requests: RequestLimits
     connections: ConnectionLimits
-    """Those of the main listener."""
+    """The limits of the main listener."""
     session_ttl: timedelta
     replay: ReplayBounds
 
     @classmethod
     def of(cls, listen: Listen, limits: Limits) -> Self:
-        """The limits that the file sets. Quotas start to count here: one object for each server."""
+        """Return the limits from the file, with new quotas."""
         return cls(
             sessions=ResourceQuota(
                 limits.sessions, noun="sessions", default=_MAX_COUNT, is_written="sessions" in limits.model_fields_set
@@ -170,7 +96,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpServer:
-    """Endpoints, sessions and listeners of one daemon over HTTP."""
+    """The endpoints, sessions and listeners of a daemon."""
 
     def __init__(  # noqa: PLR0913 - the parts that a daemon brings
         self,
@@ -184,9 +110,9 @@ class HttpServer:
         mask: Callable[[str], str] = str,
         persistence: SessionPersistence | None = None,
     ) -> None:
-        """Open nothing yet; `mask` takes secrets out of text, and follows reloads.
+        """Configure the server; `mask` removes secrets from text.
 
-        Sessions end with the process where no `persistence` is given.
+        Without `persistence`, sessions end with the process.
         """
         self._listen: Final = listen
         self._dispatcher: Final = dispatcher
@@ -237,16 +163,16 @@ class HttpServer:
     async def open(
         self, stack: AsyncExitStack, main: ListenAddress, *, admin_api: AdminApi, admin: ListenAddress | None = None
     ) -> None:
-        """Begin to accept connections, until the stack closes.
+        """Accept connections until the stack closes.
 
         Args:
-            stack: Closes what is opened here.
-            main: The listener of MCP, and of the admin API if that has none of its own.
+            stack: Closes the listeners.
+            main: The listener of MCP, and of the admin API unless `admin` is given.
             admin_api: Served on `admin`, or on `main` without one.
             admin: The listener of the admin API.
 
         Raises:
-            ConfigError: an address cannot be listened on.
+            ConfigError: Cannot listen on an address.
         """
         if admin is not None:
             await self._open_admin(stack, admin, admin_api)
@@ -263,27 +189,27 @@ class HttpServer:
         self._main = await self._start(
             stack, main, app.application(), direct=app.direct(), tls=self._tls, limits=self.limits.connections
         )
-        # Only now is the port known where 0 was asked for.
+        # Port 0 has been replaced by the actual port.
         self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
-        # Entered last, so it ends first: calls that it cancels are answered while connections are still open.
+        # Entered last and closed first, so that cancelled calls can respond before connections close.
         await stack.enter_async_context(self.sessions)
         log.info("listening", url=self.url, **_unix_sockets(main))
 
     @property
     def address(self) -> Address | None:
-        """The address of the main listener, with its port; None until it is open."""
+        """The address of the main listener; None until it is open."""
         return None if self._main is None else self._main.address
 
     @property
     def url(self) -> str | None:
-        """The MCP endpoint, as this machine reaches it; None until it is open."""
+        """The URL of the MCP endpoint on this machine; None until it is open."""
         if self._main is None:
             return None
         return f"{_scheme(self._tls)}://{_authority(self._main.address)}{self._listen.path}"
 
     @property
     def own_url(self) -> str | None:
-        """The URL below which the paths `/-/…` are, as this machine reaches it; None until it is open."""
+        """The base URL of the admin API on this machine; None until it is open."""
         if self._main is None or self._admin_url is not None:
             return self._admin_url
         return f"{_scheme(self._tls)}://{_authority(self._main.address)}"
@@ -299,20 +225,20 @@ class HttpServer:
         return quotas if self._main is None else {**quotas, "connections": self.limits.connections.quota}
 
     def open_sessions(self) -> Iterator[tuple[Binding, Session]]:
-        """The open sessions of the legacy era, each with its transport."""
+        """Yield the open legacy sessions with their binding."""
         yield from ((Binding.STREAMABLE_HTTP, session) for session in self.sessions.open_sessions)
         if self.http_sse is not None:
             yield from ((Binding.HTTP_SSE, session) for session in self.http_sse.open_sessions)
 
     async def end_session(self, session: Session) -> bool:
-        """End a session of the legacy era; False if it is none of this server's."""
+        """End a legacy session. Return False if this server does not have it."""
         if self.sessions.served_here(session.id) is not None:
             await self.sessions.delete(session.id)
             return True
         return self.http_sse is not None and self.http_sse.end(session)
 
     def revalidate(self, renewed: Renewed) -> None:
-        """End the sessions, streams and calls of callers whose credentials are not valid any more."""
+        """End the sessions, streams and calls of callers whose credential is no longer valid."""
         admits = self._dispatcher.views.admits
         self.sessions.revalidate(renewed, admits=admits, identified=self._dispatcher.identity_changed)
         self.active_requests.revalidate(renewed, admits=admits)
@@ -324,25 +250,25 @@ class HttpServer:
             self.http_sse.begin_draining()
 
     def stop_accepting(self) -> None:
-        """Take no new connections on the main listener; operators can still ask on theirs."""
+        """Stop accepting connections on the main listener. The admin listener stays open."""
         if self._main is not None:
             self._main.stop_accepting()
 
     async def drain(self, seconds: float) -> None:
-        """Let the calls in flight end within this time, then cancel them."""
-        # Beside each other: one after the other would take twice the time that the operator allows.
+        """Wait for running calls up to this time, then cancel them."""
+        # Concurrently: both together must not exceed the time limit.
         async with asyncio.TaskGroup() as group:
             group.create_task(self.streamable_http.drain(seconds))
             if self.http_sse is not None:
                 group.create_task(self.http_sse.drain(seconds))
 
     async def _open_admin(self, stack: AsyncExitStack, admin: ListenAddress, admin_api: AdminApi) -> None:
-        # Nobody listens in on loopback, and the certificate is for another name.
+        # Loopback needs no encryption, and the certificate has a different name.
         tls = None if admin.address.is_loopback else self._tls
         application = admin_api.application(
             self._middleware(admin), is_private=not admin.address.is_loopback, prefixes=("", self._proxies.prefix)
         )
-        # Of its own: a flood on the main listener must not keep operators out.
+        # A separate quota, so that a flood on the main listener cannot lock operators out.
         limits = replace(self.limits.connections, quota=admin_connection_quota())
         listener = await self._start(stack, admin, application, tls=tls, limits=limits)
         self._admin_url = f"{_scheme(tls)}://{_authority(listener.address)}"
@@ -402,10 +328,80 @@ class HttpServer:
         )
 
 
-def own_urls(listen: Listen, address: Address) -> Iterator[str]:
-    """The URLs of the MCP endpoint and of HTTP+SSE: the resources for which an access token may be meant (RFC 8707 §2).
+class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
+    """Maps the paths of a listener to endpoints."""
 
-    They are at `public_url`, or without one at the address; at a wildcard address, under the names of loopback alone.
+    door: Middleware
+    mcp: StreamableHttp
+    sse: HttpSse | None
+    path: str
+    dispatcher: Dispatcher
+    own: AdminApi | None
+    """None if the admin API has its own listener."""
+    cards: ServerCards | None = None
+    """None without a public URL."""
+    prefix: str = ""
+    """The path where a reverse proxy mounts the daemon. Some proxies remove it and some do not, so the MCP paths are
+    served with and without it.
+    """
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        router = application.router
+        for path, handler in self._paths():
+            # A set, because aiohttp refuses to add a route twice.
+            for each in {*_with_and_without_slash(path), *_with_and_without_slash(self.prefix + path)}:
+                router.add_route("*", each, handler)
+        cards = () if self.cards is None else self.cards.endpoints(self.prefix)
+        for path, document in chain(self.door.metadata.endpoints(self.prefix), cards):
+            for each in _with_and_without_slash(path):
+                router.add_route("*", each, self.door.cors_public(document))
+        if self.own is not None:
+            self.own.mount(router, self.door, prefixes=("", self.prefix))
+        # aiohttp's own 404 would bypass the guard.
+        router.add_route("*", "/{path:.*}", self.door.checked(self._not_found))
+        return application
+
+    def direct(self) -> Mapping[str, Handler]:
+        """Return the handlers of the MCP endpoint, which need no router."""
+        handler = self.door.authenticated(self.mcp.handle)
+        return {URL.build(path=path).raw_path: handler for path in (self.path, self.prefix + self.path)}
+
+    def _paths(self) -> Iterator[tuple[str, Handler]]:
+        yield from self._with_views(self.path, self.mcp.handle)
+        if self.sse is not None:
+            yield from self._with_views(SSE_PATH, self.sse.connect, binding=Binding.HTTP_SSE)
+            yield from self._with_views(MESSAGES_PATH, self.sse.post, binding=Binding.HTTP_SSE)
+
+    def _with_views(
+        self, path: str, endpoint: Endpoint, *, binding: Binding = Binding.STREAMABLE_HTTP
+    ) -> Iterator[tuple[str, Handler]]:
+        yield path, self.door.authenticated(endpoint, binding=binding)
+        yield f"{path.rstrip('/')}{VIEW}", self.door.authenticated(endpoint, binding=binding, names_view=True)
+
+    async def _not_found(self, request: HttpRequest) -> web.Response:
+        if wants_page(request):
+            has_console = self.own is not None and self.own.console is not None
+            return welcome_page(
+                request,
+                self.dispatcher,
+                path=self.path,
+                has_console=has_console,
+                is_open=self.door.authenticator.is_open,
+            )
+        where = f"{request.client_endpoint.prefix}{self.path}"
+        return json_response({"error": f"not found; the MCP endpoint is {where}"}, request, status=404)
+
+
+def _with_and_without_slash(path: str) -> tuple[str, ...]:
+    bare = path.rstrip("/")
+    return (bare, f"{bare}/") if bare else ("/",)
+
+
+def own_urls(listen: Listen, address: Address) -> Iterator[str]:
+    """Yield the URLs of the endpoints, for which access tokens can be issued (RFC 8707 §2).
+
+    The base is `public_url` or the address. A wildcard address counts as loopback.
     """
     for path in (listen.path, *([SSE_PATH] if listen.sse else [])):
         for base in _bases(listen, address):
@@ -426,7 +422,7 @@ def _scheme(tls: ServerTls | None) -> str:
 
 
 def _authority(address: Address) -> str:
-    """The authority of a URL. Inherited sockets may be Unix sockets alone, which have no port."""
+    """Return the authority of a URL. Unix sockets have no port."""
     return str(address) if address.port else address.host
 
 

@@ -1,7 +1,7 @@
-"""HTTP+SSE, the transport of 2024-11-05: a stream that says where to POST to, and messages POSTed there.
+"""HTTP+SSE, the transport of 2024-11-05: a stream, and messages POSTed to the URL that the stream announces.
 
-Deprecated since 2025-03-26 and still spoken by older clients, at whatever legacy revision they ask for. The stream is
-the session: once it closes, what runs for it is cancelled and its address is gone (2024-11-05 basic/transports).
+It is deprecated since 2025-03-26, but older clients use it with any legacy revision. The session ends with its stream
+(2024-11-05 basic/transports).
 """
 
 import asyncio
@@ -29,15 +29,21 @@ from gateway.transports.http.request_limits import RequestLimits
 from gateway.transports.sse.event_stream import EventStream
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Request, size_of
 
+SSE_PATH: Final = "/sse"
+MESSAGES_PATH: Final = "/messages"
+
+_ID_BYTES: Final = 24
+"""192 bits, because the id is the only credential of anonymous callers."""
+_UNKNOWN: Final = HttpError(status=404, message=f"There is no such session. Open {SSE_PATH} to start a new one")
 _KIND: Final = "http+sse message"
-_GONE: Final = HttpError(status=404, message="The replica that held this session's stream is gone; open a new one")
+_GONE: Final = HttpError(status=404, message="The replica that held this session's stream is gone. Open a new stream")
 _SILENT: Final = HttpError(
     status=503, message="The replica that holds this session's stream does not answer", headers=RETRY
 )
 
 
 class StreamMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message, and who sent it. Neither header fields nor tokens: they are secrets."""
+    """A message and its sender, without headers and tokens, which are secrets."""
 
     session_id: str
     message: bytes
@@ -50,61 +56,8 @@ class StreamMessage(msgspec.Struct, frozen=True, kw_only=True):
         return Caller(binding=Binding.HTTP_SSE, identity=self.identity, view=self.view, address=self.address)
 
 
-class RemoteStreams:
-    """The streams of HTTP+SSE that other replicas hold."""
-
-    def __init__(self, replica: Replica, *, take: Callable[[StreamMessage], Awaitable[HttpError | None]]) -> None:
-        """Send nothing yet; `take` takes what others pass on."""
-        self._replica: Final = replica
-        self._take: Final = take
-        replica.mailbox.on(_KIND, self._taken)
-
-    def named(self, session_id: str) -> str:
-        """The id of a session whose stream is here, as others can pass messages on to it."""
-        return f"{self._replica.name}.{session_id}"
-
-    def holds(self, session_id: str) -> bool:
-        """Whether the id names another replica."""
-        # The client may have made this up, and the name is a part of a key in the store: letters and digits alone.
-        name, dot, _ = session_id.partition(".")
-        return bool(dot) and name.isalnum() and name.isascii() and name != self._replica.name
-
-    async def post(self, session_id: str, message: bytes, caller: Caller) -> HttpError | None:
-        """Pass a message on. Returns why it was not taken."""
-        name = session_id.partition(".")[0]
-        passed_on = StreamMessage(
-            session_id=session_id,
-            message=message,
-            identity=caller.identity,
-            view=caller.view,
-            address=caller.address,
-        )
-        try:
-            reply = await self._replica.mailbox.ask(name, _KIND, msgspec.msgpack.encode(passed_on))
-            if reply is not None:
-                return _REFUSALS.decode(reply)
-            return _SILENT if await self._replica.mailbox.is_there(name) else _GONE
-        except StoreAwayError as error:
-            return HttpError(status=503, message=error.message, headers=RETRY)
-
-    async def _taken(self, body: bytes) -> bytes:
-        return msgspec.msgpack.encode(await self._take(_MESSAGES.decode(body)))
-
-
-_MESSAGES: Final = msgspec.msgpack.Decoder(StreamMessage)
-_REFUSALS: Final[msgspec.msgpack.Decoder[HttpError | None]] = msgspec.msgpack.Decoder(HttpError | None)
-
-
-SSE_PATH: Final = "/sse"
-MESSAGES_PATH: Final = "/messages"
-
-_ID_BYTES: Final = 24
-"""192 bits: whoever knows the address may speak for the session."""
-_UNKNOWN: Final = HttpError(status=404, message=f"There is no such session (any more); open {SSE_PATH} for a new one")
-
-
 class _Client(msgspec.Struct, frozen=True, kw_only=True):
-    """One open stream, and what is said on it."""
+    """An open stream with its session."""
 
     caller: Caller
     stream: EventStream
@@ -113,7 +66,7 @@ class _Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpSse:
-    """The two paths."""
+    """The two endpoints."""
 
     def __init__(
         self,
@@ -140,11 +93,11 @@ class HttpSse:
         return (session for client in self._clients.values() if (session := client.channel.session))
 
     async def connect(self, request: HttpRequest) -> web.StreamResponse:
-        """Open a stream, say where its messages go, and carry what is said until the client leaves.
+        """Open a stream, announce its URL for messages, and serve until the client disconnects.
 
-        1. it is a GET: 405
-        2. event streams are accepted: 406
-        3. the daemon is not about to stop, and there is room for another stream: 503
+        1. the method is GET: 405
+        2. the client accepts event streams: 406
+        3. the daemon is not shutting down, and the quota of streams: 503
         """
         caller = request.caller.rate_limit_key
         refusal = self._refusal_of_stream(request) or await self._streams.reserve(caller)
@@ -167,26 +120,25 @@ class HttpSse:
             self._active_requests.begin_stream(task, identity)
             view = "" if request.view is None else f"/{request.view}"
             endpoint = f"{request.client_endpoint.prefix}{MESSAGES_PATH}{view}?session_id={session_id}"
-            # 2024-11-05 basic/transports, "HTTP with SSE". Without a host, so that it holds behind any proxy.
+            # 2024-11-05 basic/transports, "HTTP with SSE". Relative, so that it is valid behind any proxy.
             await client.stream.send(endpoint.encode(), event="endpoint")
             await client.ended.wait()
             return await client.stream.close()
         finally:
             self._active_requests.end(task)
-            # Before the calls are cancelled: nothing may begin that nobody would end.
+            # First, so that no call starts after the others are cancelled.
             del self._clients[session_id]
             client.stream.stop()
             await client.channel.close()
 
     async def post(self, request: HttpRequest) -> web.StreamResponse:
-        """Take a message; what there is to answer goes on the stream.
+        """Handle a message. The response goes to the stream.
 
-        1. it is a POST: 405
-        2. the session is there, the caller's, and of the view that the path names: 404; or its stream is another
-           replica's, which takes the same steps
-        3. the body can be read, see `read_body`, and is JSON-RPC: 400
-        4. the session is still there: 404
-        5. there is room for another request: 503
+        1. the method is POST: 405
+        2. the session exists and matches the caller and the view: 404; or another replica holds it and checks this
+        3. the body is readable (see `read_body`) and JSON-RPC: 400
+        4. the session still exists: 404
+        5. the limit of requests in flight: 503
         """
         if request.raw.method != "POST":
             return request.refuse(_only("POST"))
@@ -195,7 +147,7 @@ class HttpSse:
         is_elsewhere = self._remote is not None and self._remote.holds(session_id)
         if client is None and not is_elsewhere:
             return request.refuse(_UNKNOWN)
-        # The session first: a body is read only for somebody who has one.
+        # First the session: bodies are only read for callers with a session.
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
         if isinstance(body, HttpError):
             return request.refuse(body)
@@ -217,7 +169,7 @@ class HttpSse:
         return refusal
 
     async def _take_passed_on(self, passed_on: StreamMessage) -> HttpError | None:
-        """Take a message that another replica was sent. Header fields and tokens are those of the stream's request."""
+        """Handle a message from another replica, with the headers and token of the stream's request."""
         caller = passed_on.caller
         client = self._client_of(passed_on.session_id, caller)
         if client is None:
@@ -236,30 +188,30 @@ class HttpSse:
 
     def _refusal_of(self, message: Message, client: _Client, session_id: str) -> HttpError | None:
         if session_id not in self._clients:
-            return _UNKNOWN  # it ended while the body came, and nobody would end what begins now
+            return _UNKNOWN  # the session ended while the body was read
         if isinstance(message, Request | Batch) and client.channel.in_flight + size_of(message) > MAX_IN_FLIGHT:
             return BUSY
         return None
 
     def end(self, session: Session) -> bool:
-        """End a session with its stream; False if there is none such."""
+        """End a session with its stream. Return False if there is no such session."""
         client = next((each for each in self._clients.values() if each.channel.session is session), None)
         if client is not None:
             client.ended.set()
         return client is not None
 
     def begin_draining(self) -> None:
-        """Open no streams any more. Calls are answered as before."""
+        """Refuse new streams. Calls continue."""
         self._is_draining = True
 
     async def drain(self, seconds: float) -> None:
-        """Give the calls in flight this long to end by themselves, cut off what is left, and end the streams."""
+        """Wait up to this time for calls, then cancel them and close the streams."""
         self.begin_draining()
         await asyncio.gather(*(self._finish(client, seconds) for client in self._clients.values()))
 
     async def _finish(self, client: _Client, seconds: float) -> None:
         await client.channel.drain(seconds)
-        # Before the stream ends: whose call is cut off is told so on it.
+        # First, so that cancelled calls respond with an error.
         await client.channel.cancel_all()
         client.ended.set()
 
@@ -273,7 +225,7 @@ class HttpSse:
             try:
                 await stream.send(message)
             except ConnectionError:
-                ended.set()  # whoever does not read is gone
+                ended.set()  # the client does not read
             return True
 
         channel = DuplexSession(dispatcher=self._dispatcher, caller=request.caller, write=write)
@@ -292,5 +244,50 @@ class HttpSse:
         return DRAINING if self._is_draining else None
 
 
+class RemoteStreams:
+    """Forwards messages to the replicas that hold their streams."""
+
+    def __init__(self, replica: Replica, *, take: Callable[[StreamMessage], Awaitable[HttpError | None]]) -> None:
+        """`take` handles messages from other replicas."""
+        self._replica: Final = replica
+        self._take: Final = take
+        replica.mailbox.on(_KIND, self._taken)
+
+    def named(self, session_id: str) -> str:
+        """Return a session id that contains the name of this replica."""
+        return f"{self._replica.name}.{session_id}"
+
+    def holds(self, session_id: str) -> bool:
+        """Whether the id contains the name of another replica."""
+        # The client could have invented the id, and the name becomes part of a key in the store.
+        name, dot, _ = session_id.partition(".")
+        return bool(dot) and name.isalnum() and name.isascii() and name != self._replica.name
+
+    async def post(self, session_id: str, message: bytes, caller: Caller) -> HttpError | None:
+        """Forward a message. Return an error if it was not accepted."""
+        name = session_id.partition(".")[0]
+        passed_on = StreamMessage(
+            session_id=session_id,
+            message=message,
+            identity=caller.identity,
+            view=caller.view,
+            address=caller.address,
+        )
+        try:
+            reply = await self._replica.mailbox.ask(name, _KIND, msgspec.msgpack.encode(passed_on))
+            if reply is not None:
+                return _REFUSALS.decode(reply)
+            return _SILENT if await self._replica.mailbox.is_there(name) else _GONE
+        except StoreAwayError as error:
+            return HttpError(status=503, message=error.message, headers=RETRY)
+
+    async def _taken(self, body: bytes) -> bytes:
+        return msgspec.msgpack.encode(await self._take(_MESSAGES.decode(body)))
+
+
+_MESSAGES: Final = msgspec.msgpack.Decoder(StreamMessage)
+_REFUSALS: Final[msgspec.msgpack.Decoder[HttpError | None]] = msgspec.msgpack.Decoder(HttpError | None)
+
+
 def _only(method: str) -> HttpError:
-    return HttpError(status=405, message=f"This path takes {method} alone", headers={"Allow": method})
+    return HttpError(status=405, message=f"This path only supports {method}", headers={"Allow": method})

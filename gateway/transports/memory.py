@@ -1,4 +1,4 @@
-"""The binding without a wire: a modern client inside the process, for the command line and for tests."""
+"""The in-memory binding: a modern client in the same process, for the command line and for tests."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
@@ -18,18 +18,18 @@ from gateway.wire.jsonrpc import Request
 from gateway.wire.revisions import LATEST_MODERN
 
 Listener = Callable[[JsonObject], Awaitable[None]]
-"""Takes the notifications that come before an answer."""
+"""Receives the notifications before a response."""
 
 
 OURSELVES: Final = MappingProxyType[str, Json]({"name": "mcp-gateway", "version": __version__})
 
 
 async def _ignore(_notification: JsonObject) -> None:
-    """Nobody listens."""
+    """Ignore notifications."""
 
 
 class MemoryExchange(msgspec.Struct, frozen=True, kw_only=True):
-    """An `Exchange` whose sender is a coroutine next door."""
+    """An `Exchange` with a coroutine in the same process."""
 
     listener: Listener
     caller: Caller
@@ -39,11 +39,11 @@ class MemoryExchange(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """Nothing: there is no stream."""
+        """Do nothing: there is no stream."""
 
 
 class MemoryClient:
-    """Asks the dispatcher as a client of the newest revision would."""
+    """A client of the newest revision."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class MemoryClient:
     ) -> dict[str, Json]:
         """Send a request and return its result.
 
-        With a listener, progress is asked for; `params._meta` may ask for log messages too.
+        With a listener, the request asks for progress. `params._meta` can ask for log messages too.
 
         Raises:
-            RpcError: it was answered with an error.
+            RpcError: The response is an error.
         """
         request_id = next(self._ids)
         given: dict[str, Json] = dict(params or {})

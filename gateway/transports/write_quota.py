@@ -1,8 +1,8 @@
-"""Limits the bytes of answers that wait for their readers, per caller and in all.
+"""Limits the response bytes that wait for their readers, per caller and in total.
 
-Threat answered here: clients that ask for large answers and do not read them, on as many connections as they may have.
-What is over the quota waits for room, and no more may wait than may be written; anything beyond is refused at once.
-Small answers and events are exempt: the buffers of their connection bound them, and the write timeout their time.
+This protects against clients that request large responses on many connections and do not read them. Responses over the
+quota wait for room. The same amount can wait, and anything beyond that is refused. Small responses and events are
+exempt, because connection buffers and the write timeout bound them.
 """
 
 import asyncio
@@ -14,22 +14,22 @@ import msgspec
 from gateway.config.models.server import SizeShares
 
 EXEMPT_BYTES: Final = 64 * 1024
-"""Bytes that a connection may hold uncounted: they fit its buffers, so waiting for their reader would be for nothing.
-What was handed over stays bounded, however small each write is: `StreamWriter.write` of aiohttp waits for the reader
-after each 64 KiB, once the transport holds more than its high-water mark (asyncio: 64 KiB)."""
+"""Bytes per connection that are not counted, because they fit the connection's buffers. aiohttp's `StreamWriter.write`
+waits for the reader after each 64 KiB once the transport holds more than its high-water mark (asyncio: 64 KiB).
+"""
 
 
 class _Turn(msgspec.Struct, frozen=True, eq=False):
-    """An answer that waits for room."""
+    """A response that waits for room."""
 
     size: int
     granted: asyncio.Future[None]
 
 
 class WriteQuota:
-    """Counts the bytes of answers from before they are handed to a connection until its reader has made room for them.
+    """Counts response bytes from before they are written until the reader has made room for them.
 
-    An answer that is larger than the quota is written when nothing else is.
+    A response larger than the quota is written when nothing else is.
     """
 
     def __init__(self, shares: SizeShares | None = None) -> None:
@@ -37,26 +37,26 @@ class WriteQuota:
         self.per_caller: Final = shares.per_caller
         self.in_all: Final = shares.in_all
         self.refused = 0
-        """Answers that found no room."""
+        """Responses that found no room."""
         self._written: Final = _ByteCount(shares)
         self._waiting: Final = _ByteCount(shares)
         self._turns: Final[dict[str, deque[_Turn]]] = {}
 
     def __len__(self) -> int:
-        """Bytes that are being written."""
+        """Return the number of bytes being written."""
         return self._written.sum
 
     def take(self, caller: str, size: int) -> bool:
-        """Take room at once, if there is some and none of the caller's answers waits for it."""
+        """Reserve room if there is some, and if no other response of the caller is waiting."""
         if caller in self._turns or not self._written.has_room(caller, size):
             return False
         self._written.add(caller, size)
         return True
 
     async def wait(self, caller: str, size: int, *, seconds: float) -> bool:
-        """Wait for room and take it; False if there is none in time, or too much waits already.
+        """Wait for room and reserve it. Return False on a timeout, or if too many bytes already wait.
 
-        A size of 0 waits for the caller's earlier turns alone.
+        A size of 0 only waits for the caller's earlier responses.
         """
         if not self._waiting.has_room(caller, size):
             self.refused += 1
@@ -65,16 +65,16 @@ class WriteQuota:
         self._turns.setdefault(caller, deque()).append(turn)
         self._waiting.add(caller, size)
         try:
-            # Not under `asyncio.timeout`, which would drop a turn that is granted just as the time ends.
+            # `asyncio.timeout` would drop a turn that is granted at the moment of the timeout.
             await asyncio.wait([turn.granted], timeout=seconds)
         except asyncio.CancelledError:
-            # Granted, and cancelled before it resumed: nobody else would give it back.
+            # The turn was granted before the task was cancelled.
             if turn.granted.done():
                 self._written.subtract(caller, size)
             raise
         finally:
             self._end_turn(caller, turn)
-            self._grant()  # what was behind it may fit
+            self._grant()  # the next response may fit
         return turn.granted.done()
 
     def give_back(self, caller: str, size: int) -> None:
@@ -83,9 +83,9 @@ class WriteQuota:
             self._grant()
 
     def _grant(self) -> None:
-        """Grant room to the first answer of each caller, if it fits now.
+        """Grant room to the first waiting response of each caller if it fits.
 
-        Its turn ends when its waiter has resumed, so that nothing of the same caller is granted or taken before that.
+        A turn ends when its task resumes. Until then nothing else is granted to the same caller.
         """
         for caller, turns in self._turns.items():
             turn = turns[0]
@@ -104,8 +104,6 @@ class WriteQuota:
 
 
 class _ByteCount:
-    """Bytes by caller, and their sum."""
-
     __slots__ = ("_by_caller", "_shares", "sum")
 
     def __init__(self, shares: SizeShares) -> None:

@@ -1,7 +1,6 @@
-"""Reads `Accept` (RFC 9110 §12.5.1): which of the two media types a client takes. Pure.
+"""Parses `Accept` (RFC 9110 §12.5.1) for JSON and event streams. No I/O.
 
-Lenient on purpose: the specification asks clients to name both types, many do not, and only a client that takes neither
-cannot be answered.
+Lenient, because many clients do not send both types as the specification requires.
 """
 
 from functools import lru_cache
@@ -14,25 +13,25 @@ EVENT_STREAM: Final = "text/event-stream"
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """The media types that a client takes."""
+    """The media types that a client accepts."""
 
     json: bool
     event_stream: bool
     names_event_stream: bool
-    """Whether streams were asked for by name, not just covered by a wildcard."""
+    """Whether event streams are named explicitly, not only by a wildcard."""
 
 
-# A client sends the same field with each request; the bound is for those that make up new ones.
+# Clients send the same header with each request. The size limit is for clients that vary it.
 @lru_cache(maxsize=64)
 def parse_accept(field: str | None) -> Accepted:
-    """Read an `Accept` field; without one, anything goes."""
+    """Parse an `Accept` header. Without one, everything is accepted."""
     if field is None or not field.strip():
         return Accepted(json=True, event_stream=True, names_event_stream=False)
     ranges = dict(_range(item) for item in field.lower().split(","))
 
     def takes(media_type: str) -> bool:
         family = media_type.partition("/")[0] + "/*"
-        # The most specific range decides: `*/*, application/json;q=0` refuses JSON.
+        # The most specific range applies: `*/*, application/json;q=0` refuses JSON.
         return next((ranges[name] for name in (media_type, family, "*/*") if name in ranges), False)
 
     return Accepted(
@@ -41,7 +40,7 @@ def parse_accept(field: str | None) -> Accepted:
 
 
 def _range(item: str) -> tuple[str, bool]:
-    """One media range, and whether its weight is more than nothing."""
+    """Return a media range, and whether its weight is not zero."""
     name, *parameters = (part.strip() for part in item.split(";"))
     weights = [value.strip() for key, _, value in (part.partition("=") for part in parameters) if key.strip() == "q"]
     return name, not (weights and _is_zero(weights[0]))
@@ -51,5 +50,5 @@ def _is_zero(weight: str) -> bool:
     try:
         return float(weight) == 0
     except ValueError:
-        # RFC 9110 §12.4.2: a weight is a number from 0 to 1. Anything else is read as if no weight were there.
+        # RFC 9110 §12.4.2: a weight is a number from 0 to 1. Invalid weights are ignored.
         return False

@@ -1,7 +1,7 @@
-"""Cuts definitions and results down to what older revisions have. Pure.
+"""Removes fields from definitions and results that older revisions do not have. No I/O.
 
-Everything is built in the form of 2026-07-28; the tables here take away, revision by revision, what the reader's schema
-does not have. (A comparison of the five published `schema.json` files is where they come from.)
+Everything is built in the form of 2026-07-28. The tables come from a comparison of the five published `schema.json`
+files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,13 +34,13 @@ _SINCE: Final[Mapping[str, Mapping[str, str]]] = {
     "ProgressParams": {"message": V2025_03_26},
     "CacheHints": {"ttlMs": V2026_07_28, "cacheScope": V2026_07_28, "resultType": V2026_07_28},
 }
-"""The first revision that has a field, for each field that the oldest lacks."""
+"""The first revision of each field that 2024-11-05 does not have."""
 
 
 def strip(kind: str, value: JsonObject, revision: str) -> dict[str, Json]:
-    """`value` without the fields that `revision` lacks."""
+    """Return `value` without the fields that `revision` does not have."""
     since = _SINCE[kind]
-    # An empty string sorts before every date: what the table does not name, each revision has.
+    # An empty string sorts before every revision.
     return {name: field for name, field in value.items() if since.get(name, "") <= revision}
 
 
@@ -53,7 +53,7 @@ def capabilities(value: JsonObject, revision: str) -> dict[str, Json]:
 
 
 def tool(value: JsonObject, revision: str) -> dict[str, Json]:
-    """A tool's definition. Before 2026-07-28 structured content is an object, and so is its schema's root."""
+    """Return a tool definition. Before 2026-07-28, structured content and its schema are objects."""
     definition = strip("Tool", value, revision)
     if revision < V2026_07_28:
         if definition.get("outputSchema", {}).get("type") != "object":
@@ -63,7 +63,7 @@ def tool(value: JsonObject, revision: str) -> dict[str, Json]:
 
 
 def resource(value: JsonObject, revision: str) -> dict[str, Json]:
-    """A resource's or a resource template's definition."""
+    """Return the definition of a resource or resource template."""
     return _with_annotations(strip("Resource", value, revision), revision)
 
 
@@ -75,7 +75,7 @@ def prompt(value: JsonObject, revision: str) -> dict[str, Json]:
 
 
 def content(blocks: Sequence[JsonObject], revision: str) -> list[JsonObject]:
-    """Content blocks of a tool result."""
+    """Return the content blocks of a tool result."""
     return list(blocks) if revision >= V2026_07_28 else [_block(block, revision) for block in blocks]
 
 
@@ -104,9 +104,9 @@ def _link_as_text(block: JsonObject) -> JsonObject:
 
 
 def _audio_as_resource(block: JsonObject) -> JsonObject:
-    """2024-11-05 has no audio: an embedded resource keeps the bytes and their media type."""
+    """Return an audio block as an embedded resource, because 2024-11-05 has no audio."""
     extension = block["mimeType"].partition("/")[2] or "bin"
-    # The schema wants a URI of every embedded resource; nothing can be read under this one.
+    # The schema requires a URI, which cannot be read.
     contents = {"uri": f"audio:///audio.{extension}", "mimeType": block["mimeType"], "blob": block["data"]}
     return {"type": "resource", "resource": contents}
 
@@ -119,7 +119,7 @@ _BLOCKS_SINCE: Final[Mapping[str, tuple[str, Callable[[JsonObject], JsonObject]]
     "audio": (V2025_03_26, _audio_as_resource),
     "resource_link": (V2025_06_18, _link_as_text),
 }
-"""The first revision that has a type of block, and what older ones get in its place."""
+"""The first revision of each block type, and its replacement for older ones."""
 
 
 def _with_annotations(value: dict[str, Json], revision: str) -> dict[str, Json]:
@@ -129,7 +129,7 @@ def _with_annotations(value: dict[str, Json], revision: str) -> dict[str, Json]:
 
 
 def _with_object_properties(schema: JsonObject) -> JsonObject:
-    """Before 2026-07-28 each property's schema is an object, where JSON Schema takes true and false too."""
+    """Replace boolean property schemas, which are not allowed before 2026-07-28."""
     properties = schema.get("properties", {})
     if not any(isinstance(entry, bool) for entry in properties.values()):
         return schema

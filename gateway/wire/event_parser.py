@@ -1,6 +1,6 @@
-"""Reads an event stream (WHATWG HTML, "Server-sent events"): bytes in any pieces to events. Pure.
+"""Parses event streams (WHATWG HTML, "Server-sent events") from chunks of bytes. No I/O.
 
-Bounded: an event of more than `MAX_EVENT` bytes is an error, whoever sends it.
+Events larger than `MAX_EVENT` bytes are an error.
 """
 
 import codecs
@@ -12,11 +12,11 @@ import msgspec
 MAX_EVENT: Final = 32 * 2**20
 _MAX_DIGITS: Final = 10
 _LONGEST_RETRY: Final = 10**_MAX_DIGITS
-"""Milliseconds. Python refuses to read a number of more than 4300 digits (`sys.set_int_max_str_digits`)."""
+"""Milliseconds. Python refuses to parse numbers of more than 4300 digits (`sys.set_int_max_str_digits`)."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One event: its name, its data, and the id under which the stream can be resumed after it."""
+    """An event with its name, data, and the id for resuming after it."""
 
     data: bytes
     name: str = "message"
@@ -29,14 +29,14 @@ class EventTooLargeError(ValueError):
 
 
 class EventParser:
-    """Splits a stream into events. An event without data is yielded only where it has an id or a `retry`."""
+    """Splits a stream into events. Events without data are only yielded if they have an id or a `retry`."""
 
     def __init__(self, *, max_event: float = MAX_EVENT) -> None:
-        """Begin with an empty stream; `max_event` is the bound of an event's bytes, in place of `MAX_EVENT`."""
+        """`max_event` is the maximum size of an event in bytes."""
         self._max_event: Final = max_event
         self._buffer = bytearray()
         self._searched = 0
-        """Bytes of the buffer in which no line ends."""
+        """The number of bytes already searched for a line end."""
         self._data: list[bytes] = []
         self._size = 0
         self._name = ""
@@ -46,14 +46,14 @@ class EventParser:
         self._is_at_start = True
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
-        """Yield the events that this piece completes.
+        """Yield the events that this chunk completes.
 
         Raises:
-            EventTooLargeError: one is too large.
+            EventTooLargeError: An event is too large.
         """
         self._buffer += chunk
         if self._is_at_start and not _is_cut_mark(self._buffer):
-            # WHATWG HTML, "Parsing an event stream": one byte order mark at the beginning is no part of the stream.
+            # WHATWG HTML, "Parsing an event stream": ignore one byte order mark at the start.
             self._buffer, self._searched = self._buffer.removeprefix(codecs.BOM_UTF8), 0
             self._is_at_start = False
         while (line := self._next_line()) is not None:
@@ -65,20 +65,20 @@ class EventParser:
             raise EventTooLargeError(f"an event of more than {self._max_event // 2**20} MiB")
 
     def end(self) -> Event | None:
-        """Return the last event if the stream ended before its blank line. WHATWG HTML discards such an event."""
+        """Return the last event if the stream ended without a blank line. WHATWG HTML discards such an event."""
         self._field(bytes(self._buffer))
         self._buffer.clear()
         return self._finished()
 
     def _next_line(self) -> bytes | None:
-        """Take the next whole line: lines end with CR, LF, or both."""
-        # A CR may end one piece and its LF begin the next: that LF does not end a second, empty line.
+        """Return the next complete line. Lines end with CR, LF or CRLF."""
+        # A CRLF can be split between two chunks.
         if self._after_cr and self._buffer:
             self._after_cr = False
             if self._buffer[0] == _LF:
                 del self._buffer[0]
         feed = self._buffer.find(b"\n", self._searched)
-        # No further than the LF: most streams have no CR, and all of the buffer would be searched for each line.
+        # Limited by the LF, because most streams contain no CR.
         carriage = self._buffer.find(b"\r", self._searched, None if feed < 0 else feed)
         end = feed if carriage < 0 else carriage
         if end < 0:
@@ -91,8 +91,8 @@ class EventParser:
 
     def _field(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
-        # WHATWG HTML, "Interpreting an event stream": one space after the colon is no part of the value, an id with a
-        # NUL is ignored, and so is a `retry` that has anything but digits.
+        # WHATWG HTML, "Interpreting an event stream": remove one space after the colon; ignore ids with NUL and invalid
+        # `retry`.
         value = value.removeprefix(b" ")
         match name:
             case b"data":
@@ -113,7 +113,7 @@ class EventParser:
 
 
 def _is_cut_mark(beginning: bytearray) -> bool:
-    """Whether a byte order mark may go on in the next piece."""
+    """Whether a byte order mark can continue in the next chunk."""
     return len(beginning) < len(codecs.BOM_UTF8) and codecs.BOM_UTF8.startswith(bytes(beginning))
 
 

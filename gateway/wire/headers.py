@@ -1,7 +1,7 @@
-"""Header fields of a modern request, which mirror its body: written by clients, compared by servers. Pure.
+"""Headers of a modern request that mirror its body: written by clients, checked by servers. No I/O.
 
-MCP 2026-07-28 basic/transports/streamable-http, "Request metadata" (SEP-2243). Intermediaries route by these fields, so
-one that says something else than the body is an attack or a bug, and both are refused.
+MCP 2026-07-28 basic/transports/streamable-http, "Request metadata" (SEP-2243). Intermediaries route by these headers,
+so a mismatch with the body is refused.
 """
 
 import base64
@@ -25,13 +25,13 @@ NAME_PARAM: Final = {
     # ext-tasks, "Streamable HTTP: Routing Headers".
     **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
 }
-"""Methods that need `Mcp-Name`, and the parameter that it mirrors."""
+"""Methods with `Mcp-Name`, and the parameter that it mirrors."""
 
 _PREFIX: Final = "=?base64?"
 _SUFFIX: Final = "?="
 _NUMBERS: Final = frozenset({int, float})
 _PLAIN: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-"""Text that a field carries as it is (RFC 9110 §5.5)."""
+"""Text that a header can contain unencoded (RFC 9110 §5.5)."""
 
 
 class HeaderParameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,15 +43,15 @@ class HeaderParameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(text: str) -> str:
-    """Return a field value that stands for the text: as it is, or in base64 where a field could not carry it."""
-    # "Value Encoding": text that looks like the base64 form is encoded too, or its reader would decode it.
+    """Return a header value for a text, encoded in base64 if necessary."""
+    # "Value Encoding": text that looks like the base64 form is encoded too.
     if _PLAIN.fullmatch(text) and not text.startswith(_PREFIX):
         return text
     return f"{_PREFIX}{base64.b64encode(text.encode()).decode()}{_SUFFIX}"
 
 
 def request_fields(method: str, params: JsonObject) -> dict[str, str]:
-    """Return the fields that mirror a request, but for its version and its arguments."""
+    """Return the headers that mirror a request, without its version and arguments."""
     fields = {"Mcp-Method": method}
     name = params.get(NAME_PARAM.get(method, ""))
     if isinstance(name, str):
@@ -60,7 +60,7 @@ def request_fields(method: str, params: JsonObject) -> dict[str, str]:
 
 
 def parameter_fields(parameters: Iterable[HeaderParameter], arguments: JsonObject) -> dict[str, str]:
-    """Return the `Mcp-Param-*` fields of a call."""
+    """Return the `Mcp-Param-*` headers of a call."""
     values = ((parameter.name, _argument_at(arguments, parameter.path)) for parameter in parameters)
     return {
         f"Mcp-Param-{name}": encode(value if isinstance(value, str) else exact_json.dumps(value).decode())
@@ -70,30 +70,30 @@ def parameter_fields(parameters: Iterable[HeaderParameter], arguments: JsonObjec
 
 
 def check_method(method: str, headers: Mapping[str, str]) -> None:
-    """Raises: RpcError: -32020, `Mcp-Method` is missing or names another method."""
+    """Raises: RpcError: -32020, `Mcp-Method` is missing or does not match."""
     if headers.get(HEADER_METHOD) != method:
         raise _mismatch("Mcp-Method")
 
 
 def check_name(method: str, params: JsonObject, headers: Mapping[str, str]) -> None:
-    """Raises: RpcError: -32020, `Mcp-Name` is missing, malformed, or names something else."""
+    """Raises: RpcError: -32020, `Mcp-Name` is missing, malformed or does not match."""
     parameter = NAME_PARAM.get(method)
     if parameter is None:
         return
     given, named = headers.get(HEADER_NAME), params.get(parameter)
     if given is None and not isinstance(named, str):
-        return  # there is nothing to mirror; the method itself says what its parameters lack
+        return  # nothing to mirror; the method reports missing parameters
     if given is None or (_decoded("Mcp-Name", given) if given.startswith(_PREFIX) else given) != named:
         raise _mismatch("Mcp-Name")
 
 
 def check_parameters(parameters: Iterable[HeaderParameter], arguments: JsonObject, headers: Mapping[str, str]) -> None:
-    """Raises: RpcError: -32020, an `Mcp-Param-*` field is missing, not expected, or has another value."""
+    """Raises: RpcError: -32020, an `Mcp-Param-*` header is missing, unexpected or does not match."""
     for parameter in parameters:
         field = f"Mcp-Param-{parameter.name}"
         given = headers.get(HEADER_PARAM_PREFIX + parameter.name.lower())
         value = _argument_at(arguments, parameter.path)
-        # "Server Behavior for Custom Headers": no field for null and for what is absent, and one for all else.
+        # "Server Behavior for Custom Headers": no header for null and missing values.
         if value is None and given is None:
             continue
         if value is None or given is None or not _is_equal(_decoded(field, given), value):
@@ -109,24 +109,24 @@ def _argument_at(arguments: Json, path: tuple[str, ...]) -> Json:
 def _is_equal(text: str, value: Json) -> bool:
     if isinstance(value, str):
         return text == value
-    # "Server Validation" has numbers compared as numbers; a boolean, an `int` in Python, is text as any other.
+    # "Server Validation": numbers are compared as numbers. Booleans, which are `int` in Python, are compared as text.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return text == exact_json.dumps(value).decode()
     try:
         number = exact_json.loads(text)
     except orjson.JSONDecodeError:
         return False
-    return type(number) in _NUMBERS and bool(number == value)  # "42.0" is 42
+    return type(number) in _NUMBERS and bool(number == value)  # "42.0" equals 42
 
 
 def _decoded(field: str, value: str) -> str:
-    """Undo the base64 form. A prefix or a suffix alone is literal text."""
+    """Decode the base64 form. A prefix or suffix without the other is literal text."""
     if not (value.startswith(_PREFIX) and value.endswith(_SUFFIX) and len(value) >= len(_PREFIX) + len(_SUFFIX)):
         return value
     encoded = value[len(_PREFIX) : -len(_SUFFIX)]
     try:
         decoded = base64.b64decode(encoded, validate=True)
-        if base64.b64encode(decoded).decode() != encoded:  # b64decode ignores leftover bits in the last character
+        if base64.b64encode(decoded).decode() != encoded:  # b64decode ignores leftover bits
             raise _mismatch(field)
         return decoded.decode()
     except (binascii.Error, UnicodeDecodeError) as error:

@@ -1,7 +1,6 @@
-"""JSON-RPC 2.0: bytes to messages and back. Knows no method of MCP.
+"""JSON-RPC 2.0: decodes and encodes messages, independent of MCP methods.
 
-One decode and one encode a message, and no object for what a dictionary says already: params and results stay as
-`orjson` gives them.
+Each message is decoded and encoded once. Params and results stay plain dictionaries.
 """
 
 import json
@@ -20,10 +19,10 @@ RequestId = str | int
 
 VERSION: Final = "2.0"
 MAX_BATCH: Final = 100
-"""Entries. A batch runs as one message of its sender, so it may not be a way around every other limit."""
+"""The maximum number of entries, because a batch counts as one message for other limits."""
 
 _NUMERIC_IDS: Final = range(-(2**63), 2**64)
-"""Most peers read longer integers as other numbers, and would not find theirs again."""
+"""Most peers cannot represent longer integers."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -44,7 +43,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class InvalidMessageError(RpcError):
-    """Not a message; `request_id` is the id it would be answered under, if one can be read."""
+    """The message is invalid; `request_id` is the id for the response, if it is readable."""
 
     def __init__(self, code: ErrorCode, message: str, request_id: RequestId | None = None) -> None:
         super().__init__(code, message)
@@ -55,9 +54,9 @@ Single = Request | Notification | Response
 
 
 class Batch(NamedTuple):
-    """2025-03-26 alone. An entry that is no message is there as its error, so that each fails by itself."""
+    """A batch (only 2025-03-26). Invalid entries are represented by their errors."""
 
-    # No `Struct`, whose metaclass makes `isinstance` slow where it says no: every message is asked whether it is one.
+    # Not a `Struct`, because `isinstance` is slow for the wrong type of a `Struct`.
     entries: tuple[Single | InvalidMessageError, ...]
 
 
@@ -65,22 +64,22 @@ Message = Single | Batch
 
 
 def size_of(message: Message) -> int:
-    """Count the messages that came as one, as the bounds on requests in flight do."""
+    """Return the number of messages, as limits of requests in flight count them."""
     return len(message.entries) if isinstance(message, Batch) else 1
 
 
 def decode(body: bytes | bytearray | memoryview, *, max_depth: int, limit: str = "") -> Message:
-    """Read one message or one batch. `limit` is the key by which its reader may set `max_depth`, if there is one.
+    """Decode a message or batch; `limit` is the configuration key of `max_depth`, if there is one.
 
     Raises:
-        InvalidMessageError: -32700 if this is not JSON, -32600 or -32602 if it is no message.
+        InvalidMessageError: -32700 if it is not JSON; -32600 or -32602 if it is not a message.
     """
     raw = bytes(body)
     try:
         value = exact_json.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidMessageError(ErrorCode.PARSE_ERROR, f"Parse error: {error.msg}", _id_in_bad_text(raw)) from error
-    # Brackets bound the depth, so that an ordinary message is never walked.
+    # The number of brackets limits the depth, so ordinary messages are not walked.
     if raw.count(b"{") + raw.count(b"[") > max_depth and is_deeper(value, max_depth):
         said = f"Nested more than {max_depth} deep"
         raise InvalidMessageError(
@@ -90,25 +89,25 @@ def decode(body: bytes | bytearray | memoryview, *, max_depth: int, limit: str =
 
 
 def encode(message: Mapping[str, Json]) -> bytes:
-    """Write a message on one line. Mappings and tuples count as objects and arrays."""
+    """Encode a message on one line. Mappings and tuples count as objects and arrays."""
     return exact_json.dumps(message, default=plain)
 
 
 def encode_result(request_id: RequestId, result: bytes) -> bytes:
-    """Put an encoded result into its envelope without reading it again."""
-    # Formatting would allocate more than it fills: glibc then maps and unmaps the pages of each long list anew.
+    """Wrap an encoded result in a response without decoding it."""
+    # Formatting would allocate too much, and glibc would map and unmap the pages of each long list.
     return b"".join((b'{"jsonrpc":"2.0","id":', orjson.dumps(request_id), b',"result":', result, b"}"))
 
 
 def plain(value: object) -> Json:
-    """`default=` for orjson: read-only mappings, which frozen values hold.
+    """`default=` for orjson, to encode read-only mappings and sequences.
 
     Raises:
-        TypeError: the value is not JSON.
+        TypeError: The value is not JSON.
     """
     if isinstance(value, Mapping):
         return dict(value)
-    # Bytes are iterable, too, and would be written as a list of numbers.
+    # Bytes are iterable too, and would become a list of numbers.
     if isinstance(value, Iterable) and not isinstance(value, bytes):
         return list(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
@@ -135,7 +134,7 @@ def _single(value: Json) -> Single:
     request_id = _readable_id(value)
     if value.get("jsonrpc") != VERSION:
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, '`jsonrpc` must be "2.0"', request_id)
-    # JSON-RPC 2.0 §5: an error has the id null where the id of the request could not be read.
+    # JSON-RPC 2.0 §5: errors have the id null if the id of the request was unreadable.
     if request_id is None and "id" in value and not ("error" in value and value["id"] is None):
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "`id` must be a string or an integer of up to 64 bits")
     if "method" not in value:
@@ -154,16 +153,15 @@ def _single(value: Json) -> Single:
 
 def _readable_id(value: Json) -> RequestId | None:
     request_id = value.get("id") if isinstance(value, dict) else None
-    if type(request_id) is int:  # `true` is an `int` to `isinstance`
+    if type(request_id) is int:  # `isinstance(True, int)` is true
         return request_id if request_id in _NUMERIC_IDS else None
     return request_id if isinstance(request_id, str) else None
 
 
 def _id_in_bad_text(raw: bytes) -> RequestId | None:
-    """Return the id of a request that is not JSON only because of a text, such as one cut inside an emoji.
+    """Return the id of a request whose only error is malformed text, such as a truncated emoji.
 
-    Half of a character has no UTF-8, and half of a surrogate pair is no character. A client that is answered without
-    an id waits for ever.
+    Halves of characters and surrogate pairs are invalid. Without an id, the client would wait forever.
     """
     try:
         value = json.loads(raw.decode(errors="replace"))
@@ -175,8 +173,8 @@ def _id_in_bad_text(raw: bytes) -> RequestId | None:
 
 
 def is_deeper(value: Json, limit: int) -> bool:
-    """Tell whether lists and objects nest in `value` more than `limit` deep; `value` itself is the first."""
-    # Level by level, and not by recursion: orjson reads 1,024 levels, more than Python's recursion limit.
+    """Whether lists and objects in `value` are nested more than `limit` deep. `value` is level one."""
+    # Iterative, because orjson reads 1,024 levels, more than Python's recursion limit.
     level: list[Json] = [value]
     for _ in range(limit):
         level = [

@@ -1,4 +1,4 @@
-"""Reserved keys of `_meta` and the header fields that mirror a modern request. Constants only.
+"""Reserved keys of `_meta`, headers that mirror a modern request, and the title of a client.
 
 MCP 2026-07-28 basic/index, "General fields"; basic/transports/streamable-http, "Request metadata".
 """
@@ -15,24 +15,24 @@ META_CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
-META_PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105 - no password, a key of `_meta`
+META_PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105 - a key of `_meta`
 
-# RFC 9110 §5.1: field names are case-insensitive. Bindings hand over header fields with names in lower case.
+# RFC 9110 §5.1: header names are case-insensitive. Bindings use lower case.
 HEADER_PROTOCOL_VERSION: Final = "mcp-protocol-version"
 HEADER_METHOD: Final = "mcp-method"
 HEADER_NAME: Final = "mcp-name"
 HEADER_PARAM_PREFIX: Final = "mcp-param-"
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""RFC 5424 severities, mildest first."""
+"""RFC 5424 severities, least severe first."""
 
 
 _MAX_LENGTH: Final = 60
-"""Characters of a client's name for itself, which it chooses freely."""
+"""Characters of a client's title."""
 
 
 def title_of(client_info: JsonObject) -> str:
-    """The name and version that the client gives itself; `unnamed` without."""
+    """Return the client's name and version, or `unnamed`."""
     name, version = client_info.get("name"), client_info.get("version")
     return _title(name if isinstance(name, str) else "", version if isinstance(version, str) else "")
 

@@ -1,6 +1,6 @@
-"""The protocol's revisions and their two eras. Values only.
+"""Protocol revisions and their two eras.
 
-A revision is a date, so plain string comparison orders them.
+A revision is a date, so string comparison orders revisions.
 """
 
 import re
@@ -14,9 +14,9 @@ V2025_11_25: Final = "2025-11-25"
 V2026_07_28: Final = "2026-07-28"
 
 LEGACY: Final = (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25)
-"""Revisions that begin with `initialize`, oldest first."""
+"""Revisions with `initialize`, oldest first."""
 MODERN: Final = (V2026_07_28,)
-"""Revisions in which every request carries its own metadata."""
+"""Revisions with metadata in every request."""
 LATEST_LEGACY: Final = LEGACY[-1]
 LATEST_MODERN: Final = MODERN[-1]
 
@@ -29,12 +29,12 @@ class Era(StrEnum):
 
 
 def negotiate(requested: str) -> str:
-    """Choose the revision that `initialize` answers with: the one asked for, or our latest legacy one."""
-    # MCP 2025-11-25 basic/lifecycle, "Version Negotiation". Never a modern one: these have no handshake.
+    """Return the revision for `initialize`: the requested one if possible, otherwise the latest legacy revision."""
+    # MCP 2025-11-25 basic/lifecycle, "Version Negotiation". Modern revisions have no handshake.
     return requested if requested in LEGACY else LATEST_LEGACY
 
 
 def is_modern_date(version: str) -> bool:
-    """Tell whether this reads as a revision of the modern era, whether or not it is served here."""
-    # A later one than ours is of this era, too: its client is told (-32022) which ones are served, and can choose.
+    """Whether a version is a revision of the modern era, supported or not."""
+    # Later revisions count too: their clients get -32022 with the supported ones.
     return version in MODERN or (_DATE.fullmatch(version) is not None and version >= V2026_07_28)

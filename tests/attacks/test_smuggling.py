@@ -132,7 +132,7 @@ async def test_the_protocol_without_fields_is_not_spoken(served: RunningServer) 
     reader, writer = await asyncio.open_connection("127.0.0.1", served.address.port)
     writer.write(b"GET /mcp\r\n\r\n")
     async with asyncio.timeout(10):
-        assert b"HTTP/1.1 is spoken here" in await reader.read()
+        assert b"HTTP/1.1 is required" in await reader.read()
     writer.close()
 
 

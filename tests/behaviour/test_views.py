@@ -326,7 +326,7 @@ async def test_a_view_that_is_added_is_served_and_one_that_is_removed_ends(tmp_p
         assert await late.names("tools") == ["deploy"]
         for message, sent in ((legacy_request("tools/list"), fields), (initialize_request(), {"Accept": BOTH})):
             status, body = await support.post(message, sent)
-            assert (status, body["error"]["message"]) == (404, "There is no such view (any more)")
+            assert (status, body["error"]["message"]) == (404, "There is no such view")
 
 
 async def test_http_sse_serves_views(tmp_path: Path) -> None:

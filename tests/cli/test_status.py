@@ -272,7 +272,7 @@ def test_a_name_that_the_daemon_does_not_answer_to_is_said(run: Run, tmp_path: P
         server.terminate()
         server.wait(20)
     assert finished.code == 1
-    assert "does not answer to the Host '127.0.0.1" in finished.hints
+    assert "does not accept the Host '127.0.0.1" in finished.hints
     assert "listen.allowed_hosts" in finished.hints
 
 

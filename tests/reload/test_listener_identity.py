@@ -70,19 +70,23 @@ CERT, KEY = "3:11 listen.tls.cert", "4:10 listen.tls.key"
     [
         (lambda it: (it / "tls/server.pem").unlink(), CERT, "cannot read tls/server.pem: No such file or directory"),
         (lambda it: (it / "tls/server.key").unlink(), KEY, "cannot read tls/server.key: No such file or directory"),
-        (lambda it: (it / "tls/server.pem").write_text("no"), CERT, "tls/server.pem holds no certificate in PEM form"),
+        (
+            lambda it: (it / "tls/server.pem").write_text("no"),
+            CERT,
+            "tls/server.pem contains no certificate in PEM format",
+        ),
         (
             lambda it: (it / "tls/server.pem").write_bytes((it / "tls/server.key").read_bytes()),
             CERT,
-            "tls/server.pem holds no certificate in PEM form",
+            "tls/server.pem contains no certificate in PEM format",
         ),
         (
             lambda it: (it / "tls/server.key").write_text("no"),
             KEY,
-            "tls/server.key holds no private key in PEM form",
+            "tls/server.key contains no private key in PEM format",
         ),
-        (foreign_key, KEY, "tls/server.key is not the key of `cert`"),
-        (encrypted_key, KEY, "tls/server.key is encrypted; nobody is there to say its password"),
+        (foreign_key, KEY, "tls/server.key does not match `cert`"),
+        (encrypted_key, KEY, "tls/server.key is encrypted, and there is no way to enter its password"),
     ],
     ids=["no certificate", "no key", "not a certificate", "a key instead", "not a key", "another's key", "encrypted"],
 )

@@ -117,7 +117,7 @@ async def test_a_stranger_is_told_that_there_are_problems_and_not_which() -> Non
     async with http_server(missing=["shop"]) as served:
         for headers, problem in (
             ({}, "the upstream shop is required and cannot be reached"),
-            ({"X-Forwarded-For": "192.0.2.1"}, "there are problems; /-/status names them, to operators"),
+            ({"X-Forwarded-For": "192.0.2.1"}, "there are problems; operators can see them at /-/status"),
         ):
             answer = await served.send(None, headers, method="GET", path="/-/ready")
             assert (answer.status, answer.json["problems"]) == (503, [problem])
@@ -141,7 +141,7 @@ async def test_the_status_is_for_callers_on_this_machine() -> None:
 async def test_an_address_in_use_is_said_to_be() -> None:
     async with http_server() as served:
         app = HttpListener(web.Application(), address=served.address)
-        with pytest.raises(ListenError, match="in use already"):
+        with pytest.raises(ListenError, match="already in use"):
             await app.start()
 
 

@@ -40,11 +40,11 @@ async def test_refusals_name_the_key_and_what_was_given_back_is_there_again() ->
     assert [await quota.reserve("ada") for _ in range(2)] == [None, None]
     mine = await quota.reserve("ada")
     assert mine is not None
-    assert mine.message == "2 streams are yours, and no caller has more (limits.streams.per_caller)"
+    assert mine.message == "You have 2 streams, the maximum per caller (limits.streams.per_caller)"
     assert await quota.reserve("bob") is None
     full = await quota.reserve("bob")
     assert full is not None
-    assert full.message == "All 3 streams are taken (limits.streams)"
+    assert full.message == "All 3 streams are in use (limits.streams)"
     for caller in ("ada", "bob", "ada"):
         quota.release(caller)
     assert (len(quota), quota.refused, quota.refusal_of("ada")) == (0, 2, None)

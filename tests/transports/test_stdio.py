@@ -296,7 +296,7 @@ class TestTheEnd:
             echo = modern_request("tools/call", {"name": "echo", "arguments": {"text": "late"}})
             answer = await wire.ask(echo | {"id": request_id})
             assert (answer["id"], answer["error"]["code"]) == (request_id, -32603)
-            assert "stop" in answer["error"]["message"]
+            assert "shutting down" in answer["error"]["message"]
 
     async def test_draining_lets_calls_finish(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}))

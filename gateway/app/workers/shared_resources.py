@@ -24,7 +24,7 @@ from gateway.state.state import StateDirectory, directory_of
 from gateway.transports.listener.http_listener import reason_of
 from gateway.transports.listener.socket_activation import ADMIN, Inherited
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _PREFIX: Final = "mcp-gateway-workers-"
 _UNLOCKED: Final = "mcp-gateway-new-"

@@ -27,7 +27,7 @@ from gateway.state.keys import SigningKeys
 from gateway.telemetry.logs import Logs
 from gateway.transports.listener.socket_activation import Inherited
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _STEADY_SECONDS: Final = 60.0
 """A worker that has served for this time is restarted without delay."""

@@ -20,7 +20,7 @@ from gateway.config.settings import keys_in
 from gateway.state.keys import SigningKeys
 from gateway.transports.listener.socket_activation import Inherited
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 VARIABLE: Final = "MCP_GATEWAY_WORKER"
 READY: Final = b"ready\n"

@@ -18,7 +18,7 @@ from gateway.app.workers.worker import READY, VARIABLE, Worker, socket_path
 from gateway.state.keys import SigningKeys
 from gateway.transports.listener.socket_activation import Inherited
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _MOST_BYTES: Final = 4096
 _START_SECONDS: Final = 300.0

@@ -26,7 +26,7 @@ from gateway.errors import ConfigError
 from gateway.executors.python.signature import Signature, read_signature
 from gateway.threads import DaemonThreadPool
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _ENTRY_POINTS: Final = "mcp_gateway.plugins"
 

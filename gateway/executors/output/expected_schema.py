@@ -12,7 +12,7 @@ import structlog
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.json_schema import validation_errors
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 
 class MismatchCounter:

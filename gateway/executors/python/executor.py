@@ -38,7 +38,7 @@ from gateway.threads import DaemonThreadPool
 
 T = TypeVar("T")
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _CODES: Final = 2**31
 """The bound of an error code's absolute value; a plugin may write any number."""

@@ -13,7 +13,7 @@ import structlog
 
 from gateway.protocol.outbox import MAX_MESSAGES
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 Send = Callable[[], Awaitable[object]]
 

@@ -1,8 +1,7 @@
-"""Tracks the requests that are served, by identity, and ends those whose credential is no longer good.
+"""Tracks the requests in progress by identity, and ends those whose credential is no longer valid.
 
-Why requests and not connections: a handler that is cancelled is, for all that it holds, one whose client went away.
-What outlives its request belongs to a session, which is looked at where sessions are kept. A subscription is not
-cancelled: its client is owed a result (2026-07-28 basic/patterns/subscriptions).
+Handlers are cancelled as if their client had disconnected. Subscriptions are closed with a result instead, which their
+client must receive (2026-07-28 basic/patterns/subscriptions). Sessions are revalidated by `Sessions`.
 """
 
 import asyncio
@@ -14,27 +13,27 @@ from gateway.access.identity import Identity
 from gateway.transports.http.request import Task
 
 Renewed = Callable[[Identity], Identity | None]
-"""Whom the same credential would be let in as now; None if it would not."""
+"""Return the identity that the same credential has now, or None if it is no longer valid."""
 Admits = Callable[[str | None, Identity], bool]
-"""Whether somebody may use a view (None: the whole), and it is there."""
+"""Whether a view exists and an identity can use it. None is the whole catalog."""
 
 
 class ActiveRequests:
-    """The requests that are served now, each with its task and its identity."""
+    """The requests in progress, each with its task and its identity."""
 
     def __init__(self, *, end_subscription: Callable[[Task], bool] = lambda _: False) -> None:
-        """Track nothing yet; `end_subscription` ends the one that a task serves with its result, if it serves one."""
+        """`end_subscription` ends the subscription that a task serves. It returns False if there is none."""
         self._end_subscription: Final = end_subscription
         self._served: Final[dict[Task, tuple[Identity, str | None]]] = {}
-        """Each with the view that it was sent to."""
+        """The identity of each request, and the view that it was sent to."""
         self._streams: Final[dict[Task, asyncio.TimerHandle | None]] = {}
-        """Those that are answered with a stream, and what ends it with the credential."""
+        """The requests with a stream response, and the timer that fires when their credential expires."""
 
     def __len__(self) -> int:
         return len(self._served)
 
     def begin(self, task: Task, identity: Identity, *, view: str | None = None) -> None:
-        """Note that a request is served in this task from now on, until `end`."""
+        """Register the request that `task` serves, until `end`."""
         self._served[task] = identity, view
 
     def end(self, task: Task) -> None:
@@ -43,22 +42,19 @@ class ActiveRequests:
             expiry.cancel()
 
     def begin_stream(self, task: Task, identity: Identity) -> None:
-        """Note that a request is answered with a stream, until `end` or the end of the credential."""
+        """Register a stream response, until `end` or until the credential expires."""
         expiry = None
         if identity.expires_at is not None:
-            # Credentials expire by the wall clock (RFC 7519 §4.1.4), and timers run by the loop's own.
+            # Credentials expire by wall-clock time (RFC 7519 §4.1.4), but timers use the event loop's clock.
             expiry = asyncio.get_running_loop().call_later(
                 max(0.0, identity.expires_at - time.time()), self._stop, task
             )
         self._streams[task] = expiry
 
     def revalidate(self, renewed: Renewed, *, admits: Admits) -> None:
-        """End requests whose credential is no longer accepted, and streams of callers whose scopes changed.
-
-        Streams of a view that is gone end too; what is called there already is answered.
-        """
+        """End requests without a valid credential, and streams whose scopes or view have changed."""
         for task, (identity, view) in list(self._served.items()):
-            # A call keeps the scopes with which it began; a stream would go on telling of what is shown no more.
+            # Calls keep the scopes that they started with. Streams would go on reporting hidden primitives.
             now = renewed(identity)
             if now is None or (task in self._streams and (now != identity or not admits(view, now))):
                 self._stop(task)

@@ -1,7 +1,7 @@
-"""The admin API: health, readiness, status, metrics, log level and reload. None of these paths is MCP's.
+"""The admin API: health, readiness, status, metrics, log level and reload.
 
-They stand on the main listener or on one of their own. Probes learn nothing that needs guarding and are answered for
-everybody; the rest is for operators alone, and for anybody else it is not there.
+It is served on the main listener or on its own. Anyone can call the probes. All other paths are for operators, and are
+404 for everyone else.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -21,83 +21,80 @@ from gateway.transports.http.middleware import Handler, Middleware
 from gateway.transports.http.request import Endpoint, HttpRequest
 
 OPERATORS: Final = frozenset({"gateway:admin"})
-"""The scope that operators hold."""
+"""The scope of operators."""
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _READ: Final = ("GET", "HEAD")
 _PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""What a browser or a cache may not do with a page that says how things are just now. There is no HTML to protect."""
-_UNTOLD: Final = "there are problems; /-/status names them, to operators"
+"""Responses show the current state and contain no HTML."""
+_UNTOLD: Final = "there are problems; operators can see them at /-/status"
 
 
 class Tasks(Protocol):
-    """The daemon's tasks. What they answer and were asked is their callers' alone."""
+    """Access to the daemon's tasks, without their arguments and results."""
 
     async def listed(self) -> JsonObject: ...
     async def shown(self, task_id: str) -> JsonObject | None:
-        """One task; None if there is none."""
+        """Return a task, or None if it does not exist."""
 
     async def cancel(self, task_id: str) -> JsonObject | None:
-        """Cancel a task, and return how it is now; None if there is none."""
+        """Cancel a task and return it, or None if it does not exist."""
 
 
 class Workers(Protocol):
-    """All workers of the daemon, of which this process is one."""
+    """The workers of the daemon, including this process."""
 
     async def status(self) -> JsonObject: ...
     async def readiness(self, own: JsonObject) -> JsonObject: ...
     async def set_log_level(self, level: str) -> None:
-        """Set the level of the others."""
+        """Set the log level of the other workers."""
 
 
 class BrowserConsole(Protocol):
-    """The page in the browser, whose sign-in opens `/-/api/…`, too."""
+    """The web console. Users who sign in to it can call `/-/api/…`."""
 
     def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
-        """Add its own paths, below each of these prefixes."""
+        """Add the console's paths below each prefix."""
 
     def admitting(self, door: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
-        """Make a handler that lets in who has signed in, and leaves the others to `otherwise`."""
+        """Return a handler for signed-in users that falls back to `otherwise`."""
 
 
 class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
-    """A path of the admin API."""
-
     path: str
     api: str = ""
-    """Its path in the API, of which `path` is the older name; empty where it has none."""
+    """The path below `/-/api`, for which `path` is an older alias; empty if there is none."""
     answer: Endpoint
     methods: tuple[str, ...] = _READ
     is_open: bool = False
-    """Whether everybody is answered, under any Host; otherwise operators alone are."""
+    """Whether anyone can call it, with any Host. All other paths are for operators."""
 
 
 class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers to all paths of the admin API."""
-
     health: Health
     status: Callable[[], JsonObject]
     """The status of this process."""
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
-    """All metrics in text for Prometheus, and its media type, which suits an `Accept` field."""
+    """Return the metrics in the Prometheus text format that suits the `Accept` header, and its media type."""
     logs: Logs
     reload: Callable[[], Awaitable[JsonObject]]
-    """Load the files again; says under `problems` what keeps them from being served."""
+    """Reload the files. The result lists the `problems` that prevent it."""
     config: Callable[[], Awaitable[JsonObject]]
-    """What is served, and to whom, as it may be shown."""
+    """Return the configuration without secrets."""
     tasks: Tasks
     about: Callable[[str | None], JsonObject]
-    """The answer of `/-/api/`, but for the caller; of the URL by which a caller reaches the main listener."""
+    """Return the response of `/-/api/` without the caller; the argument is the main listener's URL."""
     workers: Workers | None = None
-    """None where the daemon is one process."""
+    """None if the daemon has a single process."""
     console: BrowserConsole | None = None
-    """None where it is not served."""
+    """None if the console is disabled."""
 
     def application(self, door: Middleware, *, is_private: bool, prefixes: Iterable[str] = ("",)) -> web.Application:
-        """A listener of their own. Whoever reaches it is an operator; on a private one, who holds the scope.
+        """Return the application of a separate admin listener.
 
-        What browsers use stands below each of the prefixes, under which proxies mount the daemon.
+        On a private listener, callers need the operator scope. On any other, every caller is an operator. `prefixes`
+        are the paths where proxies mount the daemon.
         """
         application = web.Application()
         self._mount(application.router, door, is_main=False, is_private=is_private, prefixes=prefixes)
@@ -105,13 +102,13 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return application
 
     def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str] = ("",)) -> None:
-        """Stand on the main listener. Operators hold the scope; where nobody has to authenticate, they are local."""
+        """Add the paths to the main listener. Without authentication, only local callers are operators."""
         self._mount(router, door, is_main=True, is_private=True, prefixes=prefixes)
 
     def _mount(
         self, router: web.UrlDispatcher, door: Middleware, *, is_main: bool, is_private: bool, prefixes: Iterable[str]
     ) -> None:
-        # Without `public_url` both prefixes are empty, and aiohttp refuses to add a route twice.
+        # aiohttp refuses to add a route twice, and both prefixes are empty without `public_url`.
         prefixes = dict.fromkeys(prefixes)
         for own in self._paths(door if is_private else None, is_main=is_main):
             answer = _by_method(own)
@@ -150,12 +147,12 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response({"healthy": True}, request)
 
     async def _ready(self, request: HttpRequest, *, door: Middleware | None) -> web.Response:
-        """Answer everybody whether the daemon is ready, and operators alone what is wrong: without `door` all are."""
+        """Report readiness. Only operators see the problems; without `door`, everyone is an operator."""
         readiness = self.health.readiness()
         if self.workers is not None:
             readiness = await self.workers.readiness(readiness)
         status = 200 if readiness["ready"] else 503
-        # Problems and warnings may quote the files: others learn only that there are some.
+        # Problems and warnings can quote the files.
         if door is not None and not await _is_operator(door, request):
             readiness = {name: value for name, value in readiness.items() if name != "warnings"}
             if readiness["problems"]:
@@ -163,7 +160,6 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response(readiness, request, status=status)
 
     async def _about(self, request: HttpRequest, *, is_main: bool) -> web.Response:
-        """Say what this is, and who asks."""
         identity = request.identity
         scopes = None if identity.scopes is None else sorted(identity.scopes)
         caller = {"principal": identity.principal, "scopes": scopes}
@@ -192,7 +188,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return _found_or_not(await self.tasks.cancel(request.raw.match_info["id"]), request)
 
     async def _log_level(self, request: HttpRequest) -> web.Response:
-        """Say the level; set it first where it is POSTed as `?level=debug`. It lasts until the process ends."""
+        """Return the log level. A POST with `?level=debug` sets it until the process ends."""
         if request.raw.method == "POST":
             before, wanted = self.logs.level, request.raw.query.get("level", "")
             try:
@@ -201,17 +197,17 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
                 return json_response({"error": f"level: {error}"}, request, status=400)
             if self.workers is not None:
                 await self.workers.set_log_level(wanted)
-            log.warning("log level changed", now=wanted, before=before)  # `level` is the line's own
+            log.warning("log level changed", now=wanted, before=before)  # `level` is a reserved key
         return json_response({"level": self.logs.level}, request)
 
     async def _reload(self, request: HttpRequest) -> web.Response:
         report = await self.reload()
-        # RFC 9110 §15.5.21: the request was understood, and what the files say cannot be processed.
+        # RFC 9110 §15.5.21: the request is valid, but the files cannot be processed.
         return json_response(report, request, status=422 if report["problems"] else 200)
 
 
 def _is_local(request: HttpRequest) -> bool:
-    """Tell whether the request comes from this machine, and from no proxy on it, whose peers all look local."""
+    """Whether the request comes from this machine, and not through a local proxy."""
     raw = request.raw
     return (
         is_loopback_address(raw.remote or "")
@@ -231,7 +227,7 @@ def _found_or_not(task: JsonObject | None, request: HttpRequest) -> web.Response
 
 
 async def _not_found(request: HttpRequest) -> web.Response:
-    error = "not found; this listener has the daemon's own paths alone"
+    error = "not found; this listener only serves the admin API"
     return json_response({"error": error}, request, status=404)
 
 
@@ -247,14 +243,14 @@ def _by_method(own: AdminPath) -> Endpoint:
 
 
 def _for_operators(endpoint: Endpoint, *, is_main: bool) -> Endpoint:
-    """Make an endpoint that is not there for others: on the main listener, who is neither known nor local."""
+    """Return an endpoint that is 404 for everyone but operators."""
 
     async def answer(request: HttpRequest) -> web.StreamResponse:
-        is_known = request.identity.principal is not None  # and holds the scope, which the middleware has checked
-        # CSRF: a page in a browser here comes from this machine as well, and pages of loopback origins pass the guard.
+        is_known = request.identity.principal is not None  # the middleware has checked the scope
+        # CSRF: a web page in a local browser also sends requests from this machine.
         is_of_a_page = request.raw.method not in _READ and "Origin" in request.raw.headers
         if not is_known and (is_of_a_page or (is_main and not _is_local(request))):
-            error = "not found; the daemon's own paths are for callers on this machine"
+            error = "not found; the admin API is only available to callers on this machine"
             return json_response({"error": error}, request, status=404)
         return await endpoint(request)
 
@@ -262,5 +258,5 @@ def _for_operators(endpoint: Endpoint, *, is_main: bool) -> Endpoint:
 
 
 async def _is_operator(door: Middleware, request: HttpRequest) -> bool:
-    """Tell whether a caller of a path that is open to everybody is an operator all the same."""
+    """Whether the caller of an open path is an operator."""
     return _is_local(request) if door.authenticator.is_open else await door.holds(request, OPERATORS)

@@ -1,4 +1,4 @@
-"""Reads the body of a POST: JSON, not compressed, within the size limit and in time."""
+"""Reads the body of a POST request."""
 
 import asyncio
 from typing import Final
@@ -10,33 +10,35 @@ from gateway.wire.accept import JSON
 
 
 class FramingError(Exception):
-    """The extensions and trailers of a chunked body are far larger than its content."""
+    """The extensions and trailers of a chunked body are much larger than its content."""
 
 
 _FRAMING_TOO_LARGE: Final = HttpError(
-    status=413, message="The chunks of the body are framed with far more bytes than they hold"
+    status=413, message="The chunk framing of the body is much larger than its content"
 )
 
 
 async def read_body(request: web.Request, *, limit: int, seconds: float) -> bytes | HttpError:
-    """The whole body, or why it is not read:
+    """Return the whole body, or the reason for refusing it.
 
     1. `Content-Type` is JSON: 415
-    2. no `Content-Encoding` (a few bytes must not unfold into many): 415
+    2. there is no `Content-Encoding`, which could expand a few bytes into many: 415
     3. `Content-Length` is within the limit: 413
-    4. so is what really arrives, counted while it does: 413
-    5. the framing of its chunks is not many times their content: 413
-    6. it arrives in time: 408
-    """  # noqa: D415 - the sentence goes on in the list
+    4. the received bytes are within the limit: 413
+    5. the chunk framing is not many times larger than the content: 413
+    6. the body arrives in time: 408
+    """
     headers = request.headers
-    if headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON:  # nearly always no more than its name
+    if (
+        headers.get(hdrs.CONTENT_TYPE) != JSON and request.content_type != JSON
+    ):  # `content_type` parses parameters, which are rare
         return HttpError(status=415, message=f"Content-Type must be {JSON}")
     coding = headers.get(hdrs.CONTENT_ENCODING)
     if coding is not None and coding.strip().lower() != "identity":
         return HttpError(status=415, message="The body must not be compressed: send it without Content-Encoding")
     content = request.content
-    is_here = content.is_eof()  # nearly always: it came with the head, and there is no need for a clock or a copy
-    # What is announced as too large is not read at all; bodies in chunks announce nothing, and are measured below.
+    is_here = content.is_eof()  # the usual case: the body came with the head
+    # Chunked bodies announce no length. Their size is checked below.
     if not is_here and (request.content_length or 0) > limit:
         return _too_large(limit)
     try:
@@ -55,9 +57,8 @@ def _too_large(limit: int) -> HttpError:
 
 
 async def _read(content: StreamReader, limit: int, seconds: float) -> bytes:
-    """The body; of one that is over the limit, as much as shows it."""
     body = bytearray()
-    # One timeout for the whole body: with one for each read, a byte now and then would hold the request for ever.
+    # A timeout per read would let a client hold the request forever with a byte now and then.
     async with asyncio.timeout(seconds):
         while chunk := await content.readany():
             body += chunk

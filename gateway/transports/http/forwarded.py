@@ -1,23 +1,21 @@
-"""Decides which forwarded headers of a request are believed. Pure: works on header fields, opens nothing.
+"""Decides which forwarded headers to trust. No I/O.
 
-A reverse proxy hides who asks and which URL they used, and says so in `X-Forwarded-For/-Proto/-Host/-Prefix` or
-`Forwarded` (RFC 7239). Anybody can write these. Threats answered here, and only here:
+A reverse proxy reports the client and the requested URL in `X-Forwarded-For/-Proto/-Host/-Prefix` or in `Forwarded`
+(RFC 7239), which anyone can send. Threats handled here:
 
-- A client that reaches us directly invents them, to pass for another address (limits, logs, audit), for a Host that we
-  answer to, or for TLS. Only peers in `listen.trusted_proxies` are believed.
-- A client sends them through a proxy that appends: what it invented stands to the left. The chain of addresses is
-  walked from the right, past trusted proxies alone, and the first other one is the client. The scheme and the host are
-  taken from the same place in their lists.
-- A client sends the family of fields that the proxy does not set (`Forwarded`, where the proxy sets `X-Forwarded-*`).
-  Where both families speak about one thing and differ, neither is believed.
-- A quote that a client leaves open swallows what the proxy appends: one error makes the whole field worthless.
-- A prefix such as `//evil.example.com`, or a host with a path or credentials in it, turns a URL that we emit into
-  somebody else's. Each value has one narrow form, and what has another is not believed.
+- A client connects directly and sends these headers to fake its address, a permitted Host, or TLS. Only peers in
+  `listen.trusted_proxies` are trusted.
+- A client sends them through a proxy that appends. Its own values are to the left, so the address chain is read from
+  the
+  right. The first address that is not a trusted proxy is the client. The scheme and host come from the same position.
+- A client sends the header family that the proxy does not set. If both families are present and differ, neither is
+  used.
+- A client leaves a quote open so that it swallows the proxy's value. One syntax error invalidates the whole header.
+- A prefix such as `//evil.example.com`, or a host with a path or credentials, would change the URLs that we emit. Each
+  value must match a strict pattern.
 
-What is not believed is as if it were not there: the connection says who asks, and `Host` for what.
-
-What is left to the operator: a trusted proxy must set or remove each of these fields itself. One that hands a client's
-own `X-Forwarded-Host` on unchanged has vouched for it.
+Ignored headers have no effect: the connection determines the client and `Host` the host. The operator's duty remains: a
+trusted proxy must set or remove each of these headers.
 """
 
 import re
@@ -34,44 +32,44 @@ from gateway.config.models.address import UNIX, parse_network
 
 IpAddress = IPv4Address | IPv6Address
 Lines = tuple[str, ...]
-"""The values of one field."""
+"""The values of one header."""
 
 _NAMES: Final = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix", "Forwarded")
 
 _NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _PAIR: Final = re.compile(rf'({_NAME})=({_NAME}|"(?:[^"\\\x00-\x1f\x7f]|\\[^\x00-\x1f\x7f])*")[ \t]*([;,]|$)[ \t]*')
 _QUOTED_PAIR: Final = re.compile(r"\\(.)")
-# The longest addresses have 15 characters (IPv4), and 45 (IPv6 that ends in an IPv4 address).
+# The longest addresses have 15 characters (IPv4) or 45 (IPv6 that ends in an IPv4 address).
 _NODE: Final = re.compile(
     r"(?P<v4>[0-9.]{7,15})(?::[0-9]{1,5})?|\[(?P<v6>[0-9A-Fa-f:.]{2,45})\](?::[0-9]{1,5})?|(?P<bare>[0-9A-Fa-f:.]{2,45})"
 )
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _SCHEME: Final = re.compile(r"https?", re.IGNORECASE)
-# No empty segment, for `//host` names another host (RFC 3986 §4.2), and no dot segment, which clients resolve (§5.2.4).
+# No empty segments, because `//host` names a host (RFC 3986 §4.2), and no dot segments, which clients resolve (§5.2.4).
 _SEGMENT: Final = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._~!$&'()*+;=:@-]+"
 _PREFIX: Final = re.compile(rf"(?:/{_SEGMENT})+")
 
 
 class ClientEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The endpoint as the client of a request knows it: its own address, and the scheme, host and prefix it used."""
+    """The endpoint as the client sees it: the client's address, and the scheme, host and prefix that it used."""
 
     address: str
-    """The client's; empty where the transport has none."""
+    """The client's address; empty if the transport has none."""
     scheme: str
     host: str
-    """As in `Host`: the name that the client used, with its port."""
+    """The value of `Host`: the name that the client used, with its port."""
     prefix: str
-    """The path under which the client sees the daemon: empty, or without its last slash."""
+    """The path prefix that the client uses; empty, or without a trailing slash."""
     public_url: str | None = None
 
     @property
     def base_url(self) -> str:
-        """The URL, without a slash at its end, under which the client reaches the daemon."""
+        """The daemon's URL as the client sees it, without a trailing slash."""
         return self.public_url or f"{self.scheme}://{self.host}{self.prefix}"
 
 
 class _ForwardedValues(msgspec.Struct, frozen=True):
-    """The values of one family of fields; None where there is none that can be believed."""
+    """The trusted values of one header family."""
 
     address: str | None = None
     scheme: str | None = None
@@ -80,46 +78,45 @@ class _ForwardedValues(msgspec.Struct, frozen=True):
 
 
 class TrustedProxies:
-    """Peers whose forwarded headers are believed."""
+    """Peers whose forwarded headers are trusted."""
 
     def __init__(self, networks: Iterable[str] = (), *, public_url: str | None = None) -> None:
-        """Read addresses, ranges and `unix:`; `public_url` outweighs what headers say of scheme, host and prefix.
+        """Parse addresses, ranges and `unix:`. `public_url` overrides the scheme, host and prefix of headers.
 
         Raises:
-            ValueError: one is neither an address nor a range.
+            ValueError: an entry is neither an address nor a range.
         """
         listed = tuple(networks)
         self._networks: Final = tuple(parse_network(text) for text in listed if text != UNIX)
         self._trusts_unix: Final = UNIX in listed
         self._public_url: Final = public_url.rstrip("/") if public_url else None
         self._public_prefix: Final = urlsplit(self._public_url).path if self._public_url else None
-        # Of the instance: a cache on the method would be shared by all instances, and keep them alive.
+        # A cache on the method would be shared by all instances and keep them alive.
         self._trusts: Final = lru_cache(maxsize=1024)(self._is_listed)
 
     @property
     def prefix(self) -> str:
-        """The path of `public_url`."""
         return self._public_prefix or ""
 
     def client_endpoint(self, *, peer: str, scheme: str, host: str, fields: MultiMapping[str]) -> ClientEndpoint:
-        """Say how a request came.
+        """Return how the client reached us.
 
         Args:
-            peer: the address at the other end of the connection.
-            scheme: `https` if the connection is TLS.
-            host: the request's own `Host`.
-            fields: all its header fields.
+            peer: The address of the connection's peer.
+            scheme: `https` if the connection uses TLS.
+            host: The request's own `Host`.
+            fields: All request headers.
         """
         return self.client_endpoint_of(peer=peer, scheme=scheme, host=host, lines=self.believed_lines(peer, fields))
 
     def believed_lines(self, peer: str, fields: MultiMapping[str]) -> tuple[Lines, ...]:
-        """Return the values of the fields that a peer is believed in; nothing for a peer that is not."""
+        """Return the forwarded headers of a trusted peer; empty for any other."""
         if not (self._networks or self._trusts_unix) or not self._trusts(plain_address(peer)):
             return ()
         return tuple(tuple(fields.getall(name, ())) for name in _NAMES)
 
     def client_endpoint_of(self, *, peer: str, scheme: str, host: str, lines: tuple[Lines, ...]) -> ClientEndpoint:
-        """Do as `client_endpoint` does, with what `believed_lines` has returned for the same request."""
+        """Like `client_endpoint`, with the result of `believed_lines`."""
         address = plain_address(peer)
         if not lines:
             return ClientEndpoint(
@@ -135,7 +132,7 @@ class TrustedProxies:
         )
 
     def _is_listed(self, address: str) -> bool:
-        # The peer on a Unix socket has no address.
+        # Peers on Unix sockets have no address.
         if not address:
             return self._trusts_unix
         parsed = _parsed_address(address)
@@ -159,12 +156,12 @@ class TrustedProxies:
             address=address if addresses else None,
             scheme=_lower(_in_form(_SCHEME, _at(_items(schemes), hops))),
             host=_lower(_in_form(_HOST, _at(_items(hosts), hops))),
-            # Proxies do not agree on what a list of prefixes means.
+            # Proxies do not agree on the meaning of several prefixes.
             prefix=_in_form(_PREFIX, listed[0].rstrip("/")) if len(listed) == 1 else None,
         )
 
     def _forwarded(self, peer: str, lines: Lines) -> _ForwardedValues:
-        # RFC 9110 §5.3: several lines of a field are one list, and a quote that one leaves open spoils all of it.
+        # RFC 9110 §5.3: several lines form one list, so an open quote in one line invalidates all of them.
         elements = _parse_forwarded(", ".join(lines))
         if not elements:
             return _ForwardedValues()
@@ -177,24 +174,24 @@ class TrustedProxies:
         )
 
     def _client(self, peer: str, chain: Sequence[str]) -> tuple[str, int]:
-        """The last address from the right that is believed, and how many places from the right it stands."""
+        """Return the client's address and its position from the right."""
         believed, hops = peer, 0
         for text in reversed(chain):
             address = _parsed_node(text)
-            # Whoever wrote this cannot be told, so neither can it be told who vouched for what stands further left.
+            # An unknown node cannot be trusted, nor can the values to its left.
             if address is None:
                 break
             believed, hops = str(address), hops + 1
             if not self._trusts(believed):
                 break
-        # Where no address is believed, the last element is still the one that the peer itself has written.
+        # The peer itself wrote the last element, even if that contains no address.
         return believed, max(hops, 1)
 
 
 def plain_address(text: str) -> str:
-    """An address in its usual form: IPv4 as such, although it came in its IPv6 form."""
-    # Sockets for both families show IPv4 peers as `::ffff:192.0.2.1`, which `is_loopback` of older Pythons denies to be
-    # this machine; nothing else is worth parsing for each request.
+    """Return an IPv4 address in plain form, even if it is IPv4-mapped."""
+    # Dual-stack sockets report IPv4 peers as `::ffff:192.0.2.1`, which older Pythons do not treat as loopback. Other
+    # addresses need no parsing.
     if not text.startswith("::"):
         return text
     parsed = _parsed_address(text)
@@ -210,18 +207,18 @@ def _parsed_address(text: str) -> IpAddress | None:
 
 
 def _parsed_node(text: str) -> IpAddress | None:
-    """An address with or without its port. What is `unknown` or obfuscated (RFC 7239 §6.3) is none."""
+    """Parse an address with or without a port. `unknown` and obfuscated nodes (RFC 7239 §6.3) are None."""
     match = _NODE.fullmatch(text)
     return None if match is None else _parsed_address(match["v4"] or match["v6"] or match["bare"])
 
 
 def _items(lines: Lines) -> list[str]:
-    """The members of a comma-separated field, over all its lines (RFC 9110 §5.3)."""
+    """Split a comma-separated header, across all its lines (RFC 9110 §5.3)."""
     return [item.strip(" \t") for line in lines for item in line.split(",")]
 
 
 def _at(items: Sequence[str], hops: int) -> str | None:
-    """The member that the proxy wrote to which the client spoke; a list that is shorter was not appended to."""
+    """Return the value of the proxy that the client connected to. Shorter lists were not appended to."""
     return items[-min(hops, len(items))] if items else None
 
 
@@ -234,17 +231,17 @@ def _lower(text: str | None) -> str | None:
 
 
 def _agreed(one: str | None, other: str | None) -> str | None:
-    """Return the value that one family has alone, or that both have alike."""
+    """Return the value if only one family has it or both agree."""
     return (one or other) if one is None or other is None or one == other else None
 
 
 def _parse_forwarded(field: str) -> Sequence[Mapping[str, str]]:
-    """The elements of a `Forwarded` field (RFC 7239 §4); none if anything in it is wrong."""
+    """Parse a `Forwarded` header (RFC 7239 §4). Return no elements if it contains any error."""
     elements: list[dict[str, str]] = [{}]
     position = 0
     while position < len(field):
         match = _PAIR.match(field, position)
-        # A parameter that comes twice in one element is one error more: two readers could take different ones.
+        # Duplicate parameters are an error too, because parsers could choose different ones.
         if match is None or (name := match[1].lower()) in elements[-1]:
             return []
         elements[-1][name] = _QUOTED_PAIR.sub(r"\1", match[2][1:-1]) if match[2].startswith('"') else match[2]

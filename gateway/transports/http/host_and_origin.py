@@ -1,14 +1,22 @@
-"""Checks `Host` and `Origin` against their allow-lists. Pure: works on header fields, opens nothing.
+"""Checks hosts, origins and message framing. No I/O.
 
-Threats answered here, and only here:
+Threats handled here:
 
-- DNS rebinding: a web page whose name was pointed at this machine calls it from the user's browser. Its `Host` is the
-  page's name, so `Host` must be a name that we were given.
-- A web page elsewhere calls a daemon on loopback directly. Its `Origin` says so, and must be allowed. `Origin: null` (a
-  sandboxed frame, a local file) names no site and is refused unless configured.
+- DNS rebinding: a web page whose name was pointed at this machine sends requests from the user's browser. Their `Host`
+  is
+  the page's name, so `Host` must be a configured name.
+- A web page of another site sends requests to a daemon on loopback. Its `Origin` must be allowed. `Origin: null` (a
+  sandboxed frame or a local file) is refused unless configured.
+- Request smuggling: two parsers disagree on where a message ends. aiohttp's parser (llhttp in strict mode) refuses
+  duplicate lengths, lengths with `Transfer-Encoding`, invalid lengths, codings that do not end in `chunked`, folded
+      lines,
+  bare CR and LF, spaces before a colon, control characters and malformed chunks, and closes the connection. Tests check
+  all of these with and without nginx. Codings other than `chunked` are refused here.
+- A target in absolute form with a different host than `Host`: the target's host is checked (RFC 9112 §3.2.2).
+- HTTP/0.9, which has no headers.
 
-A `Host` that is an IP address cannot be a rebound name; it is enough where we listen on every interface, whose
-addresses nobody wants to list.
+A `Host` that is an IP address cannot be a rebound name. On a wildcard address, any IP address is accepted. `Upgrade` is
+ignored (RFC 9110 §7.8).
 """
 
 import re
@@ -24,14 +32,14 @@ from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import plain_address
 
 ALLOWED_METHODS: Final = "POST, GET, DELETE, OPTIONS"
-# Pages of other origins may read safelisted fields alone (Fetch), and clients in browsers need these two.
+# Pages of other origins can only read safelisted headers (Fetch). Browser clients need these two.
 EXPOSED_HEADERS: Final = "Mcp-Session-Id, WWW-Authenticate"
 PREFLIGHT_SECONDS: Final = 600
-"""How long a browser may remember what it was allowed."""
+"""How long browsers cache a preflight response."""
 
 _ANY: Final = "*"
 _NO_ORIGIN: Final = ""
-"""The normal form of what cannot be read as an origin."""
+"""The normal form of an invalid origin."""
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound to
 _ALLOWED_HEADERS: Final = {
@@ -52,13 +60,13 @@ _ALLOWED_HEADERS: Final = {
 _PARAMETER_HEADER: Final = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+", re.IGNORECASE)
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>[0-9]{1,5}))?", re.IGNORECASE)
 _ORIGIN: Final = re.compile(r"null|(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[^\s/?#@]+)", re.IGNORECASE)
-"""RFC 6454 §7.1: scheme, host and port, and nothing after them; whether the host is one, `_HOST` tells."""
+"""RFC 6454 §7.1: scheme, host and port. `_HOST` checks the host."""
 _MAX_SHOWN_LENGTH: Final = 200
 _HIGHEST_PORT: Final = 65535
 
 
 class Guard:
-    """The allow-lists for `Host` and `Origin`, and what browsers of allowed origins are told."""
+    """The allow-lists for `Host` and `Origin`."""
 
     def __init__(
         self,
@@ -70,7 +78,7 @@ class Guard:
     ) -> None:
         hosts = _default_hosts(address, public_url) if allowed_hosts is None else allowed_hosts
         self._hosts = frozenset(host.lower() for host in hosts)
-        # The dot stays: `*.example.com` must not let `evilexample.com` in.
+        # With the dot: `*.example.com` must not match `evilexample.com`.
         self._suffixes = tuple(host[1:] for host in self._hosts if host.startswith("*."))
         self._takes_addresses = allowed_hosts is None and address.host in _WILDCARDS
         self._takes_loopback_origins = allowed_origins is None
@@ -78,22 +86,22 @@ class Guard:
         self._origins = frozenset(origin_of(_without_path(origin)) for origin in origins)
 
     def check(self, *, host: str | None, origin: str | None) -> HttpError | None:
-        """Refuse a request, or let it pass with None.
+        """Return the reason for refusing a request, if any.
 
-        1. `Host` is one of ours: 421 (RFC 9110 §15.5.20)
-        2. `Origin`, where there is one, is allowed: 403 (2025-11-25 basic/transports, "Security Warning")
+        1. `Host` is permitted: 421 (RFC 9110 §15.5.20)
+        2. `Origin` is missing or allowed: 403 (2025-11-25 basic/transports, "Security Warning")
         """
         if not self._is_our_host(host):
             return HttpError(
                 status=421,
-                message=f"This server does not answer to {_named('Host', host or '', _HOST)}. "
-                "If it should, add the name to listen.allowed_hosts, or set listen.public_url.",
+                message=f"This server does not accept {_named('Host', host or '', _HOST)}. "
+                "Add the name to listen.allowed_hosts, or set listen.public_url.",
             )
         if origin is not None and not self.is_allowed_origin(origin):
             return HttpError(
                 status=403,
                 message=f"Requests from {_named('Origin', origin, _ORIGIN)} are not allowed. "
-                "If they should be, add it to listen.allowed_origins.",
+                "To allow them, add it to listen.allowed_origins.",
             )
         return None
 
@@ -104,20 +112,20 @@ class Guard:
         return self._takes_loopback_origins and _is_loopback_origin(normal)
 
     def cors(self, origin: str | None) -> Mapping[str, str]:
-        """Header fields that let a page of an allowed origin read the response."""
-        # Fetch, "CORS protocol and HTTP caches": without `Vary`, caches could mix up what origins may read.
+        """Return the headers that let pages of an allowed origin read the response."""
+        # Fetch, "CORS protocol and HTTP caches": without `Vary`, caches could mix up origins.
         if origin is None or not self.is_allowed_origin(origin):
             return _VARY
         return {
-            # No `Access-Control-Allow-Credentials`: the console's cookie is for pages of our own origin.
+            # No `Access-Control-Allow-Credentials`: the console's cookie is only for our own origin.
             "Access-Control-Allow-Origin": origin,
             "Access-Control-Expose-Headers": EXPOSED_HEADERS,
             "Vary": "Origin",
         }
 
     def preflight(self, origin: str, *, requested_headers: str) -> Mapping[str, str]:
-        """The answer to a preflight of an allowed origin."""
-        # `Mcp-Param-*` cannot be allowed as a pattern (Fetch §3.2.3 knows names and a lone `*`): each is named.
+        """Return the headers of the response to a preflight."""
+        # Fetch §3.2.3 has no patterns, so each requested `Mcp-Param-*` header is named.
         names = [name.strip() for name in requested_headers.split(",")]
         parameters = [name for name in names if _PARAMETER_HEADER.fullmatch(name)]
         return {
@@ -133,7 +141,7 @@ class Guard:
         match = _HOST.fullmatch((host or "").lower())
         if match is None:
             return False
-        # RFC 3986 §3.2.2: a fully qualified name may end with a dot, and is the same name.
+        # RFC 3986 §3.2.2: a fully qualified name can end with a dot.
         name = match["name"].removesuffix(".")
         if name in self._hosts or match[0] in self._hosts or name.endswith(self._suffixes):
             return True
@@ -141,7 +149,7 @@ class Guard:
 
 
 def _named(field: str, value: str, form: re.Pattern[str]) -> str:
-    """Return the field with its value, so that a person finds the problem; one without its form may hold anything."""
+    """Quote the value only if it is short and well-formed."""
     return f"the {field} {value!r}" if len(value) <= _MAX_SHOWN_LENGTH and form.fullmatch(value) else f"this {field}"
 
 
@@ -149,13 +157,13 @@ _VARY: Final[Mapping[str, str]] = {"Vary": "Origin"}
 
 
 def is_loopback_host(host: str | None) -> bool:
-    """Whether a `Host` field names this machine's loopback, with any port."""
+    """Whether a `Host` value is a loopback name, with any port."""
     match = _HOST.fullmatch((host or "").lower())
     return match is not None and match["name"].removesuffix(".") in _LOOPBACK_NAMES
 
 
 def is_loopback_address(address: str) -> bool:
-    """Whether a peer's address is this machine."""
+    """Whether a peer's address is a loopback address."""
     return is_loopback_name(plain_address(address))
 
 
@@ -168,7 +176,7 @@ def _default_hosts(address: Address, public_url: str | None) -> Iterable[str]:
 
 
 def origin_of(text: str) -> str:
-    """An origin in its normal form (RFC 6454 §6.2): lower case, no default port."""
+    """Normalize an origin (RFC 6454 §6.2): lower case, without the default port."""
     text = text.lower()
     if text in {_ANY, "null"}:
         return text
@@ -177,13 +185,12 @@ def origin_of(text: str) -> str:
     if origin is None or host is None or (host["port"] and int(host["port"]) > _HIGHEST_PORT):
         return _NO_ORIGIN
     scheme, name = origin["scheme"], host["name"]
-    # Browsers leave the default port out of `Origin`, and the file may name it.
+    # Browsers omit the default port, but the file can contain it.
     is_default = host["port"] is None or (scheme, int(host["port"])) in {("http", 80), ("https", 443)}
     return f"{scheme}://{name}" if is_default else f"{scheme}://{name}:{int(host['port'])}"
 
 
 def _without_path(url: str) -> str:
-    """Return the origin of a URL in the file."""
     scheme, separator, rest = url.partition("://")
     return f"{scheme}{separator}{rest.partition('/')[0]}"
 
@@ -205,24 +212,24 @@ _CHUNKED: Final = "chunked"
 
 
 def refusal_of(request: web.BaseRequest) -> HttpError | None:
-    """Why a request is not looked at, or None.
+    """Return the reason for refusing a request, if any.
 
-    1. it is of HTTP/1.0 or later: 505
-    2. its body comes in chunks or whole: 501
+    1. its version is HTTP/1.0 or later: 505
+    2. its transfer coding is `chunked` or none: 501
     """
     if request.version < HttpVersion10:
-        return HttpError(status=505, message="HTTP/1.1 is spoken here", headers={"Connection": "close"})
+        return HttpError(status=505, message="HTTP/1.1 is required", headers={"Connection": "close"})
     coding = request.headers.get("Transfer-Encoding")
     if coding is not None and coding.strip().lower() != _CHUNKED:
-        # RFC 9112 §6.1: 501 is the answer to a coding that is not understood.
-        return HttpError(status=501, message="The only transfer coding that is understood is chunked")
+        # RFC 9112 §6.1: 501 for an unknown transfer coding.
+        return HttpError(status=501, message="The only supported transfer coding is chunked")
     return None
 
 
 def host_of(request: web.BaseRequest) -> str:
-    """The host that a request is for: its target's, where that has one, and otherwise that of `Host`."""
+    """Return the host of the target if it has one, otherwise `Host`."""
     target = request.raw_path
     if target.startswith("/") or "://" not in target:
         return request.headers.get("Host", "")
-    # Credentials before an `@` are not cut off: a host with some has not the form that the guard asks for.
+    # Credentials are kept: a host with credentials does not match the guard's pattern.
     return target.partition("://")[2].partition("/")[0].partition("?")[0]

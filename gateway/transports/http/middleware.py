@@ -1,4 +1,4 @@
-"""The middleware of every path: guard, CORS and authentication."""
+"""Middleware: host and origin checks, CORS and authentication."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,47 +24,47 @@ from gateway.transports.http.response import SERVER, refuse
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _CLOSE: Final = {"Connection": "close"}
-_NO_VIEW: Final = HttpError(status=404, message="There is no such view (any more)")
+_NO_VIEW: Final = HttpError(status=404, message="There is no such view")
 _FOR_EVERY_PAGE: Final = {
     "Access-Control-Allow-Origin": "*",
     "Access-Control-Allow-Methods": "GET, HEAD",
     "Access-Control-Allow-Headers": "*",
 }
 _MAX_REMEMBERED: Final = 1024
-"""Ways to reach us: a peer, a host, an origin, and what proxies say."""
+"""Combinations of peer, host, origin and forwarded headers."""
 _MAX_REMEMBERED_LENGTH: Final = 512
-"""Characters of one of these; of what is longer, nothing is kept."""
+"""Characters. Longer combinations are not cached."""
 
 
 class _Entrance(NamedTuple):
-    """The facts that are the same for all requests from one peer to one host: remembered, for clients come back."""
+    """The result of checking a peer, host and origin. It is cached, because clients send many requests."""
 
     client_endpoint: ClientEndpoint
     refusal: HttpError | None
-    """The guard's."""
+    """The guard's refusal."""
     headers: Mapping[str, str]
-    """Fields that every response carries."""
+    """Headers of every response."""
 
 
 class _Head(NamedTuple):
-    """The facts that are the same for all requests of a connection with the same header fields."""
+    """The result of checking the headers of a connection's last request."""
 
     lines: RawHeaders
-    """The fields as they came."""
+    """The raw headers."""
     length_at: int
-    """The index of `Content-Length` among them, which may differ."""
+    """The index of `Content-Length`, whose value can change."""
     version: HttpVersion
     fields: HeaderFields
     entrance: _Entrance
     refusal: HttpError | None
-    """That of `request_smuggling`, or else the guard's."""
+    """The reason for refusing the request, if any."""
 
     def __repr__(self) -> str:
-        """Leave the fields out: credentials are among them."""
+        """Hide the headers, which contain credentials."""
         return "_Head()"
 
     def fits(self, lines: RawHeaders) -> bool:
-        """Whether fields differ from these in nothing but the length of the body."""
+        """Whether headers differ only in their content length."""
         at, known = self.length_at, self.lines
         return (
             len(lines) == len(known)
@@ -76,11 +76,11 @@ class _Head(NamedTuple):
 
 class _Connection(Protocol):
     last_head: _Head | None
-    """Of the last request, which the next one nearly always has too, but for the length of its body."""
+    """The next request usually has the same headers except for its content length."""
 
 
 class Middleware:
-    """Makes handlers for a router of endpoints."""
+    """Wraps endpoints in handlers."""
 
     def __init__(  # noqa: PLR0913 - what the rooms hand over
         self,
@@ -92,15 +92,15 @@ class Middleware:
         is_draining: Callable[[], bool] = lambda: False,
         mask: Callable[[str], str] = str,
     ) -> None:
-        """Do nothing yet.
+        """Configure the checks.
 
         Args:
-            guard: refuses hosts and origins.
-            proxies: whose forwarded fields are believed.
-            authenticator: says who sends a request.
-            metadata: what clients that are not let in are pointed to.
-            is_draining: whether connections should move on to another daemon after their next answer.
-            mask: takes the secrets out of a refusal, which quotes what was sent, maybe a key in the wrong field.
+            guard: Checks hosts and origins.
+            proxies: The proxies whose forwarded headers are trusted.
+            authenticator: Identifies callers.
+            metadata: Makes the challenges of 401 and 403 responses.
+            is_draining: Whether connections should close after their next response.
+            mask: Removes secrets from error messages, which can quote a key sent in the wrong header.
         """
         self.authenticator: Final = authenticator
         self.metadata: Final = metadata
@@ -111,7 +111,7 @@ class Middleware:
         self._remembered: Final = lru_cache(maxsize=_MAX_REMEMBERED)(self._entrance)
 
     def public(self, endpoint: Endpoint) -> Handler:
-        """Let everybody in: probes come with whatever Host their orchestrator likes."""
+        """Accept every request. Probes can have any Host."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             headers = self._headers(SERVER)
@@ -120,13 +120,13 @@ class Middleware:
         return handle
 
     def client_endpoint(self, raw: web.Request) -> ClientEndpoint:
-        """Return how a request's client reached us, whether or not it is let in."""
+        """Return how the request's client reached us, without checking it."""
         return self._proxies.client_endpoint(
             peer=raw.remote or "", scheme=raw.scheme, host=host_of(raw), fields=raw.headers
         )
 
     def checked(self, endpoint: Endpoint) -> Handler:
-        """Let in what the guard lets pass."""
+        """Accept requests with a permitted host and origin."""
         return self._handler(endpoint)
 
     def authenticated(
@@ -137,16 +137,16 @@ class Middleware:
         binding: Binding = Binding.STREAMABLE_HTTP,
         names_view: bool = False,
     ) -> Handler:
-        """Let in what the guard lets pass, from callers who then say who they are, and hold the scopes.
+        """Accept requests that pass all checks.
 
-        1. the guard: see `Guard.check`; preflights are answered before, for they never carry a credential
+        1. the host and origin: see `Guard.check`; preflights are answered here, because they carry no credential
         2. the credential: see `Authenticator.identify`
-        3. the scopes, and the view where the path names one: see `_denial`
+        3. the scopes, and the view if the path names one: see `_denial`
         """
         return self._handler(endpoint, scopes=scopes, binding=binding, names_view=names_view)
 
     def cors_public(self, endpoint: Endpoint) -> Handler:
-        """Let in whoever knows a name of ours, pages of every origin too: what is answered is no secret."""
+        """Accept requests with a permitted Host from any origin, because the response is public."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             entrance = self._enter(raw, origin=None)
@@ -170,7 +170,7 @@ class Middleware:
         binding: Binding = Binding.STREAMABLE_HTTP,
         names_view: bool = False,
     ) -> Handler:
-        """Make the handler of a path; `scopes` are None where nobody has to say who it is."""
+        """Return the handler of a path; `scopes` is None without authentication."""
         make_challenge: MakeChallenge | None = None
         if scopes is not None:
             make_challenge = partial(self.metadata.challenge, scopes=scopes)
@@ -180,7 +180,7 @@ class Middleware:
             if head.refusal is not None:
                 return self._refuse(head.refusal)
             headers = self._headers(head.entrance.headers)
-            # Fetch: a preflight never carries a credential, so it is answered before one is asked for.
+            # Fetch: preflights carry no credential.
             if raw.method == "OPTIONS":
                 return self._options(raw, _origin(raw), headers)
             try:
@@ -204,35 +204,36 @@ class Middleware:
                 if denial is not None:
                     return self._deny(denial, request)
                 return await endpoint(request)
-            except (ConnectionError, asyncio.CancelledError) as error:  # the client went away
-                # aiohttp's task and the traceback hold each other, and with it each frame that has the answer.
+            except (ConnectionError, asyncio.CancelledError) as error:  # the client disconnected
+                # Break the reference cycle between aiohttp's task and the traceback, which would keep the response in
+                # memory.
                 error.__context__ = None
-                raise error.with_traceback(None)  # noqa: B904 - from nothing
+                raise error.with_traceback(None)  # noqa: B904 - re-raised
 
         return handle
 
     def _denial(self, request: HttpRequest, scopes: frozenset[str] | None) -> AuthError | HttpError | None:
-        """Say why an authenticated caller may not have what a path serves.
+        """Return why an authenticated caller cannot use the path, if so.
 
-        1. the caller holds the path's scopes: 403
-        2. the token is not meant for other views alone (RFC 8707): 401
-        3. there is a view of the name that the path has, and the caller holds its scopes: 404, or 403 if it is visible
+        1. the caller has the path's scopes: 403
+        2. the token is not limited to other views (RFC 8707): 401
+        3. the view exists, and the caller has its scopes: 404, or 403 if the view is visible
         """
         identity, name = request.identity, request.view
         if scopes and not identity.holds(scopes):
             return insufficient_scope(scopes)
         if not identity.may_enter(name):
-            return invalid_token("The token is meant for another view of this server")
+            return invalid_token("The token was issued for a different view of this server")
         if name is None:
             return None
         view = self.metadata.find_view(name)
         if view is not None and identity.holds(view.scopes):
             return None
-        # 404 and not 403 for a view that is hidden: whether there is one is not to be learnt by guessing names.
+        # Hidden views return 404, so that their names cannot be guessed.
         return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
 
     async def holds(self, request: HttpRequest, scopes: frozenset[str]) -> bool:
-        """Tell whether a request that nobody has authenticated brings credentials that hold these scopes."""
+        """Whether the credentials of an unauthenticated request have these scopes."""
         identity = await self._identify(request.raw)
         return isinstance(identity, Identity) and identity.holds(scopes)
 
@@ -248,13 +249,13 @@ class Middleware:
         )
 
     def _head(self, raw: web.Request) -> _Head:
-        # A target in absolute form names a host of its own, which stands in none of the fields.
+        # A target in absolute form contains a host.
         is_plain = raw.raw_path.startswith("/")
         connection = cast("_Connection", raw.protocol)
-        # What the fields alone decide is remembered; the credential among them is checked anew for each request.
+        # Credentials are not part of this cache. They are checked for every request.
         last = connection.last_head if is_plain else None
         lines = raw.raw_headers
-        # The refusal depends on the version, too.
+        # The refusal also depends on the version.
         if last is not None and last.version == raw.version:
             if last.lines == lines:
                 return last
@@ -271,7 +272,7 @@ class Middleware:
             entrance=entrance,
             refusal=refusal_of(raw) or entrance.refusal,
         )
-        # `fits` leaves one field out, so a request without a length (GET, or a body in chunks) is not remembered.
+        # `fits` ignores the content length, so requests without one are not cached.
         if is_plain and head.length_at >= 0:
             connection.last_head = head
         return head
@@ -279,7 +280,7 @@ class Middleware:
     def _enter(self, raw: web.Request, *, origin: str | None) -> _Entrance:
         peer, host = raw.remote or "", host_of(raw)
         lines = self._proxies.believed_lines(peer, raw.headers)
-        # Clients choose these texts: long ones would make the cache as large as they like.
+        # Clients choose these values. Caching long ones would use too much memory.
         length = len(host) + len(origin or "")
         if lines:
             length += sum(len(line) for several in lines for line in several)
@@ -316,6 +317,6 @@ class Middleware:
 
 
 def _origin(raw: web.Request) -> str | None:
-    """The value of `Origin`. Several are joined (RFC 9110 §5.3), and so are no allowed one."""
+    """Return `Origin`. Repeated values are joined (RFC 9110 §5.3), which no allow-list matches."""
     first = raw.headers.get("Origin")
     return first if first is None else ", ".join(raw.headers.getall("Origin"))

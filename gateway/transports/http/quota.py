@@ -1,6 +1,6 @@
-"""Limits how many sessions, streams or connections there are at once, in all and of one caller.
+"""Limits concurrent sessions, streams or connections, in total and per caller.
 
-Why a limit per caller: without one, a single caller takes all there are, and every other is refused.
+Without a limit per caller, a single caller could use up the total.
 """
 
 import asyncio
@@ -23,22 +23,22 @@ from gateway.transports.errors import RETRY, HttpError
 
 _REMEMBERED_REFUSALS: Final = 100
 _SMALL: Final = 100
-"""A total up to this is not divided between callers."""
+"""Totals up to this are not divided between callers."""
 _ANSWER_SECONDS: Final = 5.0
-"""How long the store of all replicas may take."""
+"""How long the shared store can take."""
 _SHARE_OF_DESCRIPTORS: Final = 0.75
-"""Of those that are free at the start. The others are for children, files and connections to elsewhere."""
+"""The share of descriptors for connections. The rest is for child processes, files and outbound connections."""
 _RESERVED: Final = 24
-"""Descriptors that are left to these, however few there are: some children at once, a reload, a backend or two."""
+"""The minimum number of descriptors that are not for connections."""
 _UNKNOWN: Final = 32
-"""How many are taken as open already where the system does not say."""
+"""The number of open descriptors assumed if the system does not report it."""
 _MAX_CONNECTIONS: Final = 65_536
 _MOST_OF_OPERATORS: Final = 32
-"""Connections of the listener that is for operators alone."""
+"""The maximum number of connections to the admin listener."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """One caller who got no more."""
+    """A refused caller."""
 
     at: float
     """Unix time."""
@@ -46,27 +46,27 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class ResourceQuota:
-    """Counts how many sessions, streams or connections are in use, by caller and in all."""
+    """Counts the sessions, streams or connections in use, in total and per caller."""
 
     def __init__(self, shares: Quota, *, noun: str, default: int, is_written: bool = False) -> None:
-        """Count nothing yet; `noun` is what they are called under `limits`, `default` how many there are unsaid.
+        """`noun` is the key under `limits`, and `default` the total if the file sets none.
 
-        What the file says (`is_written`) holds for all replicas together, and what it does not, for each.
+        A quota that the file sets (`is_written`) applies to all replicas together. The default applies per process.
         """
         self.in_all: Final = shares.in_all or default
         self.per_caller: Final = shares.per_caller or max(self.in_all // 2, min(self.in_all, _SMALL))
         self.is_share_unsaid: Final = shares.per_caller is None
-        """Whether the file leaves it to us what one caller may have."""
+        """Whether the file sets no limit per caller."""
         self.is_written: Final = is_written
         self.refused = 0
         self.refusals: Final[deque[Refusal]] = deque(maxlen=_REMEMBERED_REFUSALS)
-        """The newest of them."""
+        """The most recent refusals."""
         self._noun: Final = noun
         self._used: Final[Counter[str]] = Counter()
         self._sum = 0
         self._shared: SharedQuota | None = None
         self.store: RedisSemaphores | RedisSessionCount | None = None
-        """What all replicas are counted in; None: this process counts alone."""
+        """The shared count of all replicas; None if this process counts alone."""
 
     @property
     def used_by_caller(self) -> Mapping[str, int]:
@@ -76,7 +76,7 @@ class ResourceQuota:
         return self._sum
 
     def refusal_of(self, caller: str) -> HttpError | None:
-        """Return why this caller may have no more; None if it may. An empty name stands for all unknown callers."""
+        """Return the reason for refusing this caller, if any. An empty name means an unknown caller."""
         if self._sum >= self.in_all:
             return self.refusal(caller)
         if caller and self._used[caller] >= self.per_caller:
@@ -84,32 +84,30 @@ class ResourceQuota:
         return None
 
     def refusal(self, caller: str, *, is_callers: bool = False) -> HttpError:
-        """Refuse a caller, and say why: all are taken, or those that one caller may have."""
+        """Record a refusal and return it: the total is used up, or (`is_callers`) the caller's share."""
         self.refused += 1
         self.refusals.append(Refusal(time.time(), caller))
-        reason = f"All {self.in_all} {self._noun} are taken (limits.{self._noun})"
+        reason = f"All {self.in_all} {self._noun} are in use (limits.{self._noun})"
         if is_callers:
-            reason = (
-                f"{self.per_caller} {self._noun} are yours, and no caller has more (limits.{self._noun}.per_caller)"
-            )
+            reason = f"You have {self.per_caller} {self._noun}, the maximum per caller (limits.{self._noun}.per_caller)"
         return HttpError(status=503, message=reason, headers=RETRY)
 
     def share(self, store: RedisSemaphores) -> None:
-        """Count those over all replicas that `reserve` takes, if the file limits them."""
+        """Count reservations across all replicas, if the file sets the quota."""
         if self.is_written:
             self._shared = SharedQuota(store, noun=self._noun)
             self.store = store
 
     @property
     def is_shared(self) -> bool:
-        """Whether it holds for all replicas together now."""
+        """Whether the quota applies to all replicas at the moment."""
         return self.store is not None and not self.store.is_away
 
     async def reserve(self, caller: str) -> HttpError | None:
-        """Take one for a caller, until `release`; or return why there is none."""
+        """Reserve one for a caller until `release`, or return the reason for refusing."""
         if (refusal := self.refusal_of(caller)) is not None:
             return refusal
-        # Counted here before the store is asked: who comes while that answers must find it taken.
+        # Counted before the store is asked, so that concurrent requests see it.
         self.acquire(caller)
         if self._shared is None:
             return None
@@ -119,7 +117,7 @@ class ResourceQuota:
             full = await self._shared.acquire(caller, per_caller=self.per_caller, in_all=self.in_all)
             is_taken = full is None
         finally:
-            # Refused, or cancelled while the store was asked.
+            # The store refused, or the task was cancelled.
             if not is_taken:
                 self._count_out(caller)
         return None if full is None else self.refusal(caller, is_callers=bool(full))
@@ -136,16 +134,13 @@ class ResourceQuota:
     def _count_out(self, caller: str) -> None:
         self._sum -= 1
         self._used[caller] -= 1
-        # An entry for each caller that ever came would be memory without end.
+        # Keeping an entry for every past caller would leak memory.
         if not self._used[caller]:
             del self._used[caller]
 
 
 class SharedQuota:
-    """The part of this replica in what all replicas have in use, by caller and in all.
-
-    Each has of them what the store gives it, and gives back what it does not use.
-    """
+    """This replica's share of a quota that all replicas use together."""
 
     def __init__(self, store: RedisSemaphores, *, noun: str) -> None:
         self._noun: Final = noun
@@ -153,16 +148,16 @@ class SharedQuota:
         self._all: Final = Semaphores(f"all {noun}", store=store)
 
     async def acquire(self, caller: str, *, per_caller: int, in_all: int) -> str | None:
-        """Take one for a caller; or return whose limit leaves none, the caller's or, as an empty name, that of all."""
+        """Reserve one; otherwise return the key of the limit that is reached: the caller, or empty for the total."""
         taken: list[FairSemaphore] = []
-        # The caller's own limit first: nothing is taken of all in vain. An unknown caller has that of all alone.
+        # The caller's limit is first, so that the total is not reserved in vain. Unknown callers only have the total.
         limits = [(self._callers, caller, per_caller), (self._all, "", in_all)]
         for semaphores, key, most in limits if caller else limits[1:]:
             semaphore = semaphores[key]
             deadline = asyncio.get_running_loop().time() + _ANSWER_SECONDS
             try:
                 await semaphore.acquire((most, 0), caller=caller, deadline=deadline, name=self._noun)
-            # Also when cancelled: what was taken already is given back.
+            # Release what was reserved, even if cancelled.
             except BaseException as error:
                 for each in taken:
                     each.release()
@@ -179,9 +174,9 @@ class SharedQuota:
 
 
 def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuota:
-    """Return the quota of `limits.connections`; by default, most of the descriptors that are free now.
+    """Return the quota of `limits.connections`. The default is most of the free descriptors.
 
-    Where proxies are named, connections are theirs and nobody's share: who calls through them is told by headers.
+    With trusted proxies there is no default limit per caller, because all connections come from the proxies.
     """
     most = _most_connections()
     if has_proxies and shares.per_caller is None:
@@ -190,7 +185,7 @@ def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuo
 
 
 def admin_connection_quota() -> ResourceQuota:
-    """For a listener that a few people and probes use, beside the one that all others do."""
+    """Return the quota of the admin listener."""
     return ResourceQuota(Quota(), noun="connections", default=max(1, min(_MOST_OF_OPERATORS, _most_connections() // 4)))
 
 

@@ -1,4 +1,4 @@
-"""An HTTP request that passed the guard: who sent it, how it came, and what every response to it carries."""
+"""An HTTP request that passed the middleware."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,7 +24,7 @@ from gateway.wire.jsonrpc import InvalidMessageError, Message
 Task = asyncio.Task[object]
 
 MakeChallenge = Callable[[ClientEndpoint, str, str | None], Challenge]
-"""Makes the challenge for a path and the view that it names, as a client knows the endpoint."""
+"""Returns the challenge for a path and its view, as seen by a client."""
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 _SESSION_FIELD: Final = SESSION_HEADER.lower()
@@ -32,23 +32,19 @@ _CREDENTIALS: Final = ("authorization", "cookie", "proxy-authorization", "x-api-
 
 
 class HeaderFields(msgspec.Struct, frozen=True):
-    """The header fields of a request. Two requests with the same ones may share this."""
+    """The headers of a request. Requests with the same headers share this object."""
 
     by_name: Mapping[str, str]
-    """By lower-case name; differing values of one name are joined (RFC 9110 §5.3) and match neither.
-
-    Without credentials: they have done their work in the middleware, and nobody further in can pass them on.
-    """
+    """Headers by lower-case name, without credentials. Repeated headers are joined (RFC 9110 §5.3)."""
     accepted: Accepted
 
     def with_length(self, length: str) -> "HeaderFields":
-        """The same, of a request with a body of another length."""
         return HeaderFields({**self.by_name, "content-length": length}, self.accepted)
 
 
 def read_fields(raw: web.BaseRequest) -> HeaderFields:
     fields = {name.lower(): value for name, value in raw.headers.items()}
-    # `items` has every line, so that the later of two with one name has taken the place of the earlier.
+    # Repeated headers: the last value has replaced the earlier ones.
     if len(fields) < len(raw.headers):
         for name in fields:
             fields[name] = ", ".join(dict.fromkeys(raw.headers.getall(name)))
@@ -58,7 +54,7 @@ def read_fields(raw: web.BaseRequest) -> HeaderFields:
 
 
 class HttpRequest:
-    """One request, in the one form that endpoints take. What only some of them need is made when it is asked for."""
+    """A request as endpoints receive it."""
 
     __slots__ = (
         "_binding",
@@ -86,13 +82,13 @@ class HttpRequest:
     ) -> None:
         self.raw: Final = raw
         self.client_endpoint: Final = client_endpoint
-        """How its client reached us."""
+        """How the client reached us."""
         self.response_headers: Final = response_headers
-        """Fields that every response to it carries."""
+        """Headers of every response."""
         self.identity: Final = identity
-        """Who sent it, where that was asked for."""
+        """The caller, or `UNAUTHENTICATED` on paths without authentication."""
         self.view: Final = view
-        """The view that its path names; None: the whole."""
+        """The view in the path; None for the whole catalog."""
         self._binding: Final = binding
         self._make_challenge: Final = make_challenge
         self._fields: Final = fields or read_fields(raw)
@@ -113,13 +109,13 @@ class HttpRequest:
 
     def _access_token(self) -> Credential | None:
         if self.identity.principal is None:
-            # Nobody has checked what such a request brought, and nothing unchecked is passed on to other servers.
+            # Credentials that were not checked are never passed on.
             return None
         return access_token_of(self.identity, self.raw.headers.getall("Authorization", ()))
 
     @property
     def challenge(self) -> Challenge:
-        """The challenge for a response with 401 or 403: what its client needs to be let in."""
+        """The challenge of a 401 or 403 response."""
         if self._make_challenge is None:
             return NO_CHALLENGE
         return self._make_challenge(self.client_endpoint, self.raw.path, self.view)
@@ -138,20 +134,20 @@ class HttpRequest:
 
     @property
     def last_event_id(self) -> str | None:
-        """The event after which a client wants to go on; an empty one says that it knows none (WHATWG HTML §9.2.4)."""
+        """`Last-Event-ID`; None if missing or empty (WHATWG HTML §9.2.4)."""
         return self._fields.by_name.get("last-event-id") or None
 
     def answer(
         self, value: JsonObject, *, status: int = 200, headers: Mapping[str, str] = MappingProxyType({})
     ) -> web.Response:
-        """Answer with JSON that is no message of MCP."""
+        """Return a JSON response that is not an MCP message."""
         fields = {"Content-Type": JSON, **headers, **self.response_headers}
         return web.Response(body=jsonrpc.encode(value), status=status, headers=fields)
 
     def refuse(
         self, error: HttpError | InvalidMessageError, message: Message | None = None, *, revision: str | None = None
     ) -> web.Response:
-        """Refuse the message, or whatever it was, in the form of the revision that it falls under, if that is known."""
+        """Return an error response to the message, in the form of its revision."""
         return refuse(error, headers=self.response_headers, message=message, revision=revision)
 
 
@@ -159,10 +155,10 @@ Endpoint = Callable[[HttpRequest], Awaitable[web.StreamResponse]]
 
 
 def current_task() -> Task:
-    """Return the task that answers the request, by which it can be ended; `Request.task` is the connection's.
+    """Return the task that handles the request. `Request.task` is the task of the connection.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: There is no current task.
     """
     task = asyncio.current_task()
     if task is None:

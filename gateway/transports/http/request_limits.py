@@ -1,4 +1,4 @@
-"""The limits of one HTTP request and of its response. Values only."""
+"""Limits of one HTTP request and its response."""
 
 from typing import Final
 
@@ -7,23 +7,21 @@ import msgspec
 from gateway.transports.write_quota import WriteQuota
 
 WRITE_TIMEOUT_SECONDS: Final = 30.0
-"""How long a write may wait for the reader to make room."""
+"""How long a write waits for a slow reader."""
 
 
 class StreamTimeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """The times of event streams, in seconds, and the quota of unread bytes that all of them share."""
+    """Timeouts of event streams in seconds, and the quota of unread bytes that all streams share."""
 
     keepalive: float
-    """Between two comments that keep the connection alive."""
+    """The interval between two keep-alive comments."""
     write_timeout: float = WRITE_TIMEOUT_SECONDS
     quota: WriteQuota = msgspec.field(default_factory=WriteQuota)
 
 
 class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of one request to an MCP endpoint."""
-
     max_body: int
     """Bytes."""
     pace: StreamTimeouts
     receive_seconds: float = 30.0
-    """How long its body may take to arrive."""
+    """The time limit for receiving the body."""

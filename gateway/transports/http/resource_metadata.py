@@ -1,8 +1,8 @@
-"""Serves OAuth 2.0 Protected Resource Metadata (RFC 9728): which authorization server clients ask.
+"""Serves OAuth 2.0 Protected Resource Metadata (RFC 9728), which points clients to the authorization server.
 
-One document for each URL that clients may know us by. It stands below our own prefix and, for a proxy that hands the
-host's well-known paths on, where the RFC puts it: between the host and that prefix. Challenges name the former, which
-reaches us wherever our endpoint does.
+There is one document per endpoint URL. It is served below our own prefix and, for proxies that forward the host's
+well-known paths, between the host and the prefix as RFC 9728 specifies. Challenges use the former, which any proxy
+forwards.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,28 +20,26 @@ from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import Endpoint, HttpRequest
 
 FindView = Callable[[str], ViewEntry | None]
-"""Finds a view by its name, among those that are served now."""
+"""Return the view with this name, if it is being served."""
 
 VIEW: Final = "/{view}"
-"""What a view's paths end with."""
+"""The suffix of a view's paths."""
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 
 
 class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """The metadata documents of one listener."""
-
     authenticator: Authenticator
     path: str
-    """The MCP endpoint: what the document without a path of its own is about."""
+    """The path of the MCP endpoint."""
     find_view: FindView
-    """The views that are served now: each has a document of its own."""
+    """Finds a view. Each view has its own document."""
     others: tuple[str, ...] = ()
-    """More paths that clients may know us by."""
+    """The paths of other endpoints."""
 
     def challenge(
         self, client_endpoint: ClientEndpoint, path: str, name: str | None, *, scopes: frozenset[str]
     ) -> Challenge:
-        """Return the challenge for a path, and its view, that needs these scopes beside the usual ones."""
+        """Return the challenge for a path and view that need these scopes in addition to the usual ones."""
         oauth = self.authenticator.oauth
         view = None if name is None else self.find_view(name)
         if name is not None:
@@ -58,7 +56,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
-        """Each path at which a document stands, and what answers there."""
+        """Yield each path with its endpoint."""
         documents = {"": self.path, **{resource.rstrip("/"): resource for resource in (self.path, *self.others)}}
         for suffix, resource in documents.items():
             for place in {WELL_KNOWN + suffix, prefix + WELL_KNOWN + suffix, WELL_KNOWN + prefix + suffix}:
@@ -67,8 +65,6 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
                     yield f"{place}{VIEW}", self._answering(resource)
 
     def _answering(self, resource: str) -> Endpoint:
-        """Answers with the document about a path; with 404 where no authorization server is trusted."""
-
         async def answer(request: HttpRequest) -> web.StreamResponse:
             return self._answer(request, resource)
 
@@ -77,17 +73,17 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     def _answer(self, request: HttpRequest, resource: str) -> web.Response:
         oauth = self.authenticator.oauth
         if not oauth:
-            return request.answer({"error": "not found; this server takes no access tokens"}, status=404)
+            return request.answer({"error": "not found; this server does not accept access tokens"}, status=404)
         name = request.raw.match_info.get("view")
         view = None if name is None else self.find_view(name)
         if name is not None and view is None:
             return request.answer({"error": "not found; there is no such view"}, status=404)
         where = resource if view is None else f"{resource.rstrip('/')}/{view.name}"
         document: dict[str, Json] = {
-            # RFC 9728 §3.3: it must be identical to the URL that the client has, so a path `/` adds nothing to it.
+            # RFC 9728 §3.3: the value must equal the URL that the client uses.
             "resource": f"{request.client_endpoint.base_url}{where}".rstrip("/"),
             "authorization_servers": [issuer for entry in oauth for issuer in entry.issuer],
-            # MCP 2025-11-25 basic/authorization: access tokens must not stand in the query.
+            # MCP 2025-11-25 basic/authorization: access tokens must not be sent in the query.
             "bearer_methods_supported": ["header"],
         }
         own = () if view is None else sorted(view.scopes)

@@ -1,4 +1,4 @@
-"""Builds HTTP responses that are not streams: JSON-RPC replies, and refusals before the protocol is reached."""
+"""Builds HTTP responses from JSON-RPC replies and from errors."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,13 +14,12 @@ from gateway.wire.jsonrpc import InvalidMessageError, Message, Request
 
 SERVER: Final = {"Server": "mcp-gateway"}
 _NO_SNIFFING: Final = {"X-Content-Type-Options": "nosniff"}
-"""Refusals quote what was sent: no browser may take one for a page."""
+"""Errors quote the request, so browsers must not interpret them as HTML."""
 
 
 def whole_response(reply: Reply, *, headers: Mapping[str, str]) -> web.Response:
-    """A reply as a response that is no stream."""
     if reply.body is None:
-        # Nothing to say: a notification was taken, or the request was cancelled.
+        # A notification was accepted, or the request was cancelled.
         return web.Response(status=202 if reply.status == 200 else reply.status, headers=headers)
     return web.Response(body=reply.body, status=reply.status, headers=response_fields(reply, headers))
 
@@ -39,10 +38,10 @@ def refuse(
     message: Message | None = None,
     revision: str | None = None,
 ) -> web.Response:
-    """A refusal as an HTTP status and a JSON-RPC error, under the message's id if it is a request."""
+    """Return an error as a JSON-RPC error with its HTTP status, and with the message's id if it is a request."""
     if isinstance(error, InvalidMessageError):
         if error.code == ErrorCode.PARSE_ERROR:
-            revision = None  # over HTTP the status answers what is not JSON; its body names no id in any revision
+            revision = None  # the body has no id in any revision
         return whole_response(results.error_reply(error, request_id=None, revision=revision), headers=headers)
     request_id = message.id if isinstance(message, Request) else None
     failure = RpcError(ErrorCode.INVALID_REQUEST, error.message)

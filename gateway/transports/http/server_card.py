@@ -1,7 +1,7 @@
-"""Serves server cards and the catalog that names them: what anybody may know before they connect (SEP-2127, a draft).
+"""Serves server cards and the catalog that lists them (SEP-2127, a draft).
 
-There are cards where `listen.public_url` is set: they have the URLs of that, whatever a request said of its host. A
-view has one of its own, unless only those who hold its scopes may know that there is such a view.
+Cards require `listen.public_url`, whose URL they contain. Each view has a card too, unless the view is hidden and
+requires scopes.
 """
 
 import hashlib
@@ -26,30 +26,30 @@ from gateway.transports.http.request import Endpoint, HttpRequest
 from gateway.wire import jsonrpc
 
 CARD: Final = "/server-card"
-"""What a card's path ends with, below the MCP endpoint."""
+"""The suffix of a card's path."""
 AI_CATALOG: Final = "/.well-known/ai-catalog.json"
 _NO_NAME: Final = {
-    "error": "not found; a card's name begins with a reversed domain: set `server.website_url`, or a `server.name` "
-    "such as com.example/ops"
+    "error": "not found; the name of a card must start with a reversed domain: set `server.website_url`, or a "
+    "`server.name` such as com.example/ops"
 }
 _NO_VIEW: Final = {"error": "not found; there is no such view"}
 
 
 class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
-    """The cards of one daemon: its own, and one for each view."""
+    """The cards of a daemon and its views."""
 
     public_url: str
     path: str
-    """The MCP endpoint."""
+    """The path of the MCP endpoint."""
     sse_path: str | None
     authenticator: Authenticator
     server_info: Callable[[], JsonObject]
-    """The `Implementation` that clients are told now."""
+    """Returns the current `Implementation`."""
     views: Callable[[], Iterable[ViewEntry]]
-    """The views that are served now."""
+    """Returns the current views."""
 
     def endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
-        """Each path at which a document stands, and what answers there."""
+        """Yield each path with its endpoint."""
         endpoint = self.path.rstrip("/")
         for before in {"", prefix}:
             yield f"{before}{endpoint}{CARD}", self._answer_card
@@ -93,7 +93,6 @@ class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _of_view(name: str, view: str | None) -> str:
-    """A name that tells the views of one server apart."""
     return name if view is None else f"{name}-{view}"
 
 
@@ -102,7 +101,7 @@ def _document(request: HttpRequest, value: JsonObject, *, media_type: str) -> we
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {
         **request.response_headers,
-        # SEP-2127 (draft), "CORS Requirements" and "Caching": these fields and values.
+        # SEP-2127 (draft), "CORS Requirements" and "Caching".
         "Access-Control-Allow-Methods": "GET",
         "Access-Control-Allow-Headers": "Content-Type, If-None-Match",
         "Access-Control-Expose-Headers": "ETag",
@@ -115,7 +114,7 @@ def _document(request: HttpRequest, value: JsonObject, *, media_type: str) -> we
 
 
 def _names(raw: web.Request, etag: str) -> bool:
-    """Whether `If-None-Match` names this entity tag (RFC 9110 §13.1.2)."""
+    """Whether `If-None-Match` contains this entity tag (RFC 9110 §13.1.2)."""
     sent = ",".join(raw.headers.getall("If-None-Match", ()))
-    # RFC 9110 §13.1.2: the weak comparison, for which `W/` makes no difference.
+    # The comparison is weak, so `W/` is ignored.
     return any(each.strip().removeprefix("W/") in {etag, "*"} for each in sent.split(","))

@@ -1,8 +1,8 @@
-"""One connection of the HTTP listener: counted against the limits, and closed when it is silent for too long.
+"""One connection of an HTTP listener, with limits on connections, idle time and chunk framing.
 
-Threats answered here: connections that send nothing, or a head byte by byte (slow loris), and one caller that opens as
-many as the process may have descriptors. What comes after the head is bounded where it is read, but for what only the
-parser sees of it: extensions and trailers of chunks (RFC 9112 §7.1), which are bounded here.
+Threats handled here: connections that send nothing, heads that arrive byte by byte (slow loris), and callers that open
+too many connections. Chunk extensions and trailers (RFC 9112 §7.1) are limited here too, because only the parser sees
+them.
 """
 
 import asyncio
@@ -22,39 +22,41 @@ from gateway.transports.http.host_and_origin import is_loopback_address
 from gateway.transports.http.quota import ResourceQuota, connection_quota
 from gateway.transports.http.response import SERVER, refuse
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 IDLE: Final = logging.getLogger("gateway.http")
-"""aiohttp logs each malformed request with a traceback; our own mistakes are logged by `handle_error`."""
+"""Silences aiohttp, which logs each malformed request with a traceback. `handle_error` logs our own errors."""
 
 _BAD_REQUEST: Final = 400
 _MAX_LINE_LENGTH: Final = 8190
-"""Bytes of the request line, and of a field."""
+"""Bytes of the request line or a header."""
 _MAX_FIELDS: Final = 128
 _NO_HEAD: Final = (
-    f"This is no head of an HTTP request, or it is too large: {_MAX_LINE_LENGTH} bytes for a line, {_MAX_FIELDS} fields"
+    f"The request head is malformed or too large (limits: {_MAX_LINE_LENGTH} bytes per line, {_MAX_FIELDS} headers)"
 )
 _LINGER_SECONDS: Final = 10.0
-"""After an answer, for the rest of a body that nobody reads: who still sends might not see the answer otherwise."""
+"""The time to read the rest of a body after the response. Closing earlier could lose the response."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _FRAMING_BYTES: Final = 65_536
 _FRAMING_PER_BYTE: Final = 8
-"""A chunk of one byte is framed with five."""
+"""A one-byte chunk has five bytes of framing."""
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a listener: how many connections it takes, and how long each may be silent."""
+    """Limits of a listener's connections."""
 
     quota: ResourceQuota = msgspec.field(default_factory=lambda: connection_quota(Quota()))
     handshake_seconds: float = 10.0
-    """To agree on TLS."""
+    """The time limit of a TLS handshake."""
     head_seconds: float = 30.0
-    """From a connection's beginning to the end of its first request's head, and from the first byte of a later one."""
+    """The time limit for a request head, from the start of the connection or from the head's first byte."""
     idle_seconds: float = 660.0
-    """From an answer to the next whole head. Proxies keep connections for up to 600: who lets go first loses none."""
+    """The time between a response and the next request. Proxies keep connections for up to 600 seconds, and should
+    close first.
+    """
 
     def caller_behind(self, peer: object) -> str:
-        """Return the caller whose share a connection is; empty for this machine, where it may be a proxy."""
+        """Return the caller whose quota counts the connection; empty for loopback, which can be a proxy."""
         address = str(peer[0]) if isinstance(peer, tuple) else ""
         if self.quota.is_share_unsaid and is_loopback_address(address):
             return ""
@@ -62,7 +64,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpConnection(web.RequestHandler):
-    """aiohttp's protocol for one connection, with limits on its number, its silence and the framing of its bodies."""
+    """aiohttp's protocol for one connection, with additional limits."""
 
     __slots__ = (
         "_body",
@@ -81,16 +83,16 @@ class HttpConnection(web.RequestHandler):
     def __init__(
         self, server: web.Server, connection_limits: ConnectionLimits, *, counted_for: str | None = None
     ) -> None:
-        """Do nothing yet; `counted_for` is the caller of whose share it was taken already."""
+        """`counted_for` is the caller if the connection is already counted."""
         self._linger_seconds: Final = min(_LINGER_SECONDS, connection_limits.head_seconds)
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=connection_limits.idle_seconds,
             lingering_time=self._linger_seconds,
-            access_log=cast("logging.Logger", None),  # as its own runner does: none
+            access_log=cast("logging.Logger", None),  # no access log, as in aiohttp's runner
             logger=IDLE,
-            # `read_body` refuses a `Content-Encoding`; aiohttp would unfold the body before anybody is asked.
+            # `read_body` refuses compressed bodies. aiohttp would decompress them first.
             auto_decompress=False,
             max_line_size=_MAX_LINE_LENGTH,
             max_field_size=_MAX_LINE_LENGTH,
@@ -100,18 +102,18 @@ class HttpConnection(web.RequestHandler):
         self._caller = counted_for
         self.has_begun = False
         self.last_head: object | None = None
-        """What the middleware knows of the last request that came on it."""
+        """The middleware's result for the last request."""
         self._deadline: asyncio.TimerHandle | None = None
         self._has_spoken = False
-        """Whether there is a part of a head."""
+        """Whether part of a head has been received."""
         self._is_idle = True
-        """Whether the next byte begins a head: not while a request is served, nor while the rest of its body comes."""
+        """Whether the next byte starts a new head. False while a request is served or its body is received."""
         self._body: StreamReader | None = None
-        """The chunked body that is being received."""
+        """The chunked body being received."""
         self._body_bytes = 0
-        """Bytes received for it since its request began, framing included."""
+        """Bytes received for the body, including its framing."""
         self._is_given_up = False
-        """Whether nothing more that comes is looked at."""
+        """Whether further input is ignored."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -127,20 +129,20 @@ class HttpConnection(web.RequestHandler):
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_idle and not data.isspace():  # RFC 9112 §2.2: empty lines before a request are ignored
+        if self._is_idle and not data.isspace():  # RFC 9112 §2.2: ignore empty lines before a request
             self._has_spoken = True
-            if self._deadline is None and data.find(_END_OF_HEAD) < 0:  # most heads come whole
+            if self._deadline is None and data.find(_END_OF_HEAD) < 0:  # most heads arrive in one piece
                 self._wait_for_head()
         try:
             super().data_received(data)
-        except IndexError:  # for the target `http://[]@/`: https://github.com/aio-libs/yarl/issues/1822
+        except IndexError:  # raised for the target `http://[]@/`: https://github.com/aio-libs/yarl/issues/1822
             self._turn_away(HttpError(status=_BAD_REQUEST, message=_NO_HEAD))
             return
         if self._body is not None:
             self._count_framing(self._body, len(data))
 
     def _count_framing(self, body: StreamReader, received: int) -> None:
-        """Refuse a chunked body whose extensions and trailers outweigh its content."""
+        """Refuse a chunked body whose framing is much larger than its content."""
         self._body_bytes += received
         if self._body_bytes - body.total_bytes > _FRAMING_BYTES + _FRAMING_PER_BYTE * body.total_bytes:
             self._give_up_body(body)
@@ -151,10 +153,10 @@ class HttpConnection(web.RequestHandler):
     def _give_up_body(self, body: StreamReader) -> None:
         body.set_exception(FramingError())
         self._is_given_up = True
-        self.close()  # after the answer
+        self.close()  # after the response
 
     def request_begun(self, *, chunked_body: StreamReader | None) -> None:
-        """Note that a whole head was read, or something that cannot be one; bytes of the body are counted from here."""
+        """Note that a head was read. Bytes of the body are counted from here."""
         self._stop_waiting()
         self._has_spoken = self._is_idle = False
         self._body, self._body_bytes = chunked_body, 0
@@ -173,11 +175,11 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what could not be read, or what a bug of ours broke; aiohttp's own words tell its version."""
-        # A `ConnectionError`: the client went away.
+        """Respond to malformed requests and internal errors. aiohttp's own messages reveal its version."""
+        # `ConnectionError` means that the client disconnected.
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(exc, ConnectionError):
             log.error("request handler failed", path=request.path, method=request.method, exc_info=exc or True)
-        # For the `ConnectionError` that it raises if a part of an answer has been sent; its own answer is not used.
+        # Only for the `ConnectionError` that it raises if part of a response was sent.
         super().handle_error(request, status, exc, message)
         said = _NO_HEAD if status == _BAD_REQUEST else "Internal error"
         response = refuse(HttpError(status=status, message=said), headers=SERVER)
@@ -187,7 +189,7 @@ class HttpConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send an answer; those that the router gives by itself are to look like ours."""
+        """Send a response. The router's own responses get our headers."""
         if self._is_given_up:
             resp.force_close()
         if isinstance(resp, web.HTTPException):
@@ -195,7 +197,7 @@ class HttpConnection(web.RequestHandler):
         resp, is_gone = await super().finish_response(request, resp, start_time)
         request.content.on_eof(self._rest)
         if self._is_given_up:
-            await asyncio.sleep(self._linger_seconds)  # what comes is dropped; cut short by whoever hangs up
+            await asyncio.sleep(self._linger_seconds)  # input is dropped; a disconnect ends the wait
         return resp, is_gone
 
     def _rest(self) -> None:
@@ -211,25 +213,24 @@ class HttpConnection(web.RequestHandler):
 
     def _give_up(self) -> None:
         self._deadline = None
-        # Browsers and connection pools connect ahead of use: without a request there is nothing to answer.
+        # Browsers and connection pools connect in advance. Without a request there is nothing to respond to.
         if not self._has_spoken:
             self.force_close()
             return
-        message = (
-            f"The head did not arrive within {self._connection_limits.head_seconds:g} seconds (listen.receive_timeout)"
-        )
+        seconds = self._connection_limits.head_seconds
+        message = f"The request head did not arrive within {seconds:g} seconds (listen.receive_timeout)"
         self._turn_away(HttpError(status=408, message=message))
 
     def _turn_away(self, refusal: HttpError) -> None:
-        """Say why in as few bytes as can be, and close."""
+        """Send an error and close the connection."""
         if self.transport is not None:
-            # A transport that is closed still sends what was written on it.
+            # A closed transport still sends what was written to it.
             self.transport.write(_response(refusal))
         self.force_close()
 
 
 def _response(refusal: HttpError) -> bytes:
-    """The same without aiohttp, which has no request here that it could answer."""
+    """Format an error response. aiohttp needs a request for that."""
     answer = refuse(refusal, headers={**SERVER, "Connection": "close"})
     body = answer.body if isinstance(answer.body, bytes) else b""
     fields = {**answer.headers, "Content-Length": str(len(body))}

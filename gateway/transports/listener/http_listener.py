@@ -1,4 +1,4 @@
-"""Opens the sockets in front of an HTTP application, says where they are, stops accepting, and closes them."""
+"""Opens and closes the listening sockets of an HTTP application, with or without TLS."""
 
 import asyncio
 import errno
@@ -19,76 +19,23 @@ from gateway.config.models.address import Address
 from gateway.transports.listener.http_connection import IDLE, ConnectionLimits, HttpConnection
 from gateway.transports.listener.server_tls import ServerTls
 
-
-class TlsAcceptor(asyncio.Protocol):
-    """Takes a connection as it is accepted, and opens it anew with TLS once it is counted. Nothing is read here."""
-
-    def __init__(
-        self,
-        tls: ServerTls,
-        connection_limits: ConnectionLimits,
-        *,
-        connect: Callable[[str], HttpConnection],
-        at_work: set["asyncio.Task[None]"],
-    ) -> None:
-        """Do nothing yet; `connect` makes the connection of a caller who is counted already."""
-        self._tls: Final = tls
-        self._connection_limits: Final = connection_limits
-        self._connect: Final = connect
-        self._at_work: Final = at_work
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        caller = self._connection_limits.caller_behind(transport.get_extra_info("peername"))
-        # Who is refused cannot be told why: there is no TLS yet.
-        if self._connection_limits.quota.refusal_of(caller) is None:
-            self._begin(transport.get_extra_info("socket").fileno(), caller)
-        # This closes one descriptor; the duplicate, where there is one, keeps the connection.
-        cast("asyncio.Transport", transport).abort()
-
-    def _begin(self, descriptor: int, caller: str) -> None:
-        try:
-            accepted = socket.socket(fileno=os.dup(descriptor))
-        except OSError:  # no descriptor is left
-            return
-        # `connect_accepted_socket` takes none that blocks.
-        accepted.settimeout(0)
-        self._connection_limits.quota.acquire(caller)
-        task = asyncio.get_running_loop().create_task(self._shake_hands(accepted, caller), name="TLS handshake")
-        self._at_work.add(task)
-        task.add_done_callback(self._at_work.discard)
-
-    async def _shake_hands(self, accepted: socket.socket, caller: str) -> None:
-        connection = self._connect(caller)
-        try:
-            with suppress(OSError):  # TLS errors, lost connections and the deadline: all are the client's affair
-                await asyncio.get_running_loop().connect_accepted_socket(
-                    lambda: connection,
-                    accepted,
-                    ssl=self._tls.context,
-                    ssl_handshake_timeout=self._connection_limits.handshake_seconds,
-                )
-        finally:
-            if not connection.has_begun:  # which gives it back itself
-                self._connection_limits.quota.release(caller)
-
-
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""How long connections may take to end once what they served was cancelled."""
+"""The time that connections have to end after their requests are cancelled."""
 _BACKLOG: Final = 4096
-"""Connections that the kernel may hold for us, such as those that arrive while another process takes over."""
+"""The kernel's queue of connections, such as those that arrive during a restart."""
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ListenError(Exception):
-    """The address cannot be listened on; the text says why."""
+    """Cannot listen on the address; the text states the reason."""
 
 
 class HttpListener:
-    """One address, or the sockets that another process opened for us."""
+    """A listening address, or inherited sockets."""
 
     def __init__(  # noqa: PLR0913 - one setting each
         self,
@@ -100,15 +47,15 @@ class HttpListener:
         tls: ServerTls | None = None,
         connection_limits: ConnectionLimits | None = None,
     ) -> None:
-        """Do nothing yet.
+        """Configure the listener.
 
         Args:
-            application: answers requests.
-            address: where to listen.
-            direct: handlers of the paths that are requested most. The application's router is slower.
-            inherited: sockets to listen on instead; known by `address`, and closed at the end.
-            tls: the certificate, if there is one.
-            connection_limits: how many connections are taken, and how long they may be silent.
+            application: Handles requests.
+            address: Where to listen.
+            direct: Handlers of the paths with most requests, which skip the application's slower router.
+            inherited: Sockets to listen on instead of `address`. They are closed at the end.
+            tls: The TLS certificate.
+            connection_limits: Limits of the connections.
         """
         IDLE.setLevel(logging.CRITICAL)
         self._runner: Final = web.AppRunner(application)
@@ -116,21 +63,21 @@ class HttpListener:
         self._direct: Final = direct
         self._connection_limits: Final = connection_limits or ConnectionLimits()
         self.address = address
-        """Where it listens; once it does, with the port that it got."""
+        """The address; once listening, with the actual port."""
         self._inherited: Final = tuple(inherited)
         self._tls: Final = tls
         self._servers: Final[list[asyncio.Server]] = []
         self._handshakes: Final[set[asyncio.Task[None]]] = set()
 
     async def start(self) -> None:
-        """Begin to accept.
+        """Start accepting connections.
 
         Raises:
-            ListenError: the address is taken, or is not this machine's.
+            ListenError: The address is in use or unavailable.
         """
         await self._runner.setup()
         router = self._runner.server
-        assert router is not None  # noqa: S101 - there is one after `setup`
+        assert router is not None  # noqa: S101 - set by `setup`
         server = self._server = web.Server(
             partial(_handle, self._direct, router.request_handler),
             request_factory=partial(_make_request, router.request_factory),
@@ -143,23 +90,23 @@ class HttpListener:
             await self.close()
             raise ListenError(reason_of(error, self.address)) from error
         if not self._inherited:
-            # Port 0 has become one that was free.
+            # Replace port 0 with the actual port.
             self.address = Address(self.address.host, self._servers[0].sockets[0].getsockname()[1])
 
     def stop_accepting(self) -> None:
-        """Leave new connections to whoever else listens, or to nobody; those that are open stay."""
+        """Stop accepting connections. Open connections stay open."""
         for server in self._servers:
             server.close()
         self._servers.clear()
 
     async def close(self) -> None:
-        """Close what is left, whether or not it ends by itself."""
+        """Close all connections."""
         self.stop_accepting()
         for handshake in self._handshakes:
             handshake.cancel()
         await asyncio.gather(*self._handshakes, return_exceptions=True)
         if self._server is not None:
-            await asyncio.sleep(0)  # requests that were accepted start before idle connections are closed
+            await asyncio.sleep(0)  # accepted requests start before idle connections are closed
             self._server.pre_shutdown()
             try:
                 # aiohttp waits twice: until handlers end, and again after it has cancelled them.
@@ -187,9 +134,61 @@ class HttpListener:
         return await loop.create_server(protocol, sock=inherited, backlog=_BACKLOG)
 
 
+class TlsAcceptor(asyncio.Protocol):
+    """Accepts a TCP connection, and starts TLS if the quota allows. Nothing is read before that."""
+
+    def __init__(
+        self,
+        tls: ServerTls,
+        connection_limits: ConnectionLimits,
+        *,
+        connect: Callable[[str], HttpConnection],
+        at_work: set["asyncio.Task[None]"],
+    ) -> None:
+        """`connect` creates the connection of a caller that is already counted."""
+        self._tls: Final = tls
+        self._connection_limits: Final = connection_limits
+        self._connect: Final = connect
+        self._at_work: Final = at_work
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        caller = self._connection_limits.caller_behind(transport.get_extra_info("peername"))
+        # No error can be sent before the TLS handshake.
+        if self._connection_limits.quota.refusal_of(caller) is None:
+            self._begin(transport.get_extra_info("socket").fileno(), caller)
+        # This closes the original descriptor. The duplicate keeps the connection open.
+        cast("asyncio.Transport", transport).abort()
+
+    def _begin(self, descriptor: int, caller: str) -> None:
+        try:
+            accepted = socket.socket(fileno=os.dup(descriptor))
+        except OSError:  # no descriptors left
+            return
+        # `connect_accepted_socket` requires a non-blocking socket.
+        accepted.settimeout(0)
+        self._connection_limits.quota.acquire(caller)
+        task = asyncio.get_running_loop().create_task(self._shake_hands(accepted, caller), name="TLS handshake")
+        self._at_work.add(task)
+        task.add_done_callback(self._at_work.discard)
+
+    async def _shake_hands(self, accepted: socket.socket, caller: str) -> None:
+        connection = self._connect(caller)
+        try:
+            with suppress(OSError):  # TLS errors, lost connections and timeouts
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection,
+                    accepted,
+                    ssl=self._tls.context,
+                    ssl_handshake_timeout=self._connection_limits.handshake_seconds,
+                )
+        finally:
+            if not connection.has_begun:  # otherwise it releases the quota itself
+                self._connection_limits.quota.release(caller)
+
+
 def _handle(direct: Mapping[str, Handler], route: Handler, request: web.Request) -> Awaitable[web.StreamResponse]:
     handler = direct.get(request.rel_url.raw_path)
-    # The application also answers `Expect: 100-continue`.
+    # The application also handles `Expect: 100-continue`.
     return route(request) if handler is None or hdrs.EXPECT in request.headers else handler(request)
 
 
@@ -200,25 +199,24 @@ def _make_request(
     protocol: web.RequestHandler,
     *rest: Any,
 ) -> web.BaseRequest:
-    """Make a request, and tell its connection that a head was read: only the parser knows that."""
+    """Create a request and tell its connection that a head was read, which only the parser knows."""
     if isinstance(protocol, HttpConnection):
         protocol.request_begun(chunked_body=body if message.chunked else None)
     if message.url.absolute:
-        # aiohttp decodes the host, which fails for some. `host_of` reads the host in `raw_path`.
+        # aiohttp decodes the host, which can fail. `host_of` reads it from `raw_path`.
         message = message._replace(url=message.url.relative())
     return make(message, body, protocol, *rest)
 
 
 def reason_of(error: OSError, address: Address) -> str:
-    """Say why an address cannot be listened on."""
     if isinstance(error, socket.gaierror):
         return f"the name {address.host!r} cannot be resolved: {error.strerror}"
     match error.errno:
         case errno.EADDRINUSE:
-            return f"{address} is in use already; port 0 takes a free one"
+            return f"{address} is already in use; port 0 selects a free port"
         case errno.EADDRNOTAVAIL:
             return f"{address.host} is not an address of this machine"
         case errno.EACCES:
-            return f"ports below 1024 need a privilege that this process lacks: {address}"
+            return f"ports below 1024 require a privilege that this process does not have: {address}"
         case _:
             return f"cannot listen on {address}: {error.strerror or error}"

@@ -1,11 +1,10 @@
-"""Loads the certificate and key of a listener from their files when the configuration is loaded.
+"""Loads a listener's certificate and key.
 
-Everything that can fail does so in `load_identity`: a renewed certificate that is no good is one more problem of the
-configuration, and the old one stays. Showing another one is then a single assignment: connections that are open keep
-what they have, and the next handshake gets the new one, with the listener untouched.
+All checks are in `load_identity`, so a bad renewed certificate is a configuration problem and the old one stays in use.
+Replacing the certificate is one assignment: open connections are not affected, and the next handshake uses the new one.
 
-TLS 1.2 with forward secrecy and authenticated encryption, or TLS 1.3; no renegotiation, which costs a server more than
-its client; no HTTP/2, which is not spoken here.
+Allowed are TLS 1.3, and TLS 1.2 with forward secrecy and authenticated encryption. Renegotiation is disabled, because
+it costs the server more than the client. HTTP/2 is not offered.
 """
 
 import ssl
@@ -17,8 +16,8 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.server import Tls
 
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
-"""Of TLS 1.2; those of 1.3 are all good."""
-_ENCRYPTED: Final = "is encrypted; nobody is there to say its password"
+"""For TLS 1.2. All ciphers of TLS 1.3 are acceptable."""
+_ENCRYPTED: Final = "is encrypted, and there is no way to enter its password"
 _NOT_YET_VALID: Final = 9
 _EXPIRED: Final = 10
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
@@ -27,7 +26,7 @@ _CERTIFICATE_PROBLEMS: Final = {_NOT_YET_VALID: "is not valid yet", _EXPIRED: "h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerIdentity:
-    """A certificate with its key, ready to be shown. Two are equal if they were made from the same bytes."""
+    """A certificate and its key. Two are equal if their bytes are equal."""
 
     chain: bytes
     key: bytes = field(repr=False)
@@ -35,7 +34,7 @@ class ServerIdentity:
 
 
 class ServerTls:
-    """The TLS context of a listener, whose certificate may be replaced while it serves."""
+    """The TLS context of a listener. Its certificate can be replaced while serving."""
 
     def __init__(self, identity: ServerIdentity) -> None:
         self._shown = identity.context
@@ -43,33 +42,33 @@ class ServerTls:
         self.context.sni_callback = self._choose
 
     def show(self, identity: ServerIdentity) -> None:
-        """Use this one from the next handshake on."""
+        """Use this certificate from the next handshake on."""
         self._shown = identity.context
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """Called in each handshake, whether or not the client names a server."""
+        """Called in every handshake, even if the client sends no server name."""
         connection.context = self._shown
 
 
 def identity_files(tls: Tls, problems: Problems) -> tuple[Path, Path]:
-    """The files of certificate and key."""
+    """Return the paths of the certificate and the key."""
     return problems.directory / tls.cert, problems.directory / tls.key
 
 
 def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
-    """Load the files; what is wrong with them goes to the problems.
+    """Load the files and report their problems.
 
-    1. both can be read
-    2. the certificate is one: it is loaded without its key's being looked at
-    3. the key is one, is not encrypted, and is the certificate's
-    4. a client would take it today: a warning
+    1. both files are readable
+    2. the certificate is valid PEM
+    3. the key is valid PEM, not encrypted, and matches the certificate
+    4. a warning if clients would refuse the certificate today
     """
     cert, key = identity_files(tls, problems)
     chain, secret = _read(cert, problems.at("cert")), _read(key, problems.at("key"))
     if chain is None or secret is None:
         return None
     if not _is_certificate(chain):
-        problems.at("cert").error(f"{cert} holds no certificate in PEM form")
+        problems.at("cert").error(f"{cert} contains no certificate in PEM format")
         return None
     context, nobody = _new_context(), _Nobody()
     try:
@@ -77,7 +76,7 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     except ssl.SSLError as error:
         problems.at("key").error(f"{key} {_ENCRYPTED if nobody.was_asked else _fault(error)}")
         return None
-    except OSError as error:  # it was there a moment ago
+    except OSError as error:  # removed since it was read
         problems.error(f"cannot read {error.filename or cert}: {error.strerror}")
         return None
     warning = _refused_by_clients(context, chain)
@@ -90,7 +89,7 @@ def _new_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
-    # Of TLS 1.2 alone; 1.3 has none (RFC 8446 §4.1.2).
+    # TLS 1.3 has no renegotiation (RFC 8446 §4.1.2).
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -115,15 +114,15 @@ def _is_certificate(chain: bytes) -> bool:
 def _fault(error: ssl.SSLError) -> str:
     match error.reason:
         case "KEY_VALUES_MISMATCH" | "KEY_TYPE_MISMATCH":
-            return "is not the key of `cert`"
+            return "does not match `cert`"
         case "EE_KEY_TOO_SMALL" | "CA_KEY_TOO_SMALL" | "CA_MD_TOO_WEAK":
-            return f"goes with a certificate that is too weak for TLS ({error.reason})"
+            return f"belongs to a certificate that is too weak for TLS ({error.reason})"
         case reason:
-            return f"cannot be used: {reason or error}" if reason else "holds no private key in PEM form"
+            return f"cannot be used: {reason or error}" if reason else "contains no private key in PEM format"
 
 
 class _Nobody:
-    """Answers for OpenSSL, which would otherwise ask on the terminal for a key's password."""
+    """Password callback, without which OpenSSL would prompt on the terminal."""
 
     was_asked = False
 
@@ -133,11 +132,11 @@ class _Nobody:
 
 
 def _refused_by_clients(context: ssl.SSLContext, chain: bytes) -> str | None:
-    """Return why a client that trusts this very certificate would refuse it, found by a handshake in memory."""
+    """Return why a client that trusts this certificate would refuse it, from a handshake in memory."""
     client = _trusting(chain)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (client.wrap_bio(to_client, to_server), context.wrap_bio(to_server, to_client, server_side=True))
-    for end in ends * 3:  # as many flights as a handshake has
+    for end in ends * 3:  # the number of flights of a handshake
         try:
             end.do_handshake()
         except ssl.SSLWantReadError:
@@ -150,15 +149,15 @@ def _refused_by_clients(context: ssl.SSLContext, chain: bytes) -> str | None:
 
 
 def _trusting(chain: bytes) -> ssl.SSLContext:
-    """Return the context of a client that trusts these certificates.
+    """Return a client context that trusts these certificates.
 
     Raises:
-        ssl.SSLError: they are none.
-        ValueError: neither.
+        ssl.SSLError: They are not certificates.
+        ValueError: They are not certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    # The file rarely has the root: what it does have is trusted by itself.
+    # The file rarely contains the root, so each certificate in it is trusted.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=chain.decode("ascii", errors="replace"))
     return context

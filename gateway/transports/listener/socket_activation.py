@@ -1,7 +1,6 @@
-"""Takes sockets that the service manager opened for this process: socket activation, as of sd_listen_fds(3).
+"""Takes over sockets from the service manager: socket activation, see sd_listen_fds(3).
 
-Why: such a socket outlives the process. Connections that arrive while one daemon stops and the next one starts wait in
-its queue, and none is refused.
+The sockets outlive the process, so connections wait in their queue during a restart instead of being refused.
 """
 
 import os
@@ -13,47 +12,47 @@ from gateway.config.models.address import Address
 
 FIRST_DESCRIPTOR: Final = 3
 ADMIN: Final = "admin"
-"""The name (`FileDescriptorName=`) of those that are for `listen.admin`; all others are for `listen.http`."""
+"""The name (`FileDescriptorName=`) of sockets for `listen.admin`. All others are for `listen.http`."""
 
 _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 Inherited = Mapping[str, tuple[socket.socket, ...]]
-"""By the listener that they are for: `ADMIN`, or the empty name."""
+"""Sockets by listener: `ADMIN` or empty."""
 
 
 class InheritedError(Exception):
-    """A descriptor that was handed over cannot be listened on; the text says why."""
+    """An inherited descriptor cannot be used; the text states the reason."""
 
 
 def take_inherited(environ: MutableMapping[str, str]) -> Inherited:
-    """Take what is ours, and take the variables out of the environment: no child is to take them for its own.
+    """Take the inherited sockets, and remove the variables from the environment of child processes.
 
-    1. `LISTEN_PID` names this process: otherwise there is nothing
+    1. `LISTEN_PID` is this process; otherwise there are none
     2. each descriptor is a listening stream socket
 
     Raises:
-        InheritedError: one is not.
+        InheritedError: A descriptor is not a listening stream socket.
     """
     process, count, names = (environ.pop(name, "") for name in _VARIABLES)
-    # `isdigit` alone would take `²`, which `int` does not.
+    # `isdigit` accepts `²`, which `int` does not.
     if process != str(os.getpid()) or not count.isascii() or not count.isdigit():
         return {}
     by_listener: dict[str, tuple[socket.socket, ...]] = {}
     called = names.split(":")
     for index in range(int(count)):
-        # Names may be fewer than descriptors, or not given at all.
+        # There can be fewer names than descriptors.
         listener = ADMIN if called[index : index + 1] == [ADMIN] else ""
         by_listener[listener] = (*by_listener.get(listener, ()), _listening(FIRST_DESCRIPTOR + index))
     return by_listener
 
 
 def address_of(sockets: tuple[socket.socket, ...]) -> Address:
-    """Return the address of the sockets: of several, the one that most clients can reach."""
+    """Return the address of the sockets that most clients can reach."""
     return max((_address(each) for each in sockets), key=lambda address: (not address.is_loopback, address.is_wildcard))
 
 
 def unix_paths(sockets: Iterable[socket.socket]) -> list[str]:
-    """Return the paths of Unix sockets; the name of an abstract one begins with `@`, as ss(8) shows it."""
+    """Return the paths of Unix sockets. Abstract names start with `@`, as in ss(8)."""
     names = (os.fsdecode(each.getsockname()) for each in sockets if each.family is socket.AF_UNIX)
     return [name.replace("\0", "@") for name in names]
 
@@ -61,12 +60,12 @@ def unix_paths(sockets: Iterable[socket.socket]) -> list[str]:
 def _listening(descriptor: int) -> socket.socket:
     try:
         taken = socket.socket(fileno=descriptor)
-        # A child that kept it would hold the port when this process has ended.
+        # A child process that inherits the socket would keep the port in use.
         taken.set_inheritable(False)
     except OSError as error:
-        raise InheritedError(f"descriptor {descriptor} was announced and is no socket: {error.strerror}") from error
+        raise InheritedError(f"descriptor {descriptor} was announced but is not a socket: {error.strerror}") from error
     if taken.type is not socket.SOCK_STREAM or not taken.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        # It is not ours, and the object would close it with itself.
+        # The object would close the descriptor, which belongs to something else.
         taken.detach()
         raise InheritedError(f"descriptor {descriptor} is not a listening stream socket (ListenStream=, Accept=no)")
     return taken
@@ -74,6 +73,6 @@ def _listening(descriptor: int) -> socket.socket:
 
 def _address(listening: socket.socket) -> Address:
     if listening.family is socket.AF_UNIX:
-        return Address("localhost", 0)  # this machine's alone, and the file's mode says whose
+        return Address("localhost", 0)  # access depends on the file's mode
     host, port = listening.getsockname()[:2]
     return Address(host, port)

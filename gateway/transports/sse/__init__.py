@@ -1,1 +1,0 @@
-"""Responses that may become event streams. In: messages of the protocol. Out: JSON or events, kept to be resumed."""

@@ -1,8 +1,7 @@
-"""The response to one POST, committed as late as can be.
+"""The response to one POST, committed as late as possible.
 
-Why late: until something is written, a fast error keeps its HTTP status and a plain answer stays `application/json`,
-which every client and proxy handles best. It becomes an event stream when a message has to go out before the answer, or
-when the answer takes so long that the connection would look dead.
+As long as nothing is written, an error keeps its HTTP status and a result stays `application/json`, which every client
+and proxy handles best. The response becomes an event stream when a notification comes first or the result takes long.
 """
 
 import asyncio
@@ -27,14 +26,14 @@ from gateway.transports.sse.event_stream import EventStream, encode_event, write
 from gateway.transports.write_quota import EXEMPT_BYTES
 from gateway.wire import jsonrpc
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 SOON_SECONDS: Final = 1.0
-"""The time after which a client that asked for event streams gets one."""
+"""The time in seconds after which a response becomes an event stream, if the client accepts one."""
 
 _NO_ROOM: Final = replace(
     results.error_reply(
-        RpcError(ErrorCode.INTERNAL_ERROR, "Too many bytes of answers wait to be read (limits.unread)"),
+        RpcError(ErrorCode.INTERNAL_ERROR, "Too many response bytes are waiting to be read (limits.unread)"),
         request_id=None,
         revision=None,
         status=503,
@@ -44,10 +43,9 @@ _NO_ROOM: Final = replace(
 
 
 class DeferredResponses:
-    """Makes the responses of an endpoint, and opens an event stream for each that is late.
+    """Creates responses, and opens an event stream for late ones so that proxies keep the connection.
 
-    Its comments keep proxies from cutting the connection. One timer serves all responses: they all have the same time,
-    so the first that began is the first that is due.
+    One timer serves all responses, because all have the same timeout.
     """
 
     __slots__ = ("_due", "_timer", "pace")
@@ -64,7 +62,7 @@ class DeferredResponses:
         headers: Mapping[str, str] | None = None,
         preamble: Callable[[], bytes] = bytes,
     ) -> "DeferredResponse":
-        """Write nothing yet; see `DeferredResponse`."""
+        """Create a response; see `DeferredResponse`."""
         response = DeferredResponse(self, request, headers=headers, preamble=preamble)
         if request.accepted.names_event_stream:
             self._due[response] = time.monotonic() + SOON_SECONDS
@@ -78,7 +76,7 @@ class DeferredResponses:
     def _open_due(self) -> None:
         self._timer = None
         while self._due:
-            # Dictionaries keep the order of insertion, and all wait equally long: the first is the first that is due.
+            # The first response is due first, because dictionaries keep insertion order.
             response, due = next(iter(self._due.items()))
             if (left := due - time.monotonic()) > 0:
                 self._timer = asyncio.get_running_loop().call_later(left, self._open_due)
@@ -88,7 +86,7 @@ class DeferredResponses:
 
 
 class DeferredResponse:
-    """An `Exchange` whose sender waits on the same connection."""
+    """An `Exchange` on the connection of its request."""
 
     __slots__ = ("_accepted", "_headers", "_is_over", "_owner", "_preamble", "_request", "_stream", "_whole", "caller")
 
@@ -100,7 +98,7 @@ class DeferredResponse:
         headers: Mapping[str, str] | None = None,
         preamble: Callable[[], bytes] = bytes,
     ) -> None:
-        """Write nothing yet; `headers` are the response's if not the request's, `preamble` begins an event stream."""
+        """`headers` replace the request's response headers. `preamble` returns the start of an event stream."""
         self._owner: Final = owner
         self._request: Final = request
         self._headers: Final = request.response_headers if headers is None else headers
@@ -113,7 +111,7 @@ class DeferredResponse:
 
     @property
     def stream(self) -> EventStream:
-        """The event stream that it becomes, should it become one."""
+        """The event stream, created on first use."""
         if self._stream is None:
             self._stream = EventStream(
                 self._request.raw,
@@ -126,7 +124,7 @@ class DeferredResponse:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has become an event stream."""
+        """Whether the response has become an event stream."""
         return self._stream is not None and self._stream.is_open
 
     @property
@@ -134,41 +132,41 @@ class DeferredResponse:
         return self._accepted.event_stream
 
     async def send(self, notification: JsonObject) -> bool:
-        """Send it ahead of the answer. A client that takes no event streams gets the answer alone."""
-        await asyncio.sleep(0)  # a tool that reports in a tight loop must let others run
+        """Send a notification before the response. Clients that do not accept event streams only get the response."""
+        await asyncio.sleep(0)  # let other tasks run while a tool reports in a tight loop
         if self._is_over or not self.takes_events:
             return False
-        # The call is not to fail for it: what becomes of it is decided where the connection is seen to end.
+        # The call must not fail. The handler notices the end of the connection.
         with suppress(ConnectionError):
             await self.stream.send(jsonrpc.encode(notification))
         return True
 
     async def write(self, chunk: bytes) -> None:
-        """Write events on its event stream; see `EventStream.write`."""
+        """Write encoded events; see `EventStream.write`."""
         await self.stream.write(chunk)
 
     def abort(self) -> None:
         self.stream.abort()
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """Nothing: there are no event ids, so its client could not come back."""
+        """Do nothing: without event ids the client could not resume."""
 
     def finish(self, reply: Reply) -> Awaitable[web.StreamResponse]:
-        """Write the answer: the stream's last event, or the whole response.
+        """Write the response: the stream's last event, or a whole response.
 
-        What is returned does not keep the reply, which is as large as its event.
+        The returned awaitable does not hold the reply, which is as large as its event.
 
         Raises:
-            ConnectionError: the reader is gone.
+            ConnectionError: The reader disconnected.
         """
         last = reply.body if self.choose_form(reply) else None
         return self.end(None if last is None else encode_event(last))
 
     def choose_form(self, reply: Reply) -> bool:
-        """Choose the answer's form, now that it is known: whether it is an event. What is none is left to `end`."""
+        """Return whether the response is an event. Otherwise `end` writes it as a whole."""
         self._is_over = True
         self._owner.discard(self)
-        # The head of an event stream says 200, so any other status goes with JSON, whatever is accepted.
+        # Event streams have status 200, so any other status requires JSON.
         wants_event = reply.body is not None and reply.status == 200 and not self._accepted.json
         if wants_event or (self._stream is not None and self._stream.is_open):
             return True
@@ -178,10 +176,10 @@ class DeferredResponse:
         return False
 
     async def end(self, last: bytes | None) -> web.StreamResponse:
-        """Write the answer that was settled whole, or end the stream with a last event.
+        """Write the whole response, or end the stream with a last event.
 
         Raises:
-            ConnectionError: the reader is gone.
+            ConnectionError: The reader disconnected.
         """
         if self._whole is None:
             self._owner.discard(self)
@@ -189,7 +187,7 @@ class DeferredResponse:
         reply = self._whole
         self._whole = None
         headers = self._headers
-        if reply.missing_scopes:  # RFC 6750 §3.1: tell the client how to get them
+        if reply.missing_scopes:  # RFC 6750 §3.1: name the missing scopes
             headers = {**headers, **insufficient_scope(reply.missing_scopes).headers(self._request.challenge)}
         if reply.body is None or len(reply.body) <= EXEMPT_BYTES:
             return whole_response(reply, headers=headers)
@@ -197,7 +195,7 @@ class DeferredResponse:
 
     async def _write_large(self, reply: Reply, body: bytes, headers: Mapping[str, str]) -> web.StreamResponse:
         pace, caller = self._owner.pace, self.caller.rate_limit_key
-        # Before the head is written: a refusal still has a status of its own.
+        # Before the head is written, so that a refusal has its own status.
         quota, seconds = pace.quota, pace.write_timeout
         if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=seconds):
             log.warning("answer refused", why="its caller reads too slowly", peer=self._request.raw.remote)
@@ -212,7 +210,7 @@ class DeferredResponse:
         return response
 
     def stop(self) -> None:
-        """Write nothing more: the connection is gone, or about to be."""
+        """Stop writing: the connection is closed or about to close."""
         self._is_over = True
         self._owner.discard(self)
         if self._stream is not None:

@@ -1,8 +1,8 @@
-"""Copies of resumable streams' events in the store of all replicas, for clients that come back to another one.
+"""Copies events of resumable streams to the shared store, for clients that resume at another replica.
 
-A Redis stream for each stream of a session that has said anything, of bounded length, which is forgotten after a while.
-The replica that serves a request writes behind what it says; another one reads what came after an event, and what comes
-until the answer. It asks the first one how the stream is, which then lets go of the connection that the client lost.
+Each session stream is a Redis stream of limited length that expires. Events are written in the background. A replica
+that resumes a stream reads the copied events and waits for new ones. It asks the first replica for the state of the
+stream, which then closes the lost connection.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from gateway.errors import StoreAwayError
 from gateway.state.redis_connection import Script
 from gateway.state.replica import Replica
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 MAX_WAITING_BYTES: Final = 16 * 2**20
-"""Of events that wait to be written. More are not copied."""
+"""The maximum number of bytes that wait to be written. Further events are not copied."""
 _KIND: Final = "stream asked for"
 _POLL_SECONDS: Final = 5.0
-"""How often a replica whose stream is read says that it still lives."""
+"""The interval at which the other replica is asked whether the stream is still live."""
 _FRAME: Final = b"f"
 _END: Final = b"end"
 
-# A write whose reply was lost is done again, and meets entries of its own: Redis refuses their ids, which is fine.
+# Retried writes meet their own entries, whose ids Redis refuses.
 _APPEND: Final = Script.of("""
 for at = 3, #ARGV, 2 do
   local added = redis.pcall('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], ARGV[at], 'f', ARGV[at + 1])
@@ -36,28 +36,28 @@ end
 redis.call('EXPIRE', KEYS[1], ARGV[1])
 return 1
 """)
-"""Values: seconds until it is forgotten, entries to keep, and id and content of each. What is there stays as it is."""
+"""Arguments: the TTL in seconds, the maximum length, and pairs of id and content."""
 
 
 class RemotePlace(NamedTuple):
-    """A place in a stream of another process."""
+    """A position in a stream of another process."""
 
     process: str
     number: int
     after: int
     answers: str | int | None
-    """The id of the request that the stream answers; None: it belongs to none."""
+    """The id of the stream's request; None for a GET stream."""
 
 
 class EventCopies:
-    """The copies that this process writes, and those of others."""
+    """Writes the copies of this process, and reads those of others."""
 
     def __init__(self, replica: Replica, *, max_events: int, age: timedelta) -> None:
         self._replica: Final = replica
         self._max_events: Final = max_events
         self._age: Final = age
         self._waiting: dict[str, list[str | bytes]] = {}
-        """By key, ids and contents of events."""
+        """Ids and contents of events, by key."""
         self._size = 0
         self._has_dropped = False
         self._is_flushed: Final = asyncio.Event()
@@ -65,47 +65,47 @@ class EventCopies:
         self._writer: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Write what waits, unless the store is away."""
+        """Write pending events, unless the store is away."""
         if self._writer is not None:
             if self._replica.store.is_away:
                 self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
 
     def answer(self, abort_connection: Callable[[str, int], bool]) -> None:
-        """Answer other replicas; `abort_connection` aborts a stream's, and says whether more will be said."""
+        """Respond to other replicas; `abort_connection` returns whether more events will follow."""
 
         async def answered(body: bytes) -> bytes:
             goes_on = abort_connection(*_QUESTIONS.decode(body))
-            # Whoever asks reads the copies next, and must find all that was said until now.
+            # The other replica reads the copies next, so they must be complete.
             await self._is_flushed.wait()
             return b"1" if goes_on else b""
 
         self._replica.mailbox.on(_KIND, answered)
 
     def write(self, nonce: str, number: int, event: int, frame: bytes) -> None:
-        """Copy an event soon."""
+        """Copy an event in the background."""
         self._put(self._key(nonce, self._replica.name, number), f"{event}-1", frame)
 
     def end(self, nonce: str, number: int, last: int) -> None:
-        """Note soon that a stream has ended."""
-        # `-2` sorts behind the last event, which has `-1`.
+        """Write the end of a stream in the background."""
+        # `-2` sorts after the last event, which has `-1`.
         self._put(self._key(nonce, self._replica.name, number), f"{last}-2", _END)
 
     async def until_now(self, nonce: str, place: RemotePlace) -> list[bytes]:
-        """Return the events that came after a place of a stream, now that its client is here.
+        """Return the events after a position of a GET stream.
 
         Raises:
-            StoreAwayError: it cannot be read now.
+            StoreAwayError: The store cannot be read.
         """
         await self._ask(nonce, place)
         entries = await self._replica.store.command("XRANGE", self._key_of(nonce, place), f"({place.after}-1", "+")
         return [fields[_FRAME] for _, fields in entries if fields[_FRAME] != _END]
 
     async def until_end(self, nonce: str, place: RemotePlace) -> AsyncIterator[bytes | None]:
-        """Yield the events after a place, and those that come from now on; at last None, if the answer never comes.
+        """Yield the events after a position and all new ones. Yield None at the end if the response will never come.
 
         Raises:
-            StoreAwayError: it cannot be read now.
+            StoreAwayError: The store cannot be read.
         """
         key, after, goes_on = self._key_of(nonce, place), f"{place.after}-1", await self._ask(nonce, place)
         while True:
@@ -122,7 +122,7 @@ class EventCopies:
         yield None
 
     async def _ask(self, nonce: str, place: RemotePlace) -> bool:
-        """Ask for a stream; False if no more will be said."""
+        """Ask the other replica. Return False if no more events will follow."""
         question = msgspec.msgpack.encode((nonce, place.number))
         return bool(await self._replica.mailbox.ask(place.process, _KIND, question))
 
@@ -134,7 +134,7 @@ class EventCopies:
 
     def _put(self, key: str, entry: str, content: bytes) -> None:
         if self._size > MAX_WAITING_BYTES:
-            # Once until there is room again, and not for each of the thousands that may follow.
+            # Warn once until there is room again.
             if not self._has_dropped:
                 log.warning("events not copied: the store does not take them", waiting_bytes=self._size)
             self._has_dropped = True
@@ -174,7 +174,7 @@ class SessionCopies:
         self._copies: Final = copies
         self._nonce: Final = nonce
         self._written: Final[set[int]] = set()
-        """Streams of which something is copied, and not the end."""
+        """Streams with copied events and no copied end."""
 
     def write(self, number: int, event: int, frame: bytes) -> None:
         self._written.add(number)
@@ -187,4 +187,4 @@ class SessionCopies:
 
 
 _QUESTIONS: Final = msgspec.msgpack.Decoder(tuple[str, int])
-"""The record of the session, and the number of the stream, that a client resumes at another replica."""
+"""The nonce of the session, and the number of the stream."""

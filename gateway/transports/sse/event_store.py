@@ -1,8 +1,8 @@
-"""Keeps the events of a session's streams for clients that resume them (`Last-Event-ID`). In memory, no I/O.
+"""Keeps events for clients that resume a stream (`Last-Event-ID`). In memory, no I/O.
 
-Bounded in every direction: events and bytes of a stream and of a session, bytes of all sessions, and by age. What does
-not fit in a session pushes out its own older events, those of finished streams first. What does not fit in all sessions
-together pushes out the oldest events of any of them.
+Events and bytes are limited per stream and per session, bytes in total, and all by age. A session over its limit drops
+its own oldest events, those of finished streams first. Over the total limit, the oldest events of all sessions are
+dropped.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from gateway.transports.sse.event_copies import RemotePlace, SessionCopies
 from gateway.transports.sse.session_stream import SessionStream
 from gateway.wire.jsonrpc import RequestId
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _EVENT_ID: Final = re.compile(r"([0-9a-z]{1,32})-([0-9a-f]{1,16})-([0-9]{1,12})(?:-([A-Za-z0-9_-]{1,172}))?")
-"""The process, the stream, the event, and the id of the request that the stream answers."""
+"""The process, the stream, the event, and the id of the request that the stream belongs to."""
 _MAX_REQUEST_ID: Final = 128
-"""Bytes of a request id that event ids carry."""
+"""The maximum size of a request id in an event id, in bytes."""
 _FIRST_NUMBER_BITS: Final = 40
-"""Sessions begin to count anywhere, so that another session's event id is none of this one's."""
-_FOREIGN: Final = HttpError(status=400, message="Last-Event-ID names no event of this session")
+"""Stream numbers start at random, so that event ids of other sessions are detected."""
+_FOREIGN: Final = HttpError(status=400, message="Last-Event-ID does not name an event of this session")
 
 
 class ReplayBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds of what is kept."""
+    """Limits of the kept events."""
 
     stream_events: int = 1000
     stream_bytes: int = 4 * 2**20
@@ -54,15 +54,15 @@ class ReplayQuota:
         self.used = 0
         """Bytes."""
         self.streams: Final[dict[SessionStream, EventStore]] = {}
-        """The streams of which events are kept, each with its store."""
+        """The streams with kept events, each with its store."""
         self._has_dropped = False
 
     def add(self, size: int) -> None:
         self.used += size
 
     def make_room(self) -> None:
-        """Drop the oldest events until an eighth of the room is free, so that this is seldom needed."""
-        if not self._has_dropped:  # once, and not for each of the thousands that may follow
+        """Drop the oldest events until an eighth of the total is free."""
+        if not self._has_dropped:  # warn once, not for each of thousands
             self._has_dropped = True
             log.warning("events dropped: all sessions together keep too many for replay", bytes=self.used)
         oldest = [(stream.frames[0][0], number, stream) for number, stream in enumerate(self.streams) if stream.frames]
@@ -75,22 +75,22 @@ class ReplayQuota:
 
 
 class Cursor(NamedTuple):
-    """A place in a stream."""
+    """A position in a stream."""
 
     stream: SessionStream
     after: int
 
 
 class LostAnswer(NamedTuple):
-    """The end of a stream that went down with its process, before the request was answered."""
+    """A stream whose process ended before the response."""
 
     request_id: str | int
 
 
 class EventStore:
-    """The streams of one session, by number, and the events that are kept of them.
+    """The streams of one session by number, with their kept events.
 
-    An event id is the store's to read: one that names the process which holds the stream is an address.
+    The process in an event id is the address of its stream.
     """
 
     __slots__ = (
@@ -115,7 +115,7 @@ class EventStore:
         process: str = "p",
         copies: SessionCopies | None = None,
     ) -> None:
-        """Keep nothing yet; `process` is the name of this one and its start, `copies` are read by others."""
+        """`process` is the name of this process and start. `copies` are for other replicas."""
         self._copies: Final = copies
         self._process: Final = process
         self.sends_priming_event: Final = sends_priming_event
@@ -129,11 +129,11 @@ class EventStore:
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Count the streams that are not over, or of which events are kept."""
+        """Return the number of streams that are open or have kept events."""
         return len(self._streams)
 
     def open(self, *, answers_request: bool, request_id: RequestId | None = None) -> SessionStream:
-        """Begin a stream: for the answer to a request, or for what belongs to no request."""
+        """Open a stream for a request, or for messages that belong to no request."""
         number = self._next
         self._next += 1
         stream = self._streams[number] = SessionStream(
@@ -146,7 +146,7 @@ class EventStore:
         return stream
 
     def find(self, event_id: str) -> Cursor | RemotePlace | LostAnswer | HttpError | None:
-        """Return the place after an event; None if nothing came after it, or what came is no longer kept."""
+        """Return the position after an event; None if nothing follows it, or its successors are no longer kept."""
         match = _EVENT_ID.fullmatch(event_id)
         if match is not None and match[1] != self._process:
             return self._elsewhere(match)
@@ -168,7 +168,7 @@ class EventStore:
         return Cursor(stream, after)
 
     def _elsewhere(self, match: re.Match[str]) -> RemotePlace | LostAnswer | None:
-        """The place of an event of another process, which may have left copies."""
+        """Return the position of another process's event, of which there can be copies."""
         lost = _lost_with_its_process(match[4])
         if self._copies is None:
             return lost
@@ -183,7 +183,7 @@ class EventStore:
         if self._copies is not None:
             self._copies.write(stream.number, stream.last, frame)
         self._room.streams[stream] = self
-        self._streams[stream.number] = stream  # it may have been forgotten while a client resumed it
+        self._streams[stream.number] = stream  # it was forgotten while a client resumed it
         stream.keep(frame)
         self._count(len(frame), events=1)
         bounds = self._room.bounds
@@ -196,7 +196,7 @@ class EventStore:
             self._room.make_room()
 
     def abort_connection(self, number: int) -> bool:
-        """Have a stream let go of its connection: another process carries it on. Says whether more will be said."""
+        """Abort a stream's connection, because another process resumes it. Return whether more events will follow."""
         stream = self._streams.get(number)
         if stream is None:
             return False
@@ -204,22 +204,22 @@ class EventStore:
         return not stream.is_over
 
     def discard_if_done(self, stream: SessionStream) -> None:
-        """Forget a stream, if nothing is kept of it and nothing more is said on it."""
+        """Forget a stream that is done and has no kept events."""
         if self._copies is not None and stream.is_over:
             self._copies.end(stream.number, stream.last)
         if not stream.frames and stream.is_at_rest:
             self._streams.pop(stream.number, None)
 
     def expire(self) -> None:
-        """Forget what is too old."""
+        """Forget expired events."""
         oldest = asyncio.get_running_loop().time() - self._room.bounds.age.total_seconds()
-        # A copy, for a stream leaves the store with its last event.
+        # Streams leave the store with their last event, so iterate over a copy.
         for stream in list(self._streams.values()):
             while stream.frames and stream.frames[0][0] <= oldest:
                 self.forget_oldest(stream)
 
     def close(self) -> None:
-        """Forget everything, and keep nothing more."""
+        """Forget everything and keep no more events."""
         self._is_closed = True
         for stream in list(self._streams.values()):
             while stream.frames:
@@ -233,7 +233,7 @@ class EventStore:
         self.forget_oldest(stream)
 
     def forget_oldest(self, stream: SessionStream) -> None:
-        """Forget the oldest of the events that are kept of a stream."""
+        """Forget the oldest kept event of a stream."""
         size = stream.forget_oldest()
         if not stream.frames:
             del self._room.streams[stream]
@@ -247,18 +247,18 @@ class EventStore:
 
 
 def _carried(request_id: RequestId) -> bytes:
-    """The part of an event id that says which request the stream answers, should the process not live to do it."""
+    """Encode the request id for event ids. Another process needs it if this one ends before the response."""
     written = orjson.dumps(request_id)
     return b"" if len(written) > _MAX_REQUEST_ID else b"-" + base64.urlsafe_b64encode(written).rstrip(b"=")
 
 
 def _lost_with_its_process(carried: str | None) -> LostAnswer | None:
-    """The end of a stream of another process, which this one knows nothing of; None if it answered no request."""
+    """Decode the request id of another process's stream; None if the stream belonged to no request."""
     if carried is None:
         return None
     try:
         request_id = orjson.loads(base64.urlsafe_b64decode(carried + "=" * (-len(carried) % 4)))
-    # Clients may send anything; the errors of base64 and of JSON are both such.
+    # Covers base64 and JSON errors of invalid ids.
     except ValueError:
         return None
     return LostAnswer(request_id) if isinstance(request_id, str | int) else None

@@ -1,8 +1,7 @@
-"""Writes server-sent events (WHATWG HTML §9.2) on one HTTP response.
+"""Writes server-sent events (WHATWG HTML §9.2) as one HTTP response.
 
-Nothing is written before the first event, and nothing is buffered without end: a reader that does not take what it was
-sent within a bounded time loses its connection. While a stream is open it is never silent for long, because proxies
-cut what looks dead; a comment, which clients skip, is enough.
+Nothing is written before the first event. A reader that does not keep up loses its connection after a timeout. Comments
+keep idle streams alive, because proxies close silent connections.
 """
 
 import asyncio
@@ -17,23 +16,23 @@ from gateway.transports.http.request_limits import StreamTimeouts
 from gateway.transports.write_quota import EXEMPT_BYTES
 from gateway.wire.accept import EVENT_STREAM
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 MESSAGE: Final = "message"
-"""The type of events that are JSON-RPC messages; the only other one is HTTP+SSE's `endpoint`."""
+"""The type of events with JSON-RPC messages. HTTP+SSE also has `endpoint`."""
 
 PART_BYTES: Final = 256 * 1024
-"""Of an event or answer that is larger."""
+"""The size of the parts in which large events and responses are written."""
 _COMMENT: Final = b":\n\n"
 _HEADERS: Final = {
     "Content-Type": EVENT_STREAM,
-    "Cache-Control": "no-cache, no-transform",  # nor may a proxy compress it, and hold it back for that
-    "X-Accel-Buffering": "no",  # nginx would hold events back until its buffer is full
+    "Cache-Control": "no-cache, no-transform",  # also disables compression, which would delay events
+    "X-Accel-Buffering": "no",  # nginx would buffer events
 }
 
 
 class EventStream:
-    """One response that may become a stream. Each event is one write, unless it is large."""
+    """A response that can become a stream. An event is one write unless it is large."""
 
     __slots__ = (
         "_beating",
@@ -62,15 +61,15 @@ class EventStream:
         caller: str = "",
         until_close: bool = False,
     ) -> None:
-        """Do nothing yet.
+        """Configure the stream.
 
         Args:
-            request: what the stream answers.
-            pace: how long writes may take, and silence may last.
-            headers: of the response.
-            preamble: what the stream begins with, whenever it opens.
-            caller: who reads it.
-            until_close: it ends with its connection, and not with a last chunk: see `_UnframedResponse`.
+            request: The request.
+            pace: Timeouts and the quota of unread bytes.
+            headers: Headers of the response.
+            preamble: The start of the stream.
+            caller: The caller.
+            until_close: The body ends with its connection instead of a last chunk: see `_UnframedResponse`.
         """
         self._request = request
         self._pace = pace
@@ -79,7 +78,7 @@ class EventStream:
         self._headers = headers
         self._preamble = preamble
         self._response: web.StreamResponse | None = None
-        self._exempt = 0  # bytes that wait to be written and are not counted
+        self._exempt = 0  # bytes waiting to be written that the quota does not count
         self._is_closed = False
         self._lock = asyncio.Lock()
         self._pending = 0
@@ -89,44 +88,44 @@ class EventStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether anything is or will be written, so that status and media type can no longer be chosen."""
+        """Whether the status and media type are fixed because something is being written."""
         return self._response is not None or self._pending > 0
 
     def open_soon(self) -> None:
-        """Open the stream with a comment, unless an event or `close` comes first."""
+        """Open the stream with a comment soon, unless an event or `close` comes first."""
         self._beat()
 
     async def open(self) -> None:
-        """Open it now, so that the client hears that it is connected."""
+        """Open the stream, so that the client sees that it is connected."""
         await self.write(b"" if self._preamble else _COMMENT)
 
     async def send(self, data: bytes, *, event: str = MESSAGE) -> None:
-        """Write one event of a type; `data` is one line.
+        """Write an event; `data` is one line.
 
         Raises:
-            ConnectionError: the reader is gone, or was cut off because it does not read.
+            ConnectionError: The reader disconnected or was too slow.
         """
         await self.write(encode_event(data, kind=event))
 
     async def write(self, chunk: bytes) -> None:
-        """Write what is an event already, or several.
+        """Write encoded events.
 
         Raises:
-            ConnectionError: as `send`.
+            ConnectionError: As in `send`.
         """
         await self._write(chunk)
 
     async def close(self, last: bytes | None = None) -> web.StreamResponse:
-        """End the stream, with a last event if there is one.
+        """End the stream, with an optional last event.
 
         Raises:
-            ConnectionError: as `send`.
+            ConnectionError: As in `send`.
         """
         self.stop()
         return await self._write(last or b"", is_end=True)
 
     def stop(self) -> None:
-        """Stop writing: the reader is gone, or the answer goes another way."""
+        """Stop the keep-alive: the reader disconnected, or the response is not a stream."""
         if self._timer is not None:
             self._timer.cancel()
         if self._beating is not None:
@@ -134,24 +133,24 @@ class EventStream:
         self._timer = self._beating = None
 
     def abort(self) -> None:
-        """Abort the connection, whatever is being written on it."""
+        """Abort the connection."""
         if self._request.transport is not None:
             self._request.transport.abort()
 
     async def _write(self, chunk: bytes, *, is_end: bool = False) -> web.StreamResponse:
-        """Write a chunk after all that were to be written before it."""
-        # All that waits on one stream shares one exemption: HTTP+SSE writes the answers of many calls on one.
+        """Write a chunk after all earlier chunks."""
+        # All writes of a stream share one exemption, because HTTP+SSE writes the responses of many calls to one stream.
         counted = len(chunk) if self._exempt + len(chunk) > EXEMPT_BYTES else 0
         exempt = len(chunk) - counted
         self._exempt += exempt
         self._pending += 1
         try:
-            await self._take_room(counted)  # before it queues up for the lock, or what queues there would be unbounded
+            await self._take_room(counted)  # before the lock, whose queue would be unbounded
             try:
                 async with self._lock:
                     if self._is_closed:
                         raise ConnectionResetError("the stream has ended")
-                    # Set before the write, so that nothing follows the last chunk, even if that fails.
+                    # Set before the write, so that nothing follows the last chunk even if the write fails.
                     self._is_closed = is_end
                     preamble = b"" if self._response is not None else self._preamble
                     response = await self._opened()
@@ -175,7 +174,7 @@ class EventStream:
         return self._response
 
     async def _take_room(self, size: int) -> None:
-        """Take room for a write. One that needs none waits if earlier writes of this stream do, and for these alone."""
+        """Reserve room for a write. Exempt writes only wait for earlier writes of this stream."""
         quota = self._pace.quota
         if not size and not self._waiting:
             return
@@ -197,20 +196,20 @@ class EventStream:
 
     async def _show_life(self) -> None:
         with suppress(ConnectionError):
-            if not self._pending:  # else something better is on its way
+            if not self._pending:  # else an event is being written
                 await self.write(_COMMENT)
             self._beat_in(self._pace.keepalive)
-        self._beating = None  # a task that has ended would hold half a kibibyte until the next comment
+        self._beating = None  # free the finished task
 
 
 class _UnframedResponse(web.StreamResponse):
     """A response whose body ends with its connection (RFC 9112 §6.3, 8).
 
-    Why: official Python clients count an end without a last chunk as a failure, and give up a stream after the second.
-    A process that is killed writes no last chunk; but its connections are closed, which is the right end of this body.
+    Official Python clients treat a missing last chunk as a failure, and give up after the second. A killed process
+    writes no last chunk, but its connections are closed.
     """
 
-    _length_check = False  # aiohttp would send chunks where no length is known
+    _length_check = False  # aiohttp would otherwise use chunks
 
     def __init__(self, *, headers: Mapping[str, str]) -> None:
         super().__init__(headers=headers)
@@ -218,10 +217,10 @@ class _UnframedResponse(web.StreamResponse):
 
 
 async def write_within(seconds: float, request: web.Request, writing: Awaitable[None]) -> None:
-    """Wait for a write, and abort the connection of a reader that makes no room for it.
+    """Wait for a write. Abort the connection if it takes too long.
 
     Raises:
-        ConnectionError: the reader is gone, or was cut off.
+        ConnectionError: The reader disconnected or was too slow.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -231,10 +230,10 @@ async def write_within(seconds: float, request: web.Request, writing: Awaitable[
 
 
 def abort_slow_reader(request: web.Request) -> NoReturn:
-    """Abort the connection of a reader that does not read.
+    """Abort the connection of a slow reader.
 
     Raises:
-        ConnectionError: always.
+        ConnectionError: Always.
     """
     log.warning("slow reader dropped", peer=request.remote, path=request.path)
     if request.transport is not None:
@@ -243,7 +242,7 @@ def abort_slow_reader(request: web.Request) -> NoReturn:
 
 
 async def write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: bool = False) -> None:
-    """Hand over no more than the connection takes: it would copy the whole, and hold the copy for its reader."""
+    """Write large data in parts: the transport would copy the whole and hold the copy."""
     rest = data
     if len(data) > PART_BYTES:
         whole = memoryview(data)
@@ -257,7 +256,7 @@ async def write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: b
 
 
 def encode_event(data: bytes, *, kind: str = MESSAGE, event_id: bytes | None = None) -> bytes:
-    """An event; `data` is one line."""
-    # JSON holds no line break, so one `data` field is enough.
+    """Encode an event; `data` is one line."""
+    # JSON contains no line breaks, so one `data` line is enough.
     id_field = b"" if event_id is None else b"id: %b\n" % event_id
     return b"%bevent: %b\ndata: %b\n\n" % (id_field, kind.encode(), data)

@@ -1,8 +1,7 @@
-"""The exchange of one request of a session. It outlives the connection that the request came on.
+"""The exchange of a session's request, which outlives the request's connection.
 
-MCP 2025-11-25 basic/transports, "Sending Messages to the Server", 6: a disconnect is not a cancellation. So the call is
-a task of its session and sends to this object. What no connection takes is kept for a client that resumes the stream; a
-client that was told no event id cannot come back. So a stream is opened with its first event: most answers need none.
+MCP 2025-11-25 basic/transports, "Sending Messages to the Server", 6: a disconnect is not a cancellation. Undelivered
+events are kept for a client that resumes. A stream is opened with its first event, because most responses need none.
 """
 
 import asyncio
@@ -19,19 +18,19 @@ from gateway.transports.sse.session_stream import SessionStream
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Request, RequestId
 
-_TOO_LARGE: Final = "The answer was lost with the connection: it is too large to be kept"
+_TOO_LARGE: Final = "The response was lost with the connection: it is too large to keep"
 
 
 class RequestStream:
-    """An `Exchange` whose sender may leave and is still answered for."""
+    """An `Exchange` whose client can disconnect and resume."""
 
     __slots__ = ("_ending", "_message", "_response", "_store", "_stream", "caller", "is_over")
 
     def __init__(self, message: Request | Batch, *, caller: Caller, store: EventStore) -> None:
-        """Open no stream yet; `store` opens it."""
+        """`store` opens the stream when it is needed."""
         self.caller: Final = caller
         self.is_over = False
-        """Whether the answer was given."""
+        """Whether the response was sent."""
         self._message: Final = message
         self._store: Final = store
         self._stream: SessionStream | None = None
@@ -39,23 +38,23 @@ class RequestStream:
         self._ending: asyncio.Future[bytes | None] | None = None
 
     def connect(self, response: DeferredResponse) -> asyncio.Future[bytes | None]:
-        """Let the request's own connection carry what is said; see `SessionStream.connect`."""
+        """Attach the request's own connection; see `SessionStream.connect`."""
         self._response = response
         self._ending = ending = asyncio.get_running_loop().create_future()
         return ending
 
     def disconnect(self, response: DeferredResponse) -> None:
-        self._response = self._ending = None  # its result is the answer, which this would hold on to
+        self._response = self._ending = None  # free the response in its result
         if self._stream is not None:
             self._stream.disconnect(response)
 
     def preamble(self) -> bytes:
-        """The first event of its stream, which is one from now on; see `SessionStream.preamble`."""
+        """Open the stream and return its priming event; see `SessionStream.preamble`."""
         return self._opened().preamble
 
     async def send(self, notification: JsonObject) -> bool:
-        await asyncio.sleep(0)  # a tool that reports in a tight loop must let others run
-        # The event is kept already, for a client that resumes; the call goes on.
+        await asyncio.sleep(0)  # let other tasks run while a tool reports in a tight loop
+        # The event is already kept for a client that resumes.
         with suppress(ConnectionError):
             return await self._opened().send_event(jsonrpc.encode(notification))
         return True
@@ -64,17 +63,17 @@ class RequestStream:
         await self._opened().close_for_polling(retry_ms)
 
     def finish(self, reply: Reply) -> None:
-        """Answer: at once where a connection is there, and for a client that resumes the stream."""
+        """Send the response to the connection, or keep it for a client that resumes."""
         self.is_over = True
         if self._response is None or self._response.choose_form(reply):
             self._opened().end(reply.body, stand_in=self._too_large)
         elif self._stream is not None:
             self._stream.end(None, stand_in=self._too_large)
-        elif self._ending is not None and not self._ending.done():  # its handler may have been cancelled a moment ago
+        elif self._ending is not None and not self._ending.done():  # the handler could have been cancelled
             self._ending.set_result(None)
 
     def _opened(self) -> SessionStream:
-        """The stream, carried by the request's own connection as long as that is there and takes events."""
+        """Return the stream, attached to the request's connection if that accepts events."""
         if self._stream is None:
             response = self._response
             self._stream = self._store.open(answers_request=True, request_id=self._request_id)
@@ -92,7 +91,7 @@ class RequestStream:
 
 
 class NoStream:
-    """An `Exchange` for a message that nothing is said about before its answer."""
+    """An `Exchange` that drops notifications."""
 
     __slots__ = ("caller",)
 
@@ -104,4 +103,4 @@ class NoStream:
         return False
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """There is none."""
+        """Do nothing: there is no stream."""

@@ -1,8 +1,7 @@
-"""One stream of a session, whichever connection carries it at the moment (2025-11-25 basic/transports, "Resumability").
+"""One stream of a session, independent of its connection (2025-11-25 basic/transports, "Resumability").
 
-Each event has an id: the stream's number and its own, so that ids are unique in the session and one says what came
-before it, and where. Events are kept for a client that lost its connection. One connection carries the stream at a
-time: a client that resumes it has lost the one before.
+Event ids contain the numbers of the stream and the event, so they are unique in the session. Events are kept for
+clients that lose their connection. A stream has one connection at a time; resuming replaces it.
 """
 
 import asyncio
@@ -14,24 +13,24 @@ from typing import Final, Protocol
 from gateway.transports.sse.event_stream import encode_event
 
 RETRY_MS: Final = 1000
-"""When a client whose connection was closed on purpose comes back, unless the tool says otherwise."""
+"""The default reconnection delay after a deliberate close, in milliseconds."""
 
 RECONNECT_MS: Final = 3000
-"""When a client whose stream has ended comes back. Official clients try twice, so a restart may take twice as long."""
+"""The reconnection delay after the end of a stream. Official clients try twice, so a restart can take twice as long."""
 
 
 class StreamConnection(Protocol):
-    """A connection that carries a stream, or will once there is something to write."""
+    """A connection that carries a stream, or will once there is an event."""
 
     @property
     def is_open(self) -> bool:
         """Whether anything has been written."""
 
     async def write(self, chunk: bytes) -> None:
-        """Write whole events.
+        """Write encoded events.
 
         Raises:
-            ConnectionError: the reader is gone.
+            ConnectionError: The reader disconnected.
         """
 
     def abort(self) -> None:
@@ -39,20 +38,20 @@ class StreamConnection(Protocol):
 
 
 class StreamStore(Protocol):
-    """Keeps the events of streams; an `EventStore`."""
+    """Keeps the events of streams: an `EventStore`."""
 
     @property
     def sends_priming_event(self) -> bool:
-        """Whether streams begin with an id: since 2025-11-25. Older clients choke on an event without data."""
+        """Whether streams start with a priming event, since 2025-11-25. Older clients fail on events without data."""
 
     def fits(self, frame: bytes) -> bool: ...
     def keep(self, stream: "SessionStream", frame: bytes) -> None: ...
     def discard_if_done(self, stream: "SessionStream") -> None:
-        """Forget a stream, if nothing is kept of it and nothing more is said on it."""
+        """Forget a stream that is done and has no kept events."""
 
 
 class SessionStream:
-    """The messages for one request, or those that belong to no request."""
+    """The messages of one request, or those that belong to no request."""
 
     __slots__ = (
         "_ending",
@@ -79,17 +78,17 @@ class SessionStream:
         process: str,
         id_suffix: bytes = b"",
     ) -> None:
-        """Say nothing yet. The id of an event is the process, this stream's number, its own, and the suffix."""
+        """Event ids consist of the process, the stream's number, the event's number and the suffix."""
         self.number: Final = number
         self.answers_request: Final = answers_request
         self.is_over = False
-        """Whether the answer was given."""
+        """Whether the response was sent."""
         self.last = 0
-        """The number of its last event."""
+        """The number of the last event."""
         self.frames: deque[tuple[float, bytes]] | None = None
-        """The last events, each with its time; made when there is one."""
+        """The kept events with their times; None before the first."""
         self.size = 0
-        """Bytes."""
+        """The size of the kept events in bytes."""
         self._store: Final = store
         self._process: Final = process
         self._id_suffix: Final = id_suffix
@@ -100,7 +99,7 @@ class SessionStream:
 
     @property
     def preamble(self) -> bytes:
-        """The priming event of the first connection, so that the client can come back before any other event."""
+        """The priming event, with which the client can resume before any other event."""
         if not self._store.sends_priming_event:
             return b""
         retry = b"" if self.answers_request else b"retry: %d\n" % RECONNECT_MS
@@ -108,11 +107,11 @@ class SessionStream:
 
     @property
     def is_at_rest(self) -> bool:
-        """Tell whether nothing more is sent on it, unless a client resumes it."""
+        """Whether no more events will follow, unless a client resumes the stream."""
         return self.is_over if self.answers_request else self._out is None
 
     def after(self, number: int) -> list[bytes]:
-        """The events that came after that one and are still here."""
+        """Return the kept events after this one."""
         frames = self.frames or ()
         first = self.last - len(frames) + 1
         return [frame for at, (_, frame) in enumerate(frames, first) if at > number]
@@ -124,34 +123,34 @@ class SessionStream:
         self.size += len(frame)
 
     def forget_oldest(self) -> int:
-        """Forget the oldest event; returns its size."""
+        """Forget the oldest event and return its size."""
         _, frame = (self.frames or deque()).popleft()
         self.size -= len(frame)
         return len(frame)
 
     def connect(self, out: StreamConnection | None, *, ending: asyncio.Future[bytes | None]) -> None:
-        """Let a connection carry the stream; without `out` it carries no events.
+        """Attach a connection; without `out`, it only gets the end.
 
-        `ending` is what the connection is to end with, once it is to end: the last event, or nothing more.
+        `ending` receives the last event, or None, when the connection must end.
         """
         self._out, self._ending = out, ending
 
     async def resume(self, out: StreamConnection, *, after: int) -> asyncio.Future[bytes | None]:
-        """Write what came after that event, then go on live; returns what the connection ends with, see `connect`.
+        """Write the events after this one, then attach the connection. Return its `ending`, see `connect`.
 
         Raises:
-            ConnectionError: the reader is gone again.
+            ConnectionError: The reader disconnected again.
         """
-        # Before the lock, which a write to the lost connection may hold until it times out.
+        # Before the lock, which a write to the lost connection can hold until it times out.
         self.abort_connection()
         async with self._lock:
-            self.abort_connection()  # of another that came while this one waited
+            self.abort_connection()  # another connection came first
             written = after
-            while written < self.last:  # meanwhile the answer may come
+            while written < self.last:  # the response can come meanwhile
                 missed, written = self.after(written), self.last
                 for frame in missed:
                     await out.write(frame)
-            # Still under the lock: no event can come between those that were missed and those that follow.
+            # Under the lock, so that no event is missed in between.
             ending: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
             self.connect(out, ending=ending)
             if self.is_over:
@@ -159,42 +158,42 @@ class SessionStream:
             return ending
 
     def abort_connection(self) -> None:
-        """Abort the connection, if there is one: its client resumes the stream on another."""
+        """Abort the current connection, because the client resumes the stream on another one."""
         if self._out is not None:
             self._out.abort()
             self._disconnect(None)
 
     def disconnect(self, out: StreamConnection) -> None:
-        """Note that the connection carries the stream no more."""
+        """Detach the connection."""
         if self._out is out:
             self._disconnect(None)
         self._store.discard_if_done(self)
 
     async def send_event(self, data: bytes) -> bool:
-        """Write an event to the connection, if there is one, and keep it for a client that resumes.
+        """Write an event to the connection, and keep it for clients that resume.
 
         Returns:
-            False if the last event was sent, or there is no connection and no client that can resume.
+            False if the stream is over, or if there is no connection and the client cannot resume.
 
         Raises:
-            ConnectionError: the reader has just gone. The event is kept.
+            ConnectionError: The reader has just disconnected. The event is kept.
         """
         async with self._lock:
             if self.is_over or not self._has_reader:
                 return False
             frame = self._framed(data)
-            # First kept, then written: a reader that goes in between finds it when it comes back.
+            # Kept before it is written, in case the reader disconnects in between.
             self._store.keep(self, frame)
             if self._out is not None:
                 await self._out.write(frame)
             return True
 
     def end(self, data: bytes | None, *, stand_in: Callable[[], bytes]) -> None:
-        """Say the last, if there is anything to say, and let the connection end.
+        """Finish the stream with an optional last event.
 
-        An answer that is too large to be kept is kept as another one: the client shall not wait for nothing.
+        A response that is too large to keep is replaced by an error, so that the client does not wait forever.
         """
-        # Without the lock, which a slow reader may hold: the connection's handler writes the last event.
+        # Without the lock, which a slow reader can hold. The connection's handler writes the last event.
         self.is_over = True
         frame = None
         if data is not None and self._has_reader:
@@ -204,9 +203,9 @@ class SessionStream:
         self._store.discard_if_done(self)
 
     async def close_for_polling(self, retry_ms: int | None) -> None:
-        """Close the connection and let the client come back; events wait for it. Since 2025-11-25."""
+        """Close the connection and let the client poll (since 2025-11-25)."""
         async with self._lock:
-            # 2025-11-25 "Sending Messages to the Server", 6: only who was sent an event id can come back.
+            # 2025-11-25 "Sending Messages to the Server", 6: only clients with an event id can resume.
             if self._out is not None and self._store.sends_priming_event:
                 with suppress(ConnectionError):
                     await self._out.write(b"retry: %d\n\n" % (RETRY_MS if retry_ms is None else retry_ms))
@@ -225,7 +224,7 @@ class SessionStream:
         return b"%b-%x-%d%b" % (self._process.encode(), self.number, number, self._id_suffix)
 
     def _disconnect(self, last: bytes | None) -> None:
-        """Let the connection end; its handler writes what is left."""
+        """Detach the connection. Its handler writes the last event."""
         if self._out is not None and self._out.is_open and self._store.sends_priming_event:
             self._was_primed = True
         self._out = None

@@ -1,1 +1,1 @@
-"""Standard input and output as a binding: taken from everything else in the process, read and written in lines."""
+"""MCP on standard input and output."""

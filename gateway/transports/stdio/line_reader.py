@@ -1,7 +1,7 @@
-"""Reads lines of any length up to a limit from a descriptor: a pipe, a socket, a terminal or a file.
+"""Reads lines from a descriptor: a pipe, a socket, a terminal or a file.
 
-The descriptor stays blocking, because the parent process may share it: it is read when it is readable, and then never
-blocks. Files and /dev/null are always readable, which is why epoll does not take them.
+The descriptor stays blocking, because the parent process can share it, and is read only when it is readable. epoll does
+not support files and /dev/null, which are always readable.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ from typing import Final
 
 _CHUNK: Final = 64 * 1024
 _ENOUGH: Final = 256 * 1024
-"""Bytes read ahead of the one who takes the lines."""
+"""Bytes to buffer before reading pauses."""
 
 
 class LineMark(Enum):
-    """A result that is no line."""
+    """A result of `LineReader.next` other than a line."""
 
     TOO_LONG = auto()
-    """It was over the limit; the rest of it is skipped."""
+    """A line exceeds the limit and is skipped."""
     END = auto()
-    """There are no more."""
+    """The end of the input."""
 
 
 class LineReader:
-    """Lines without their ends. One reader at a time."""
+    """Reads lines without their line ends. For one consumer."""
 
     def __init__(self, descriptor: int, *, limit: int) -> None:
         self._descriptor: Final = descriptor
@@ -37,7 +37,7 @@ class LineReader:
         self._is_watching = False
         self._is_always_readable = False
         self._arrival: asyncio.Future[None] | None = None
-        """Done once there is more, or the end; None before anybody waited."""
+        """Done when there is more input or the end."""
 
     async def next(self) -> bytes | LineMark:
         while (line := self._take()) is None:
@@ -46,7 +46,7 @@ class LineReader:
             if not self._is_watching:
                 self._watch()
             if self._is_always_readable:
-                # A file never keeps anybody waiting: without this, nothing else would have a turn.
+                # Files never block, so let other tasks run.
                 await asyncio.sleep(0)
                 self._read()
             else:
@@ -56,13 +56,13 @@ class LineReader:
 
     @property
     def is_hung_up(self) -> bool:
-        """Whether the writer has gone, although there may be lines left to take."""
+        """Whether the writer has disconnected. There can be lines left."""
         poll = select.poll()
-        poll.register(self._descriptor, 0)  # a hang-up is always reported
+        poll.register(self._descriptor, 0)  # POLLHUP is always reported
         return any(happened & select.POLLHUP for _, happened in poll.poll(0))
 
     def end(self) -> None:
-        """Read no further: the next line is the end."""
+        """Stop reading: the next result is the end."""
         self._has_ended = True
         self._buffer.clear()
         self._scanned = 0
@@ -70,7 +70,7 @@ class LineReader:
         self._note_arrival()
 
     def _take(self) -> bytes | LineMark | None:
-        """The next line of what has been read; None if there is no whole one."""
+        """Return the next buffered line, or None if it is incomplete."""
         end = self._buffer.find(b"\n", self._scanned)
         if end < 0:
             self._scanned = len(self._buffer)
@@ -89,7 +89,7 @@ class LineReader:
         return LineMark.TOO_LONG if len(line) > self._limit else line.removesuffix(b"\r")
 
     def _last(self) -> bytes | LineMark:
-        """Return what came after the last line end, then the end."""
+        """Return the text after the last line end, then the end."""
         line = bytes(self._buffer)
         self._buffer.clear()
         return line or LineMark.END
@@ -99,7 +99,7 @@ class LineReader:
             return
         try:
             asyncio.get_running_loop().add_reader(self._descriptor, self._read)
-        except OSError:  # EPERM: epoll takes neither files nor /dev/null
+        except OSError:  # EPERM: epoll does not support files and /dev/null
             self._is_always_readable = True
         else:
             self._is_watching = True
@@ -114,12 +114,12 @@ class LineReader:
             chunk = os.read(self._descriptor, _CHUNK)
         except BlockingIOError:
             return
-        except OSError:  # a terminal that was closed
+        except OSError:  # a closed terminal
             chunk = b""
         if not chunk:
             self._has_ended = True
         self._buffer += chunk
-        # What more there is stays in the pipe until somebody takes lines, and holds its writer up.
+        # Further input stays in the pipe and blocks its writer.
         if self._has_ended or len(self._buffer) > _ENOUGH:
             self._unwatch()
         self._note_arrival()

@@ -1,10 +1,10 @@
-"""Writes lines to standard output without blocking the event loop when its reader is slow.
+"""Writes lines to standard output without blocking the event loop.
 
-The descriptor stays blocking, because the parent process may share it. A line that surely fits is written at once; any
-other is left to a thread, in order. A task that writes more than the reader takes waits, so memory stays bounded.
+The descriptor stays blocking, because the parent process can share it. Lines that fit are written at once, others in
+order by a thread. Tasks wait while too much is queued, so memory is bounded.
 
-Why not the `BackgroundWriter` of the logs: that drops lines beyond its bound and always hands over to its thread. Here
-a line is a message of the protocol, which must not be dropped, and most are written without a change of threads.
+`BackgroundWriter` is for logs: it drops lines when full and always uses its thread. Protocol messages must not be
+dropped.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from gateway.transports.write_quota import EXEMPT_BYTES
 _MAX_QUEUED_BYTES: Final = 1024 * 1024
 MAX_WAITING_BYTES: Final = 64 * 2**20
 STANDSTILL_SECONDS: Final = 2.0
-"""The time in which a reader that is still there takes something."""
+"""The time in which a live reader reads something."""
 
 
 class LineWriter:
-    """The queue, its thread, and the descriptor. A line is one write, as far as the system takes it at once."""
+    """Writes lines with a queue and a thread."""
 
     def __init__(self, descriptor: int, *, max_waiting: int = MAX_WAITING_BYTES) -> None:
-        """Write nothing yet; `max_waiting` is the number of bytes of large lines that may wait for room."""
+        """`max_waiting` is the maximum number of bytes of large lines that wait for room."""
         self._max_waiting: Final = max_waiting
         self._waiting_bytes = 0
         self._descriptor: Final = descriptor
@@ -43,9 +43,9 @@ class LineWriter:
         self._has_room: Final = asyncio.Event()
         self._has_room.set()
         self.written = 0
-        """Bytes that the reader took, or that the pipe did."""
+        """Bytes written."""
         self.gone: Final = asyncio.Event()
-        """Set once the reader is gone."""
+        """Set when the reader disconnects."""
 
     @property
     def has_room(self) -> bool:
@@ -55,15 +55,16 @@ class LineWriter:
         await self._has_room.wait()
 
     async def write(self, line: bytes) -> bool:
-        """Write `line` and a line feed, once there is room; does nothing once the reader is gone.
+        """Write a line when there is room. Do nothing if the reader has disconnected.
 
         Returns:
-            False if it was dropped: too many bytes wait, and the reader takes none. Small lines are never dropped.
+            False if the line was dropped because too many bytes wait and the reader reads nothing. Small lines are
+                never dropped.
         """
         size = len(line) if len(line) > EXEMPT_BYTES else 0
         self._waiting_bytes += size
         try:
-            # Again, because others that waited may have filled the room first.
+            # Other waiting tasks can fill the room first.
             while not self._has_room.is_set():
                 if not size or self._waiting_bytes <= self._max_waiting:
                     await self._has_room.wait()
@@ -75,27 +76,27 @@ class LineWriter:
         return True
 
     def write_now(self, line: bytes) -> bool:
-        """Do as `write` does if there is room now; tell whether there is."""
+        """Write a line if there is room. Return whether there is."""
         if not self._has_room.is_set():
             return False
         self._put(line)
         return True
 
     async def close(self, seconds: float) -> None:
-        """Give the reader this long to take the queued lines, then drop the rest."""
+        """Wait up to this time for the queue to be written, then drop the rest."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._queued_bytes and not self.gone.is_set():
                     self._has_room.clear()
                     await self._has_room.wait()
         with self._wake:
-            # The thread is not joined: it may be stuck in a write that nobody reads, and, as a daemon, holds no exit.
+            # The thread is not joined, because its write can block forever. It is a daemon thread.
             self._is_closing = True
             self._wake.notify()
         self._mark_gone()
 
     async def _stands_still(self) -> bool:
-        """Wait a while for room; tell whether the reader has taken nothing meanwhile."""
+        """Wait for room. Return True if the reader has read nothing meanwhile."""
         written = self.written
         with suppress(TimeoutError):
             async with asyncio.timeout(STANDSTILL_SECONDS):
@@ -105,14 +106,14 @@ class LineWriter:
     def _put(self, line: bytes) -> None:
         if self.gone.is_set():
             return
-        data = line + b"\n"  # the only copy; while there is no room, none is made
+        data = line + b"\n"  # the only copy
         if not self._queued_bytes:
             data = data[self._write_what_fits(data) :]
         if data and not self.gone.is_set():
             self._queue_for_thread(data)
 
     def _write_what_fits(self, data: bytes) -> int:
-        """Return how many bytes were written. POSIX pipe(7): a ready pipe takes PIPE_BUF bytes without blocking."""
+        """Return the number of bytes written. A ready pipe takes PIPE_BUF bytes without blocking (pipe(7))."""
         if len(data) > select.PIPE_BUF:
             return 0
         try:
@@ -132,13 +133,13 @@ class LineWriter:
         with self._wake:
             self._queue.append(data)
             self._wake.notify()
-        # Only the event loop's thread changes this number; the other one reports by `call_soon_threadsafe`.
+        # Only the event loop's thread changes this number. The writer thread uses `call_soon_threadsafe`.
         self._queued_bytes += len(data)
         if self._queued_bytes > _MAX_QUEUED_BYTES:
             self._has_room.clear()
 
     def _write_queued(self) -> None:
-        """Write the queue, in the thread."""
+        """Write the queue. Runs in the thread."""
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._queue or self._is_closing)

@@ -1,6 +1,6 @@
-"""MCP on standard input and output: one message a line, both eras on one process (all revisions' basic/transports).
+"""MCP on standard input and output: one message per line, both eras in one process.
 
-The end of the input, or of the reader of the output, ends everything that runs.
+The transport ends when its input ends or its output is closed.
 """
 
 import asyncio
@@ -23,17 +23,20 @@ from gateway.wire.jsonrpc import Request
 
 
 class StandardStreams(msgspec.Struct, frozen=True):
-    """Private descriptors of what were standard input and output. Children do not inherit them."""
+    """Private duplicates of standard input and output, which child processes do not inherit.
+
+    A `print` in a plugin or the output of a child process must not end up between MCP messages, and nothing else must
+    read them. So descriptor 1 becomes standard error, and descriptor 0 reads as empty.
+    """
 
     reading: int
     writing: int
 
     @classmethod
     def take(cls) -> Self:
-        """Do it, once, before anything else is imported or started.
+        """Take the streams, once, before anything else is imported or started.
 
-        It is not undone: what a plugin leaves in Python's own buffer is written when the process ends, and must not
-        reach the wire then either.
+        This is never undone, because Python writes buffered output of plugins when the process ends.
         """
         streams = cls(os.dup(0), os.dup(1))
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -44,20 +47,20 @@ class StandardStreams(msgspec.Struct, frozen=True):
 
 
 MAX_IN_FLIGHT: Final = 1024
-"""Requests. Further lines are not read before one of them is done."""
+"""The number of requests in flight at which reading pauses."""
 AFTER_INPUT_SECONDS: Final = 0.5
-"""How long calls may go on after the end of the input, so that `echo … | mcp-gateway serve --stdio` is answered."""
+"""The time that calls have after the end of input, so that `echo … | mcp-gateway serve --stdio` works."""
 _LINES_OF_A_TURN: Final = 32
-"""Lines that are taken before others have their turn, where that many have come."""
+"""The number of lines handled before other tasks run."""
 STANDSTILL_SECONDS: Final = 1.0
-"""How long a client may have hung up, with more to be read, and taken nothing of what it was sent."""
+"""The time after which a client that has disconnected and reads nothing is given up, even if input is left."""
 
 
 _END: Final = LineMark.END
 
 
 class Stdio:
-    """The one client at the other end of the process's standard streams."""
+    """The client on the process's standard streams."""
 
     def __init__(  # noqa: PLR0913 - the parts and limits of a transport
         self,
@@ -69,15 +72,15 @@ class Stdio:
         scopes: frozenset[str] | None = None,
         view: str | None = None,
     ) -> None:
-        """Read nothing yet.
+        """Configure the transport.
 
         Args:
-            dispatcher: answers the messages.
-            streams: the descriptors to read from and to write to.
-            max_line: the size of the longest message, in bytes.
-            max_unread: bytes of answers that may wait for the client to read them.
-            scopes: what the client may do; None is everything.
-            view: what the client is served; None is the whole catalog.
+            dispatcher: Handles messages.
+            streams: The descriptors to read and write.
+            max_line: The maximum size of a message in bytes.
+            max_unread: The maximum number of response bytes that wait for the client.
+            scopes: The client's scopes; None for all.
+            view: The view that the client uses; None for the whole catalog.
         """
         self._max_line: Final = max_line
         self._dispatcher: Final = dispatcher
@@ -92,15 +95,15 @@ class Stdio:
         self._watch: asyncio.Task[None] | None = None
         self._write_timeout = AFTER_INPUT_SECONDS
         self._is_draining = self._has_drained = False
-        """Whether the daemon stops: requests that open something are refused, and in the end all."""
+        """Whether the daemon is shutting down. First requests that open something are refused, later all."""
 
     @property
     def open_sessions(self) -> tuple[Session, ...]:
-        """Its session, if there is one."""
+        """The client's session, if any."""
         return () if self._channel.session is None else (self._channel.session,)
 
     async def serve(self) -> None:
-        """Answer lines until there are no more, or the reader of the answers is gone, or `close` is called."""
+        """Serve until the input ends, the output is closed, or `close` is called."""
         self._watch = asyncio.get_running_loop().create_task(self._end_when_nobody_reads(), name="stdout watch")
         taken = 0
         while (line := await self._reader.next()) is not _END:
@@ -108,16 +111,17 @@ class Stdio:
             if not self._has_room:
                 await self._wait_for_room()
             taken += 1
-            # `next` does not suspend while lines are here, and `_take` need not: nobody else would have a turn.
+            # `next` does not suspend while lines are buffered, so other tasks would not run.
             if taken % _LINES_OF_A_TURN == 0:
                 await asyncio.sleep(0)
         await self._channel.drain(self._write_timeout)
         await self.close()
 
     async def drain(self, seconds: float) -> None:
-        """Give calls this long to end by themselves, those that still come too; then cut them off, and refuse others.
+        """Wait up to this time for calls, including new ones. Then cancel them and refuse new ones.
 
-        As long as the process is there, its client is told: it has no connection to lose that would say so.
+        Refused requests get a response until the process exits, because the client has no connection whose end it would
+        notice.
         """
         self._write_timeout = seconds
         self._is_draining = True
@@ -126,7 +130,7 @@ class Stdio:
         await self._channel.cancel_all()
 
     async def close(self) -> None:
-        """End what runs."""
+        """End the transport and cancel its calls."""
         self._reader.end()
         if self._watch is not None:
             self._watch.cancel()
@@ -134,7 +138,7 @@ class Stdio:
         await self._writer.close(SHUTDOWN_GRACE_SECONDS)
 
     async def _take(self, line: bytes | LineMark) -> None:
-        """Take one line. Nothing here waits for the client to read: that is done in one place, `_wait_for_room`."""
+        """Handle one line. Only `_wait_for_room` waits for the client to read."""
         if not isinstance(line, bytes):
             why = f"The line is longer than {self._max_line} bytes (listen.max_body)"
             self._channel.refuse(RpcError(ErrorCode.INVALID_REQUEST, why))
@@ -158,7 +162,7 @@ class Stdio:
         return self._writer.has_room and self._channel.in_flight < MAX_IN_FLIGHT
 
     async def _wait_for_room(self) -> None:
-        """A client that sends and never reads may cost no memory without end, nor hold the process once it hung up."""
+        """Wait until the client reads, or until it has disconnected without reading."""
         while not self._has_room:
             before = self._writer.written, self._channel.answered
             with suppress(TimeoutError):
@@ -172,6 +176,6 @@ class Stdio:
         if not self._writer.has_room:
             await self._writer.wait_for_room()
         else:
-            # Nothing has suspended since `in_flight` was looked at, so no end is missed.
+            # No await since `in_flight` was read, so no event is missed.
             self._channel.one_is_done.clear()
             await self._channel.one_is_done.wait()

@@ -1,1 +1,1 @@
-"""The binding Streamable HTTP: one path for both eras, and the sessions and streams of the legacy one."""
+"""The Streamable HTTP binding, with the sessions and streams of the legacy era."""

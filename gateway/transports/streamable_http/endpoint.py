@@ -1,7 +1,7 @@
 """Streamable HTTP: one path for both eras (2025-03-26 … 2025-11-25 basic/transports, 2026-07-28 streamable-http).
 
-The era is decided by each POST's body and version header, never by what came before on the connection. A modern request
-lives as long as its connection: going away cancels it. A legacy one belongs to its session: see `session_endpoint`.
+The era of a POST depends only on its body and version header. A modern request is cancelled when its connection closes.
+A legacy request belongs to its session: see `session_endpoint`.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from gateway.transports.streamable_http.sessions import Sessions
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, Response
 
 _LISTEN: Final = "subscriptions/listen"
-"""The one request whose answer is a stream by nature."""
+"""The only method whose response is always a stream."""
 _SHUTDOWN_GRACE_SECONDS: Final = 2.0
-"""How long cancelled calls may take to end."""
+"""The time that cancelled calls have to end."""
 _NOT_ALLOWED: Final = HttpError(status=405, message="Method not allowed", headers={"Allow": ALLOWED_METHODS})
 
 
@@ -56,13 +56,13 @@ class StreamableHttp:
             responses=self._responses,
         )
         self._inside: Final[set[Task]] = set()
-        """Handlers of all requests."""
+        """The tasks of all requests."""
         self._modern: Final[set[Task]] = set()
-        """Those of modern requests that are not answered yet."""
+        """The tasks of modern requests without a response."""
         self._is_draining = False
 
     async def handle(self, request: HttpRequest) -> web.StreamResponse:
-        """Answer one request that passed the middleware."""
+        """Handle a request that passed the middleware."""
         task = current_task()
         self._inside.add(task)
         self._active_requests.begin(task, request.identity, view=request.view)
@@ -83,13 +83,13 @@ class StreamableHttp:
             self._inside.discard(task)
 
     def begin_draining(self) -> None:
-        """Open no sessions and no streams any more. Calls are answered as before."""
+        """Refuse new sessions and streams. Calls continue."""
         self._is_draining = True
 
     async def drain(self, seconds: float) -> None:
-        """End the streams, and let calls finish for so long, those that still come too; then cut the modern ones off.
+        """Close the streams, and wait up to this time for calls, including new ones. Then cancel the modern calls.
 
-        Those of sessions end with their sessions.
+        Calls of sessions end with their sessions.
         """
         self.begin_draining()
         self._sessions.end_streams()
@@ -97,7 +97,7 @@ class StreamableHttp:
         end = loop.time() + seconds
         while (busy := self._inside | self._sessions.running) and (left := end - loop.time()) > 0:
             await asyncio.wait(busy, timeout=left)
-        # First, so that calls cancelled next are answered with an error while their connections last.
+        # First, so that cancelled calls respond with an error.
         self._dispatcher.stop()
         for task in self._modern:
             task.cancel()
@@ -105,17 +105,17 @@ class StreamableHttp:
             await asyncio.wait(self._inside, timeout=_SHUTDOWN_GRACE_SECONDS)
 
     async def _post(self, request: HttpRequest, task: Task) -> web.StreamResponse:
-        """Answer a message.
+        """Handle a message.
 
-        1. some media type of ours is accepted: 406
-        2. the body can be read: see `read_body`
-        3. it is JSON-RPC: 400
-        4. while the daemon stops, no session and no subscription begins: 503
-        5. it is modern: see `Dispatcher.answer`
-        6. it is legacy: see `SessionEndpoint.post`
+        1. the client accepts JSON or event streams: 406
+        2. the body is readable: see `read_body`
+        3. the body is JSON-RPC: 400
+        4. during shutdown, it opens no session or subscription: 503
+        5. a modern message: see `Dispatcher.answer`
+        6. a legacy message: see `SessionEndpoint.post`
         """
         accepted = request.accepted
-        # 2026-07-28 streamable-http, "Sending Messages", 2: both must be accepted; whoever accepts one can be answered.
+        # 2026-07-28 streamable-http, "Sending Messages", 2: clients must accept both. One is enough for us.
         if not (accepted.json or accepted.event_stream):
             return request.refuse(NOT_ACCEPTABLE)
         body = await read_body(request.raw, limit=self._bounds.max_body, seconds=self._bounds.receive_seconds)
@@ -148,15 +148,15 @@ class StreamableHttp:
     async def _answer(
         self, message: Request | Notification | Response, request: HttpRequest, task: Task
     ) -> web.StreamResponse:
-        """Answer a modern message, which is cancelled with its connection."""
+        """Respond to a modern message. It is cancelled with its connection."""
         response = self._responses.open(request)
         self._modern.add(task)
         try:
             reply = await self._dispatcher.answer(message, response)
-            # It is answered: a drain must not cancel the writing of it.
+            # A drain must not cancel the writing of a response.
             self._modern.discard(task)
             writing = response.finish(reply)
-            del reply  # its event is a copy
+            del reply  # free it while its copy is written
             return await writing
         finally:
             self._modern.discard(task)

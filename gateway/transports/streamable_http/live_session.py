@@ -1,4 +1,4 @@
-"""A legacy session as this process serves it: what runs in it, what is said in it, and how long it has been idle."""
+"""A legacy session that this process serves."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -14,42 +14,42 @@ from gateway.state.session_store import SessionRecord
 from gateway.transports.sse.event_store import EventStore
 
 NOTHING: Final = SessionRecord(expires=0)
-"""The record of a session of which nothing is written."""
+"""The record of an unsaved session."""
 
 
 class LiveSession:
-    """A session, with the tasks that serve its requests and what is said in it."""
+    """A session with its running tasks and its event streams."""
 
     __slots__ = ("_tasks", "caller", "nonce", "readers", "saved", "session", "streams", "used_at")
 
     def __init__(self, session: Session, *, nonce: str, caller: str, streams: EventStore) -> None:
         self.session: Final = session
         self.nonce: Final = nonce
-        """The name of its record."""
+        """The key of its record."""
         self.caller: Final = caller
-        """Whose share of the sessions it is."""
+        """The caller whose quota counts the session."""
         self.streams: Final = streams
         self.used_at = asyncio.get_running_loop().time()
         self._tasks: set[asyncio.Task[Reply]] = set()
         self.readers = 0
-        """Streams that its client has open for what belongs to no request."""
+        """The number of open GET streams."""
         self.saved: SessionRecord | None = None
-        """Its record as it was written last."""
+        """The record as last saved."""
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds since it was used last."""
+        """Seconds since the session was last used."""
         return asyncio.get_running_loop().time() - self.used_at if self.is_idle else 0.0
 
     @property
     def has_changed(self) -> bool:
-        """Whether its client has set something that is not written down."""
+        """Whether the session has unsaved changes."""
         saved, session = self.saved, self.session
         return (
             saved is None
             or saved.log_level != session.log_level
             or saved.is_initialized != session.is_initialized
-            # The set is frozen, and another one takes its place when it changes: no need to compare the contents.
+            # Changes replace the frozen set, so comparing identity is enough.
             or saved.subscriptions is not session.subscriptions
         )
 
@@ -59,7 +59,7 @@ class LiveSession:
 
     @property
     def load(self) -> int:
-        """Requests that are being served, those of batches too."""
+        """The number of requests in flight, including those in batches."""
         return max(len(self._tasks), len(self.session.in_flight))
 
     @property
@@ -67,7 +67,7 @@ class LiveSession:
         return frozenset(self._tasks)
 
     def record(self, *, expires: float, lists: Mapping[str, str]) -> SessionRecord:
-        """Return its record as it is now, which is about to be written down."""
+        """Return the current record, which is about to be saved."""
         session = self.session
         self.saved = SessionRecord(
             expires=expires,
@@ -82,7 +82,7 @@ class LiveSession:
         self.saved = record
 
     def take(self, change: SessionChange) -> None:
-        """Take over what another process has written of it."""
+        """Apply a change that another process has saved."""
         session, saved = self.session, self.saved or NOTHING
         session.restore(
             is_initialized=session.is_initialized or change.is_initialized,
@@ -100,15 +100,15 @@ class LiveSession:
         self.used_at = asyncio.get_running_loop().time()
 
     def spawn(self, answering: Coroutine[Json, Json, Reply]) -> asyncio.Task[Reply]:
-        """Serve a request in a task that no connection holds."""
-        # The end of the id alone: it is a credential, and asyncio logs the names of tasks.
+        """Handle a request in a task that is independent of its connection."""
+        # Only the end of the id, because it is a credential and asyncio logs task names.
         task = asyncio.get_running_loop().create_task(answering, name=f"request of session …{self.session.id[-6:]}")
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         return task
 
     def begin_reading(self) -> None:
-        """Note that its client has a stream open, until `end_reading`."""
+        """Count an open stream until `end_reading`."""
         self.readers += 1
 
     def end_reading(self) -> None:

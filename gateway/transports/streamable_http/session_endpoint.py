@@ -1,7 +1,7 @@
-"""The legacy half of Streamable HTTP: sessions, their requests, and their streams (2025-03-26 … 2025-11-25).
+"""The legacy part of Streamable HTTP: sessions, their requests and streams (2025-03-26 … 2025-11-25).
 
-A request runs in a task of its session, and the connection that it came on only passes on what it says: a disconnect is
-not a cancellation.
+A request runs in a task of its session. Its connection only relays the output, because a disconnect is not a
+cancellation.
 """
 
 import asyncio
@@ -41,12 +41,10 @@ from gateway.wire.jsonrpc import (
 )
 from gateway.wire.revisions import LEGACY, V2025_03_26, is_modern_date
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 
 class SessionEndpoint:
-    """Serves POST, GET and DELETE of legacy clients."""
-
     def __init__(
         self,
         *,
@@ -65,12 +63,12 @@ class SessionEndpoint:
         self._messages: Final = None if replica is None else SessionMessages(sessions, replica, dispatcher=dispatcher)
 
     async def post(self, message: Message, http: HttpRequest, *, size: int) -> web.StreamResponse:
-        """Answer a legacy message of `size` bytes.
+        """Handle a legacy message of `size` bytes.
 
         1. `initialize` without a session id opens a session
-        2. anything else needs one: see `_admit`; nothing that is refused makes a session
-        3. a batch needs one of 2025-03-26: 400
-        4. a request runs in the session, if not too many do: 503; anything else is taken at once
+        2. all others need a session: see `_admit`
+        3. batches need a session of 2025-03-26: 400
+        4. requests run in the session, up to a limit: 503; other messages are handled at once
         """
         if isinstance(message, Request) and message.method == "initialize" and http.session_id is None:
             return await self._open(message, http)
@@ -86,7 +84,7 @@ class SessionEndpoint:
         return await self._take(message, live, http)
 
     async def refuse_unreadable(self, error: InvalidMessageError, http: HttpRequest) -> web.Response:
-        """Refuse a body that is no message, in the form of the session that it names, if that is its sender's."""
+        """Refuse an invalid message, in the form of the session's revision if the caller owns it."""
         session_id, version = http.session_id, http.version
         if session_id is None or (version is not None and is_modern_date(version)):
             return http.refuse(error)
@@ -94,12 +92,13 @@ class SessionEndpoint:
         return http.refuse(error, revision=live.session.revision if isinstance(live, LiveSession) else None)
 
     async def get(self, http: HttpRequest) -> web.StreamResponse:
-        """Open a stream for what belongs to no request, or go on with any stream of the session after an event of it.
+        """Open the session's GET stream, or resume any stream after an event.
 
         1. the session: see `_admit`
-        2. event streams are accepted: 406
-        3. there is room for another stream: 503
-        4. `Last-Event-ID`, where there is one, is of this session: 400; what is no longer kept is a new stream's
+        2. the client accepts event streams: 406
+        3. the quota of streams: 503
+        4. `Last-Event-ID`, if present, belongs to this session: 400; if the event is no longer kept, a new stream is
+           opened
         """
         live = await self._admit(http)
         if isinstance(live, HttpError):
@@ -109,7 +108,7 @@ class SessionEndpoint:
         if (refusal := await self._streams.reserve(live.caller)) is not None:
             return http.refuse(refusal)
         try:
-            if self._sessions.served_here(live.session.id) is not live:  # it ended meanwhile
+            if self._sessions.served_here(live.session.id) is not live:  # the session ended meanwhile
                 return http.refuse(_SESSION_UNKNOWN)
             self._dispatcher.identity_changed(live.session, http.caller.identity)
             self._active_requests.begin_stream(current_task(), http.caller.identity)
@@ -123,7 +122,7 @@ class SessionEndpoint:
     def _open_stream(
         self, live: LiveSession, cursor: Cursor | RemotePlace | LostAnswer | None, http: HttpRequest
     ) -> Awaitable[web.StreamResponse]:
-        """Go on after a place, or begin; no coroutine, whose frame an open stream would hold."""
+        """Resume or open a stream. Not a coroutine, whose frame would live as long as the stream."""
         if isinstance(cursor, RemotePlace):
             return self._carry_on(live, cursor, http)
         if isinstance(cursor, LostAnswer):
@@ -141,7 +140,7 @@ class SessionEndpoint:
         return web.Response(status=204, headers=http.response_headers)
 
     async def _open(self, request: Request, http: HttpRequest) -> web.StreamResponse:
-        # Before any work is done for it; `Sessions.open` counts it.
+        # Checked before any work. `Sessions.open` counts the session.
         if (refusal := self._sessions.quota.refusal_of(http.caller.rate_limit_key)) is not None:
             return http.refuse(refusal, request)
         reply = await self._dispatcher.answer(request, NoStream(http.caller))
@@ -158,59 +157,59 @@ class SessionEndpoint:
             response.stop()
 
     async def _take(self, message: Notification | Response, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
-        """Take what is not answered; what is meant for another replica goes there."""
+        """Handle a message without a response, or forward it to another replica."""
         if self._messages is not None and (refusal := await self._messages.forward(message, live)) is not None:
             return http.refuse(refusal, message)
         reply = await self._answer(message, NoStream(http.caller), live)
         return whole_response(reply, headers=http.response_headers)
 
     async def _answer_now(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
-        """Answer a request that waits for nothing: it is over before its connection can be lost, and never late."""
+        """Respond to a request that needs no wait, so no stream or task is needed."""
         reply = await self._answer(message, NoStream(http.caller), live)
         return await DeferredResponse(self._responses, http).finish(reply)
 
     async def _relay(self, message: Request | Batch, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
-        """Let the session serve a request, and pass on what it says while this connection lasts."""
+        """Run a request in the session, and relay its output while this connection lasts."""
         stream = RequestStream(message, caller=http.caller, store=live.streams)
         response = self._responses.open(http, preamble=stream.preamble)
         ending = stream.connect(response)
         task = live.spawn(self._answer_on(stream, message, live))
 
         def finish(task: asyncio.Task[Reply]) -> None:
-            if not stream.is_over:  # the answer could not be given: it was cancelled, or failed
+            if not stream.is_over:  # the task was cancelled or failed
                 stream.finish(_reply_of(task, message))
 
         task.add_done_callback(finish)
-        del task  # its result is the answer, whose event is a copy
+        del task  # free its result while the copy is written
         try:
-            # Not the task: a connection may end before the call does (`close_for_polling`), and its client comes back.
+            # A connection can end before its call does (`close_for_polling`).
             return await response.end(await ending)
         finally:
             stream.disconnect(response)
             response.stop()
 
     async def _answer_on(self, stream: RequestStream, message: Request | Batch, live: LiveSession) -> Reply:
-        """Wait for the answer, and give it in the same turn of the event loop."""
+        """Run the request and finish the stream in the same turn of the event loop."""
         reply = await self._answer(message, stream, live)
         stream.finish(reply)
         return reply
 
     async def _answer(self, message: Message, exchange: Exchange, live: LiveSession) -> Reply:
-        """Let the dispatcher answer, and write down what that has changed of the session first."""
+        """Run the message, and save changes of the session before responding."""
         reply = await self._dispatcher.answer(message, exchange, live.session)
         if live.has_changed:
             await self._sessions.save(live)
         return reply
 
     async def _carry_on(self, live: LiveSession, place: RemotePlace, http: HttpRequest) -> web.StreamResponse:
-        """Go on with another replica's stream: to its answer, or, where it belongs to no request, with one of ours."""
-        assert self._sessions.copies is not None  # noqa: S101 - nothing else finds such places
+        """Relay a stream of another replica: up to its response, or continue a GET stream here."""
+        assert self._sessions.copies is not None  # noqa: S101 - only they return remote positions
         out = self._event_stream(http)
         fresh: SessionStream | None = None
         live.begin_reading()
         try:
             await out.open()
-            # Only now is the other replica asked: the client knows that it is connected, however long that takes.
+            # The client first sees that it is connected, because the other replica can take a while.
             if place.answers is not None:
                 async for frame in self._sessions.copies.until_end(live.nonce, place):
                     await out.write(_lost(place.answers) if frame is None else frame)
@@ -220,7 +219,7 @@ class SessionEndpoint:
             fresh = live.streams.open(answers_request=False)
             await out.write(fresh.preamble)
         except StoreAwayError:
-            return await out.close()  # its client may come back for the rest
+            return await out.close()  # the client can resume later
         finally:
             live.end_reading()
             if fresh is None:
@@ -228,7 +227,7 @@ class SessionEndpoint:
         return await self._pass_on(live, Cursor(fresh, 0), out)
 
     async def _tell_of_loss(self, lost: LostAnswer, http: HttpRequest) -> web.StreamResponse:
-        """Answer a request with an error whose process ended before it had: its client would wait for ever."""
+        """Respond with an error to a request whose process ended, so that the client does not wait forever."""
         out = self._event_stream(http)
         try:
             await out.write(_lost(lost.request_id))
@@ -237,13 +236,13 @@ class SessionEndpoint:
             out.stop()
 
     async def _pass_on(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
-        """Write what came after the cursor, then what comes, until there is no more or the reader goes."""
-        live.begin_reading()  # no context managers, which an open stream would hold
+        """Write the events after the cursor and all new events, until the stream or the connection ends."""
+        live.begin_reading()  # no context managers: an open stream would hold their frames
         try:
             await out.open()
             ending = await cursor.stream.resume(out, after=cursor.after)
             if not cursor.stream.answers_request:
-                # Until the outbox is closed: the session has ended, or the daemon stops.
+                # Until the session ends or the daemon shuts down.
                 await live.session.outbox.send_each(cursor.stream.send_event)
                 cursor.stream.disconnect(out)
             return await out.close(await ending)
@@ -263,12 +262,12 @@ class SessionEndpoint:
         )
 
     async def _admit(self, http: HttpRequest, message: Message | None = None) -> LiveSession | HttpError:
-        """Find the session that a request belongs to.
+        """Find the session of a request.
 
-        1. a batch has one: 400
-        2. it is named: 400, or 405 for a modern client, which has nothing but POST
-        3. it exists, is the caller's, and of the view that the path names: 404; see `Sessions.find`
-        4. the version header, where there is one, names a legacy revision: 400
+        1. batches need a session: 400
+        2. the request has a session id: 400, or 405 for a modern client, which only uses POST
+        3. the session exists and matches the caller and the view: 404; see `Sessions.find`
+        4. the version header, if present, is a legacy revision: 400
         """
         session_id, version = http.session_id, http.version
         live = None if session_id is None else await self._sessions.find(session_id, http.caller)
@@ -277,46 +276,47 @@ class SessionEndpoint:
         if isinstance(message, Batch) and live is None:
             return _NO_BATCHES
         if session_id is None:
-            # 2026-07-28 streamable-http: GET and DELETE of this revision are answered with 405.
+            # 2026-07-28 streamable-http: 405 for GET and DELETE.
             is_modern = message is None and version is not None and is_modern_date(version)
             return _POST_ALONE if is_modern else _SESSION_REQUIRED
         if live is None:
             return _SESSION_UNKNOWN
-        # 2025-11-25 "Protocol Version Header": 400; without the field, the session knows what was agreed on.
+        # 2025-11-25 "Protocol Version Header": 400. Without the header, the session's revision applies.
         if version is not None and version not in LEGACY:
-            return HttpError(status=400, message=f"MCP-Protocol-Version {version!r} is none of {', '.join(LEGACY)}")
+            why = f"MCP-Protocol-Version {version!r} is not supported in a session. Supported: {', '.join(LEGACY)}"
+            return HttpError(status=400, message=why)
         return live
 
 
 _POST_ALONE: Final = HttpError(
-    status=405, message="This revision of the protocol knows POST alone", headers={"Allow": "POST"}
+    status=405, message="This revision of the protocol only supports POST", headers={"Allow": "POST"}
 )
-_NO_BATCHES: Final = HttpError(status=400, message="Batches are part of revision 2025-03-26 alone, within a session")
-# 2025-11-25 basic/transports, "Session Management", 2 to 4: 400 for no id, 404 tells the client to initialize again.
+_NO_BATCHES: Final = HttpError(status=400, message="Batches are only supported in a session of revision 2025-03-26")
+# 2025-11-25 basic/transports, "Session Management", 2 to 4: 400 without an id; 404 makes the client initialize again.
 _SESSION_REQUIRED: Final = HttpError(
-    status=400, message=f"The header {SESSION_HEADER} is missing; a session begins with `initialize`"
+    status=400, message=f"The {SESSION_HEADER} header is missing. Start a session with `initialize`"
 )
-_SESSION_UNKNOWN: Final = HttpError(
-    status=404, message="There is no such session (any more); begin a new one with `initialize`"
-)
+_SESSION_UNKNOWN: Final = HttpError(status=404, message="There is no such session. Start a new one with `initialize`")
 
 
 def _refusal_of(message: Request | Batch, live: LiveSession) -> HttpError | None:
-    # 2025-06-18 has removed batches again.
+    # 2025-06-18 removed batches.
     if isinstance(message, Batch) and live.session.revision != V2025_03_26:
         return _NO_BATCHES
     return BUSY if live.load + size_of(message) > MAX_IN_FLIGHT else None
 
 
 def _lost(request_id: RequestId) -> bytes:
-    """The event that answers a request whose process ended before it had."""
-    error = RpcError(ErrorCode.INTERNAL_ERROR, "The server was restarted before this was answered")
+    """Return the error event for a request whose process ended."""
+    error = RpcError(ErrorCode.INTERNAL_ERROR, "The server restarted before it responded")
     return encode_event(results.error_reply(error, request_id=request_id, revision=None).body or b"")
 
 
 def _reply_of(task: asyncio.Task[Reply], message: Request | Batch) -> Reply:
     if task.cancelled():
-        return _failed(message, ErrorCode.INVALID_REQUEST, "The session ended before this was answered", status=404)
+        return _failed(
+            message, ErrorCode.INVALID_REQUEST, "The session ended before the request was completed", status=404
+        )
     if (bug := task.exception()) is not None:
         log.error("request failed", exc_info=bug)
         return _failed(message, ErrorCode.INTERNAL_ERROR, "Internal error", status=500)

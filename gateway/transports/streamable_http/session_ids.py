@@ -1,7 +1,7 @@
-"""Session ids that carry what `initialize` said, signed, so that every process with the key can serve the session.
+"""Signed session ids with the content of `initialize`, so that every process with the key can serve the session.
 
-2025-11-25 basic/transports, "Session Management": visible ASCII, globally unique, cryptographically secure. Clients can
-read what is in them: nothing is secret, and never a token.
+2025-11-25 basic/transports, "Session Management": ids are visible ASCII, globally unique and cryptographically secure.
+Clients can read the content, so it contains no secrets or tokens.
 """
 
 import hashlib
@@ -19,41 +19,41 @@ from gateway.state.keys import SignedTokens, SigningKeys
 MAX_BYTES: Final = 512
 _NONCE_BYTES: Final = 12
 _MAX_OWNER: Final = 96
-"""Bytes of an owner that is carried as it is; of a longer one there is a digest."""
+"""The maximum size of an owner in bytes. Longer ones are hashed."""
 _MAX_NAME, _MAX_VERSION = 64, 32
-"""Bytes of the client's name and version."""
+"""Maximum sizes in bytes."""
 _FEATURES: Final = {"roots": ("listChanged",), "sampling": ("tools", "context"), "elicitation": ("form", "url")}
-"""Capabilities that a server looks at."""
+"""The capabilities that servers use."""
 
 
 class SessionClaims(msgspec.Struct, frozen=True, array_like=True):
-    """The content of an id."""
+    """The content of a session id."""
 
     nonce: str
     issued_at: int
     """Seconds since the epoch."""
     owner: str | None
-    """The issuer and the subject, or the name of a key: see `owner_mark`; None for anonymous callers."""
+    """The issuer and subject, or the name of a key (see `owner_mark`); None for anonymous callers."""
     revision: str
     capabilities: dict[str, Json]
     client_name: str
     client_version: str
     view: str | None = None
-    """The view that it was opened at; None: the whole."""
+    """The view of the session; None for the whole catalog."""
 
 
 class SessionIds:
-    """Makes ids, and reads those that one of the keys has signed."""
+    """Issues and verifies session ids."""
 
     def __init__(self, keys: SigningKeys, *, clock: Callable[[], float]) -> None:
         self._tokens: Final = SignedTokens(keys, SessionClaims, purpose="session-id")
         self._clock: Final = clock
 
     def issue(self, session: Session) -> SessionClaims:
-        """Give a session its id, and return what it carries."""
+        """Set the id of a session and return its content."""
         nonce = secrets.token_urlsafe(_NONCE_BYTES)
         given, known = session.capabilities, _known(session.capabilities)
-        # What the client declared is carried whole if it fits, and otherwise less and less of it.
+        # Drop more and more of what the client declared until the id fits.
         for capabilities, most in ((given, 1), (known, 1), (known, 2), ({}, 4)):
             claims = SessionClaims(
                 nonce=nonce,
@@ -71,19 +71,19 @@ class SessionIds:
         return claims
 
     def read(self, session_id: str) -> SessionClaims | None:
-        """Return what an id carries; None if it is none of ours."""
+        """Return the content of an id, or None if its signature is invalid."""
         return self._tokens.read(session_id) if len(session_id) <= MAX_BYTES else None
 
 
 def owner_mark(subject_key: str | None) -> str | None:
-    """The owner as an id carries it."""
+    """Return the owner in the form that ids contain."""
     if subject_key is None or len(orjson.dumps(subject_key)) <= _MAX_OWNER:
         return subject_key
     return f"sha256:{hashlib.sha256(subject_key.encode()).hexdigest()}"
 
 
 def _known(capabilities: JsonObject) -> dict[str, Json]:
-    """The capabilities without what no server looks at: experiments, extensions, settings."""
+    """Return the capabilities without experiments, extensions and settings."""
     known: dict[str, Json] = {}
     for name, features in _FEATURES.items():
         declared = capabilities.get(name)
@@ -93,7 +93,7 @@ def _known(capabilities: JsonObject) -> dict[str, Json]:
 
 
 def _cut(value: Json, most: int) -> str:
-    """The beginning of a text, which takes so many bytes as JSON at the most."""
+    """Truncate a text so that its JSON form has at most this many bytes."""
     text = value[:most] if isinstance(value, str) else ""
     while len(orjson.dumps(text)) > most:
         text = text[:-1]

@@ -1,7 +1,7 @@
-"""Passes on messages of a session that are meant for another replica, and takes those that others pass on.
+"""Forwards session messages between replicas.
 
-The client's answer goes to the replica that asked: its id names it. What a client cancels, or says of its roots, goes
-to those that hold the session, unless the request is served here: nothing else knows where it runs.
+A client's response goes to the replica that sent the request, which is part of the request's id. Cancellations and root
+changes go to all replicas that hold the session, unless the request runs here.
 """
 
 from typing import Final
@@ -20,21 +20,21 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Message, Notification, Response
 
 PASSED_ON: Final = "session message"
-"""The kind of a message that carries a `SessionMessage`."""
+"""The message kind of a `SessionMessage`."""
 _TAKEN: Final = b""
 _CANCELLED: Final = "notifications/cancelled"
 _ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 
 
 class SessionMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A notification or a response of a session's client, as JSON."""
+    """A notification or response of a session's client, as JSON."""
 
     session_id: str
     message: bytes
 
 
 class SessionMessages:
-    """The messages of sessions that go from replica to replica."""
+    """Sends session messages to other replicas, and receives theirs."""
 
     def __init__(self, sessions: Sessions, replica: Replica, *, dispatcher: Dispatcher) -> None:
         self._sessions: Final = sessions
@@ -45,7 +45,7 @@ class SessionMessages:
         replica.sessions.on_return(lambda is_lost: sessions.catch_up(is_lost=is_lost))
 
     async def forward(self, message: Message, live: LiveSession) -> HttpError | None:
-        """Pass on what is meant for others. Returns why that cannot be done now."""
+        """Forward messages for other replicas. Return an error if that fails."""
         try:
             for entry in message.entries if isinstance(message, Batch) else (message,):
                 match entry:
@@ -59,10 +59,10 @@ class SessionMessages:
         return None
 
     async def _forward_answer(self, request_id: str, answer: Response, live: LiveSession) -> None:
-        """Pass an answer on to the replica that its id names, if that is another."""
+        """Forward a response to the replica in its id, if that is another one."""
         begin, _, rest = request_id.partition("-")
         asked_by, _, _ = rest.partition("-")
-        # The client may have made the id up, and the name is part of a key in the store: letters and digits alone.
+        # The client could have invented the id, and the name becomes part of a key in the store.
         if request_id in live.session.pending_answers or begin != "gateway" or not asked_by.isalnum():
             return
         outcome = {"result": answer.result} if answer.error is None else {"error": answer.error}

@@ -1,9 +1,8 @@
-"""Keeps the legacy sessions of the HTTP listener, ends them when they are idle, and owns the calls in them.
+"""Manages the legacy sessions of the HTTP listener.
 
-A session ends when its client deletes it, when nobody has used it for `listen.session_ttl`, or when a reload takes away
-the credential that was shown for it last. What runs in it ends with it, and with the process; the session itself goes
-on in the next one. Over `limits.sessions` a new one is refused rather than an old one evicted: a flood of `initialize`
-must not throw out those who work.
+A session ends when its client deletes it, when it is idle for `listen.session_ttl`, or when a reload removes its
+credential. Running calls end with the session or the process, but the session continues in the next process. When
+`limits.sessions` is reached, new sessions are refused instead of evicting active ones.
 """
 
 import asyncio
@@ -36,51 +35,10 @@ from gateway.transports.streamable_http.live_session import NOTHING, LiveSession
 from gateway.transports.streamable_http.session_ids import SessionClaims, SessionIds, owner_mark
 from gateway.wire.revisions import V2025_11_25
 
-
-class SharedSessionCount:
-    """The sessions of all replicas, as this one adds to them."""
-
-    def __init__(self, count: RedisSessionCount, quota: ResourceQuota, *, expires: Callable[[], float]) -> None:
-        """Count nothing yet; `expires` says when a session ends that is used now."""
-        self._count: Final = count
-        quota.store = count
-        self._quota: Final = quota
-        self._expires: Final = expires
-        self._writes: Final = BackgroundTasks()
-
-    async def close(self) -> None:
-        """Let be written what is being written."""
-        await self._writes.wait()
-
-    async def refusal_of(self, nonce: str, caller: str) -> HttpError | None:
-        """Count a new session; or return why there is no room for it."""
-        quota = self._quota
-        admission = await self._count.add(
-            nonce, caller, expires=self._expires(), in_all=quota.in_all, per_caller=quota.per_caller
-        )
-        if admission is SessionAdmission.ADMITTED:
-            return None
-        return quota.refusal(caller, is_callers=admission is SessionAdmission.SHARE_TAKEN)
-
-    def keep_soon(self, sessions: Iterable[LiveSession]) -> None:
-        """Count on sessions that were used."""
-        self._writes.begin(self._keep([(each.nonce, each.caller) for each in sessions]), name="session count: keep")
-
-    async def remove(self, nonce: str) -> None:
-        await self._count.remove(nonce)
-
-    def remove_soon(self, nonce: str) -> None:
-        self._writes.begin(self.remove(nonce), name="session count: remove")
-
-    async def _keep(self, sessions: Iterable[tuple[str, str]]) -> None:
-        for nonce, caller in sessions:
-            await self._count.keep(nonce, caller, expires=self._expires())
-
-
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 SHUTDOWN_GRACE_SECONDS: Final = 5.0
-"""How long cancelled calls may take to end."""
+"""The time that cancelled calls have to end."""
 
 _MAX_SWEEP_SECONDS: Final = 30.0
 _MAX_ENDED: Final = 100_000
@@ -88,25 +46,25 @@ _REPLAY: Final = ReplayBounds()
 
 
 class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
-    """Means by which sessions outlive the process."""
+    """Keys and stores with which sessions outlive the process."""
 
     keys: SigningKeys
     store: SessionStore
     clock: Callable[[], float]
     replica: Replica | None = None
-    """This process among those that serve the same sessions at the same time; None: it is the only one."""
+    """This replica; None for a single process."""
 
     @classmethod
     def none(cls) -> Self:
-        """Sessions that end with the process, whose key nobody has."""
+        """Return persistence in memory, with random keys."""
         clock = SteadyClock()
         return cls(keys=random_keys(), store=MemorySessionStore(clock=clock), clock=clock)
 
 
 class Sessions:
-    """The sessions that this process serves. One of another process, or of an earlier one, is restored when it is used.
+    """The sessions that this process serves. Others are restored when they are used.
 
-    A session's id carries what `initialize` said, and the store what has changed since. Here are its streams and calls.
+    A session's id contains the content of `initialize`, and the store its changes since then.
     """
 
     def __init__(
@@ -123,7 +81,7 @@ class Sessions:
         self.room: Final = ReplayQuota(replay)
         self.ttl: Final = ttl
         self.restored = 0
-        """Sessions of other processes that were taken over."""
+        """The number of sessions restored from other processes."""
         self._dispatcher: Final = dispatcher
         self._store: Final = persistence.store
         self._clock: Final = persistence.clock
@@ -132,20 +90,20 @@ class Sessions:
         self.copies: Final = (
             None if self.replica is None else EventCopies(self.replica, max_events=replay.stream_events, age=replay.age)
         )
-        """Those of events, for other processes; None where there are none."""
+        """Copies of events for other replicas; None for a single process."""
         self._count: Final = (
             SharedSessionCount(self.replica.session_count, quota, expires=lambda: self._clock() + self._lasts)
             if self.replica is not None and quota.is_written
             else None
         )
         self._process: Final = self.replica.name if self.replica else f"{secrets.token_hex(4)}{int(time.time()):x}"
-        """The name of this process and its start, in event ids."""
+        """The name of this process in event ids, unique per start."""
         self._slack: Final = ttl.total_seconds() / 4
-        """Seconds by which a use may be written down too late."""
+        """The maximum delay in seconds before a use is saved."""
         self._live: dict[str, LiveSession] = {}
         self._of_nonce: Final[dict[str, LiveSession]] = {}
         self._ended: Final[BoundedMap[str, SessionRecord]] = BoundedMap(_MAX_ENDED, clock=self._clock)
-        """By nonce, sessions whose end may be unknown to a record that is being read, or to a store that is away."""
+        """Ended sessions by nonce. The store could be away, or a record could be loading."""
         self._ending: set[asyncio.Task[Reply]] = set()
         self._sweeper: asyncio.Task[None] | None = None
         self._began = self._clock()
@@ -159,7 +117,7 @@ class Sessions:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write down all sessions, which go on in the next process, and end what runs in them."""
+        """Save all sessions, which continue in the next process, and cancel their calls."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             await asyncio.wait([self._sweeper])
@@ -183,25 +141,25 @@ class Sessions:
         return (live.session for live in self._live.values())
 
     async def open(self, session: Session, *, caller: str) -> LiveSession | HttpError:
-        """Give a new session its id, and keep it; it counts as that caller's, unless all replicas have too many."""
+        """Give a new session its id and register it, unless all replicas together have too many."""
         claims = self._ids.issue(session)
         if self._count is not None and (refusal := await self._count.refusal_of(claims.nonce, caller)) is not None:
             session.end()
             return refusal
         live = self._keep(session, claims.nonce, caller=caller)
-        if self._store.is_shared:  # another process may be asked for it next
+        if self._store.is_shared:  # another process can get its next request
             await self.save(live)
         else:
             self._save_all([live])
         return live
 
     async def find(self, session_id: str, caller: Caller) -> LiveSession | HttpError | None:
-        """Return the caller's session; None for one that ended, and for somebody else's.
+        """Return the caller's session; None if it has ended or belongs to someone else.
 
-        1. it is served here, the caller's, and of the view that the path names
-        2. or one of our keys has signed the id for this caller
-        3. it has not ended, nor expired
-        4. there is room for it here: 503
+        1. a session served here must match the caller and the view
+        2. otherwise one of our keys has signed the id for this caller
+        3. the session has not ended or expired
+        4. the quota allows it: 503
         """
         live = self._live.get(session_id)
         if live is None:
@@ -212,16 +170,16 @@ class Sessions:
         return live
 
     def served_here(self, session_id: str) -> LiveSession | None:
-        """Return a session that this process serves at the moment, whosever it is."""
+        """Return a session that this process serves, regardless of its caller."""
         return self._live.get(session_id)
 
     async def save(self, live: LiveSession) -> None:
-        """Write down what has changed of a session, before that is acknowledged."""
+        """Save the changes of a session before they are acknowledged."""
         before = live.saved or NOTHING
         await self._store.save(live.nonce, self._record(live), before=before)
 
     def take_change(self, change: SessionChange) -> None:
-        """Take over what another process has written of a session that is served here, too."""
+        """Apply a change that another process has saved."""
         live = self._of_nonce.get(change.nonce)
         if change.is_ended:
             self._note_end(change.nonce)
@@ -235,7 +193,7 @@ class Sessions:
             self._dispatcher.notifier.watch_changed()
 
     async def catch_up(self, *, is_lost: bool) -> None:
-        """Learn what others have written while the shared store was away; write all anew if it has lost what it had."""
+        """Load changes made while the shared store was away. Save everything again if the store lost its data."""
         for live in list(self._live.values()):
             record = await self._store.load(live.nonce)
             if record is not None:
@@ -248,16 +206,16 @@ class Sessions:
                         is_ended=record.is_ended,
                     )
                 )
-            # It may have ended while the store was asked.
+            # The session could have ended while the store was read.
             if self._count is not None and live.session.id in self._live:
                 self._count.keep_soon([live])
             if is_lost and live.session.id in self._live:
                 self._store.save_soon({live.nonce: self._record(live)}, before={live.nonce: NOTHING})
 
     async def delete(self, session_id: str) -> None:
-        """End a session, for every process that could restore it."""
+        """End a session in all processes."""
         if (live := self._live.get(session_id)) is not None:
-            # First, so that no request begins in it while the store is told.
+            # First, so that no request starts in it meanwhile.
             ended = self._note_end(live.nonce)
             self._close(session_id)
             await self._store.save(live.nonce, ended)
@@ -265,10 +223,7 @@ class Sessions:
                 await self._count.remove(live.nonce)
 
     def revalidate(self, renewed: Renewed, *, admits: Admits, identified: Callable[[Session, Identity], None]) -> None:
-        """End the sessions of those who would no longer be let in, and tell of those who now hold something else.
-
-        Sessions of a view that is gone end too.
-        """
+        """End the sessions of callers without a valid credential or view, and report changed identities."""
         for session_id, live in list(self._live.items()):
             identity = renewed(live.session.identity)
             if identity is None or not admits(live.session.view, identity):
@@ -277,7 +232,7 @@ class Sessions:
                 identified(live.session, identity)
 
     def end(self, session_id: str) -> None:
-        """End a session as `delete` does, and wait for nothing."""
+        """Like `delete`, without waiting for the store."""
         if (live := self._live.get(session_id)) is not None:
             self._close(session_id)
             self._store.save_soon({live.nonce: self._note_end(live.nonce)})
@@ -285,7 +240,7 @@ class Sessions:
                 self._count.remove_soon(live.nonce)
 
     def _leave(self, session_id: str) -> None:
-        """Serve a session that is idle here no longer; those who share the store may serve it on."""
+        """Stop serving an idle session. Other replicas can continue it."""
         if not self._store.is_shared:
             self.end(session_id)
         elif (live := self._live.get(session_id)) is not None:
@@ -294,11 +249,11 @@ class Sessions:
 
     @property
     def running(self) -> frozenset[asyncio.Task[Reply]]:
-        """The tasks that serve the requests of all sessions."""
+        """The tasks of all sessions."""
         return frozenset(task for live in self._live.values() for task in live.tasks)
 
     def end_streams(self) -> None:
-        """End those that belong to no request."""
+        """Close all GET streams."""
         for live in self._live.values():
             live.session.outbox.close()
 
@@ -308,7 +263,7 @@ class Sessions:
             session, nonce=nonce, caller=caller, streams=self._streams_of(session, nonce)
         )
         if self.replica is not None:
-            # Answers come to whichever replica the client happens to reach, and find the one that asked by this.
+            # Responses can reach any replica, which finds the right one by this name.
             session.share(self.replica.name)
             self._of_nonce[nonce] = live
         self._dispatcher.notifier.session_opened(session)
@@ -327,7 +282,7 @@ class Sessions:
         )
 
     def _close(self, session_id: str) -> None:
-        """Serve a session no longer."""
+        """Stop serving a session and cancel its calls."""
         live = self._live.pop(session_id)
         self._of_nonce.pop(live.nonce, None)
         self.quota.release(live.caller)
@@ -338,11 +293,11 @@ class Sessions:
 
     async def _restore(self, session_id: str, caller: Caller) -> LiveSession | HttpError | None:
         claims = self._ids.read(session_id)
-        # 2025-11-25 security best practices, "Session Hijacking": an id is good for its owner alone.
+        # 2025-11-25 security best practices, "Session Hijacking": ids are only valid for their owner.
         if claims is None or claims.owner != owner_mark(caller.identity.subject_key) or claims.view != caller.view:
             return None
         record = await self._store.load(claims.nonce)
-        if (live := self._live.get(session_id)) is not None:  # another request of it came first
+        if (live := self._live.get(session_id)) is not None:  # a concurrent request restored it
             live.touch()
             return live
         if not self._is_good(claims, record):
@@ -358,9 +313,9 @@ class Sessions:
         return live
 
     def _is_good(self, claims: SessionClaims, record: SessionRecord | None) -> bool:
-        """Tell whether a session that is not served here may go on. Of its end nothing but its record tells.
+        """Whether a session that is not served here can continue.
 
-        One without a record was made too short a while ago to have expired, or nobody could remember it.
+        A session without a record must be too young to have expired, or the process too young to have a record.
         """
         if self._ended.get(claims.nonce) is not None:
             return False
@@ -372,25 +327,25 @@ class Sessions:
 
     @property
     def _lasts(self) -> float:
-        """Seconds for which a record is good: the use that was written down may not be the last one."""
+        """The lifetime of a record in seconds, longer than the TTL because uses are saved late."""
         return self.ttl.total_seconds() + 2 * self._slack
 
     def _note_end(self, nonce: str) -> SessionRecord:
-        """Remember that a session ended, and return the record of that, which is good as long as its id could be."""
+        """Remember that a session ended, and return a record of it that outlives its id."""
         ended = SessionRecord(expires=self._clock() + self._lasts, is_ended=True)
         self._ended.put(nonce, ended, expires=ended.expires)
         return ended
 
     def _record(self, live: LiveSession) -> SessionRecord:
-        """The record of a session as it is now, which is about to be written down."""
+        """Return the current record of a session, which is about to be saved."""
         session, before = live.session, live.saved
-        # Before `initialized` it is told of no change, and knows the lists of its beginning, or newer ones.
+        # Before `initialized`, clients get no notifications and know the lists from the start.
         known = before.lists if before is not None and session.is_initialized else {}
         lists = self._dispatcher.told(session, before=known)
         return live.record(expires=self._clock() + self._lasts - live.idle_seconds, lists=lists)
 
     def _is_stale(self, live: LiveSession) -> bool:
-        """Tell whether a session would end too early by its record, or be told again of what it knows."""
+        """Whether the record is outdated: the session would expire too early or get notifications twice."""
         saved = live.saved
         if saved is None or live.has_changed:
             return True
@@ -410,7 +365,7 @@ class Sessions:
 
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()
-        # Often enough that nothing outlives its time by more than a quarter of it.
+        # Nothing outlives its TTL by more than a quarter.
         pause = min(self._slack, self.room.bounds.age.total_seconds() / 4, _MAX_SWEEP_SECONDS)
         while True:
             await asyncio.sleep(pause)
@@ -422,8 +377,48 @@ class Sessions:
                         self._leave(session_id)
                 self._save_all([live for live in self._live.values() if self._is_stale(live)])
                 self._store.forget_expired()
-            except Exception:  # Boundary: nothing would ever expire if this task ended
+            except Exception:  # Boundary: without this task nothing would expire
                 log.exception("session sweep failed")
+
+
+class SharedSessionCount:
+    """This process's part in the session count of all replicas (`limits.sessions`)."""
+
+    def __init__(self, count: RedisSessionCount, quota: ResourceQuota, *, expires: Callable[[], float]) -> None:
+        """`expires` returns the expiry of a session that is used now."""
+        self._count: Final = count
+        quota.store = count
+        self._quota: Final = quota
+        self._expires: Final = expires
+        self._writes: Final = BackgroundTasks()
+
+    async def close(self) -> None:
+        """Wait for pending writes."""
+        await self._writes.wait()
+
+    async def refusal_of(self, nonce: str, caller: str) -> HttpError | None:
+        """Count a new session, or return the reason for refusing it."""
+        quota = self._quota
+        admission = await self._count.add(
+            nonce, caller, expires=self._expires(), in_all=quota.in_all, per_caller=quota.per_caller
+        )
+        if admission is SessionAdmission.ADMITTED:
+            return None
+        return quota.refusal(caller, is_callers=admission is SessionAdmission.SHARE_TAKEN)
+
+    def keep_soon(self, sessions: Iterable[LiveSession]) -> None:
+        """Renew the count of sessions in the background."""
+        self._writes.begin(self._keep([(each.nonce, each.caller) for each in sessions]), name="session count: keep")
+
+    async def remove(self, nonce: str) -> None:
+        await self._count.remove(nonce)
+
+    def remove_soon(self, nonce: str) -> None:
+        self._writes.begin(self.remove(nonce), name="session count: remove")
+
+    async def _keep(self, sessions: Iterable[tuple[str, str]]) -> None:
+        for nonce, caller in sessions:
+            await self._count.keep(nonce, caller, expires=self._expires())
 
 
 def _session_of(claims: SessionClaims, record: SessionRecord | None, *, identity: Identity) -> Session:

@@ -18,7 +18,7 @@ from gateway.wire import jsonrpc
 from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
 from gateway.wire.jsonrpc import Response
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 
 class SseLink:

@@ -35,7 +35,7 @@ from gateway.upstreams.failures import ConnectionLostError, UnreachableError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Response
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 MAX_LINE: Final = 32 * 2**20
 _MAX_LINES: Final = 8

@@ -27,7 +27,7 @@ from gateway.reload.watcher import Watcher
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from gateway.wire.meta import title_of
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _SNAPSHOT_SECONDS: Final = 0.25
 _POLL: Final = timedelta(seconds=2)

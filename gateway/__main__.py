@@ -25,9 +25,7 @@ def main() -> int:
 
 
 def _begin() -> None:
-    """Enable garbage collection, except for imported modules. Collecting them at the end would take longer than most
-    commands.
-    """
+    """Enable garbage collection, except for imported modules, which would take long to collect."""
     gc.freeze()
     gc.enable()
     raise_at_interrupt()

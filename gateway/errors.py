@@ -100,7 +100,7 @@ class RpcError(Exception):
 
 
 class ResourceError(RpcError):
-    """A resource could not be read; `explanation` is the message for a caller that did not request the resource itself."""
+    """A resource could not be read; `explanation` is the text for callers that needed it indirectly."""
 
     def __init__(self, uri: str, *, code: int, message: str, explanation: str) -> None:
         # MCP 2025-11-25 server/resources, "Error Handling": the error data contains the URI.

@@ -121,7 +121,7 @@ def task_record(task: Task) -> JsonObject:
 
 
 def denial_record(denied: AuthError, *, address: str, path: str, suppressed: int) -> JsonObject:
-    """Return the record of a denied request with the number of suppressed ones. It contains nothing of the credential."""
+    """Return the record of a denied request, without the credential, and the number of suppressed ones."""
     facts = {"address": address, "path": path[:_MAX_LENGTH], "status": denied.status, "error": denied.error}
     return {"event": "denied", **facts, "others": suppressed}
 

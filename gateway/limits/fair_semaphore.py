@@ -226,7 +226,7 @@ class _CallerQueue:
 
     @property
     def longest(self) -> str:
-        """The caller with most turns."""
+        """The caller with most waiting calls."""
         return max(self._turns, key=lambda caller: len(self._turns[caller]))
 
     def greediest(self, *, than: str) -> str | None:

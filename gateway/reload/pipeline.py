@@ -87,6 +87,8 @@ class ReloadPipeline:
             authenticator: Follows the section `auth`.
             audit: Follows the section `audit` and records reloads.
             grace: How long earlier calls can use replaced plugin code.
+            redactor: Masks the secrets of the last read files and of the served catalog.
+            is_exposed: Whether other machines can reach the listeners.
             keeps_places: Whether candidates contain the locations of definitions.
         """
         self._grace: Final = grace.total_seconds()
@@ -99,7 +101,7 @@ class ReloadPipeline:
         # exit.
         self._thread: Final = DaemonThreadPool(1)
         self._attempted = WatchPlan()
-        """What to watch for the last read files, even if they are not served."""
+        """The watch plan of the last read files, even if they are not served."""
         self._prepared: Succession | None = None
         """Work for the next swap that is done in advance."""
         self._background: Final = BackgroundTasks()
@@ -126,7 +128,7 @@ class ReloadPipeline:
 
     @property
     def watch_plan(self) -> WatchPlan:
-        """What to watch: the served and the last read files."""
+        """The watch plan of the served and of the last read files."""
         return self.served.watch | self._attempted
 
     async def open(self, config: LoadedConfig) -> None:

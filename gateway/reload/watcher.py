@@ -83,9 +83,7 @@ class Watcher:
             self.wake()  # the error is read after each hint
 
     def _can_read(self, path: Path) -> bool:
-        """Whether a directory can be watched. inotify_add_watch(2) needs read permission, and watchfiles does not
-        report it.
-        """
+        """Whether a directory can be watched, which requires read permission (inotify_add_watch(2))."""
         try:
             os.scandir(path).close()
         except OSError as error:

@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, get_args
 
@@ -25,6 +26,9 @@ from gateway.telemetry.background_writer import BackgroundWriter, write_all
 from gateway.telemetry.log_context import LOG_CONTEXT
 
 LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
+_ROOMS: Final = frozenset(
+    each.name for each in Path(__file__).parents[1].iterdir() if each.is_dir() and not each.name.startswith("_")
+)
 Mask = Callable[[str], str]
 """Masks the secrets in text. Called for each event, so it can change with a reload."""
 
@@ -54,6 +58,8 @@ class Logs:
         """Write nothing yet; every line of one of several workers contains its number."""
         is_terminal = os.isatty(descriptor)
         self._level: LogLevel = level
+        self.room_levels: Final[dict[str, str]] = {}
+        """The levels of rooms (packages of `gateway`) that differ from the general level."""
         self._style = style or ("console" if is_terminal else "json")
         # no-color.org: any non-empty value.
         self._colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
@@ -80,8 +86,8 @@ class Logs:
         ]
         self._lines.start()
         structlog.configure(
-            processors=[*before, self._renderer()],
-            logger_factory=structlog.WriteLoggerFactory(self._lines),  # only writes
+            processors=[self._at_level, *before, self._renderer()],
+            logger_factory=lambda name="": _RoomLogger(self._lines, room=name.split(".")[1] if "." in name else ""),
             cache_logger_on_first_use=False,  # module loggers outlive a configuration
         )
         self._handler.setFormatter(
@@ -129,13 +135,28 @@ class Logs:
         Raises:
             ValueError: The level does not exist.
         """
-        if level not in LEVELS:
-            raise ValueError(f"expected one of {', '.join(LEVELS)}, not {level!r}")
-        self._level = level
-        number = logging.getLevelNamesMapping()[level.upper()]
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(number))
+        room, _, name = level.rpartition("=")
+        if name not in LEVELS:
+            raise ValueError(f"expected one of {', '.join(LEVELS)}, not {name!r}")
+        if not room:
+            self._level = name
+            self.room_levels.clear()
+        elif room in _ROOMS:
+            self.room_levels[room] = name
+        else:
+            raise ValueError(f"expected one of {', '.join(sorted(_ROOMS))}, not {room!r}")
+        lowest = min(map(_number, (self._level, *self.room_levels.values())))
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(lowest))
+        number = _number(self._level)
         logging.getLogger("gateway").setLevel(number)
         logging.getLogger().setLevel(max(number, logging.INFO))  # no debug lines of libraries
+
+    def _at_level(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        """Drop lines below the level of their room."""
+        # `exception` is a method, not a level.
+        if method in LEVELS and _number(method) < _number(self.room_levels.get(logger.room, self._level)):
+            raise structlog.DropEvent
+        return event
 
     def _renderer(self) -> Processor:
         if self._style == "console":
@@ -174,6 +195,18 @@ class Logs:
                 return [self._masked_value(item) for item in value]
             case _:
                 return self._mask(str(value))
+
+
+class _RoomLogger(structlog.WriteLogger):
+    """Writes the lines of one room."""
+
+    def __init__(self, lines: "_Lines", *, room: str) -> None:
+        super().__init__(lines)  # type: ignore[arg-type]  # only writes
+        self.room: Final = room
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
 
 
 class _Lines(BackgroundWriter):

@@ -129,6 +129,22 @@ def test_an_exception_carries_its_traceback(target: Target) -> None:
     assert event["exception"].endswith("ValueError: broken")
 
 
+def test_one_room_can_have_its_own_level(target: Target) -> None:
+    with logs(target, level="warning") as running:
+        running.set_level("transports=debug")
+        structlog.get_logger("gateway.transports.http_sse").debug("shown")
+        structlog.get_logger("gateway.net.clients").info("hidden")
+        running.set_level("error")
+        structlog.get_logger("gateway.transports.http_sse").debug("hidden again")
+    assert [event["event"] for event in target.events()] == ["shown"]
+
+
+@pytest.mark.parametrize("level", ["loud", "transports=loud", "attic=debug", "=debug="])
+def test_unknown_level_or_room_is_an_error(target: Target, level: str) -> None:
+    with logs(target) as running, pytest.raises(ValueError, match="expected one of"):
+        running.set_level(level)
+
+
 @pytest.mark.parametrize("value", [float("nan"), object(), b"\xff", "\ud800", {1: 2}, 2**70])
 def test_any_value_can_be_logged(target: Target, value: object) -> None:
     with logs(target):

@@ -27,7 +27,7 @@ from gateway.language.files.file_argument import FileArgument
 from gateway.language.files.media_types import suffix_of
 from gateway.threads import MAX_ON_LOOP, DaemonThreadPool, run_in_thread
 
-log: Final = structlog.get_logger()
+log: Final = structlog.get_logger(__name__)
 
 _PREFIX: Final = "mcp-gateway-calls-"
 _UNLOCKED: Final = "mcp-gateway-new-"

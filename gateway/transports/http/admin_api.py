@@ -188,7 +188,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return _found_or_not(await self.tasks.cancel(request.raw.match_info["id"]), request)
 
     async def _log_level(self, request: HttpRequest) -> web.Response:
-        """Return the log level. A POST with `?level=debug` sets it until the process ends."""
+        """Return the log level. A POST with `?level=debug` or `?level=transports=debug` sets it."""
         if request.raw.method == "POST":
             before, wanted = self.logs.level, request.raw.query.get("level", "")
             try:
@@ -198,7 +198,8 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
             if self.workers is not None:
                 await self.workers.set_log_level(wanted)
             log.warning("log level changed", now=wanted, before=before)  # `level` is a reserved key
-        return json_response({"level": self.logs.level}, request)
+        rooms = {"rooms": self.logs.room_levels} if self.logs.room_levels else {}
+        return json_response({"level": self.logs.level, **rooms}, request)
 
     async def _reload(self, request: HttpRequest) -> web.Response:
         report = await self.reload()

@@ -117,7 +117,7 @@ async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
 
         await until(are_listed)
         assert (await said(client, "good_work")).startswith("did work")
-        expected = {"dead": "is not found", "flood": "what is not MCP", "hang": "within 1 s"}
+        expected = {"dead": "does not exist", "flood": "what is not MCP", "hang": "within 1 s"}
         expected["private"] = "its connection or its upstream"
 
         async def are_told() -> bool:
@@ -236,7 +236,7 @@ async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answe
             metrics = await answer.text()
 
     assert all(each.startswith("did work") for each in answers)
-    for name, reason in {"dead": "is not found", "hang": "within 1 s", "flood": "what is not MCP"}.items():
+    for name, reason in {"dead": "does not exist", "hang": "within 1 s", "flood": "what is not MCP"}.items():
         assert failed[name].startswith(f"{name} cannot be reached: ")
         assert reason in failed[name]
         assert reason in told[name]["reason"]
@@ -576,7 +576,7 @@ async def test_a_new_server_that_cannot_be_reached_keeps_its_place_and_says_so(t
         await running.app.reloads.reload()
 
         async def is_told() -> bool:
-            return "is not found" in running.status()["upstreams"]["odd"].get("reason", "")
+            return "does not exist" in running.status()["upstreams"]["odd"].get("reason", "")
 
         await until(is_told)
         assert await tools(client) == ["odd_work"]

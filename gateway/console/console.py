@@ -96,7 +96,7 @@ class WebConsole:
         if token is None:
             return self._files[INDEX].response(raw, request.response_headers)
         response = await self._sign_in.follow_link(token, request)
-        # The page all the same: its form takes another token.
+        # The page explains the failure, and its form accepts another token.
         return response or self._files[INDEX].response(raw, request.response_headers, status=401)
 
     async def _static(self, request: HttpRequest) -> web.StreamResponse:

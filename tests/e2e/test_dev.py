@@ -140,7 +140,7 @@ def test_calls_and_changes_are_shown_as_they_come(folder: Path, place: str) -> N
         call(dev, "echo", "text=hello")
         assert '✓ echo  {"text":"hello"}' in dev.wait_for("✓ echo")
         call(dev, "fail")
-        assert "tool error" in dev.wait_for("✗ fail")
+        assert "tool error: no" in dev.wait_for("✗ fail")
         call(dev, "nothing")
         assert "refused: Unknown tool: nothing" in dev.wait_for("✗ nothing (unknown)")
         (folder / "config.yaml").write_text(FILE.replace("Say it", "Tell it").replace("fail:", "fails:"))

@@ -4,8 +4,12 @@ import { Badge, Button, html, render, useEffect, useErrorBoundary, useRef, useSt
 import { forgetDocuments } from "./data.js";
 import { connect, disconnect, onEvent, useLive, wantCalls } from "./events.js";
 import { counted } from "./format.js";
-import { HOME, currentRoute, followLinks, link, useRoute } from "./router.js";
+import { HOME, currentRoute, followLinks, hadInvalidToken, link, useRoute } from "./router.js";
 import { SignIn } from "./sign-in.js";
+
+const EXPIRED_LINK =
+  "This link has expired or is wrong. Use the newest link from the gateway's log. A restart creates a new link unless " +
+  "MCP_GATEWAY_SECRET_KEY is set.";
 
 /** The pages: name, label, module. */
 const PAGES = [
@@ -65,7 +69,7 @@ function App() {
   }, []);
   // A reload of the file may change the title, the endpoint and the caller's scopes.
   useEffect(() => onEvent("hello", () => get("").then(setFacts, () => {})), []);
-  if (state === "out") return html`<${SignIn} onSignedIn=${begin} />`;
+  if (state === "out") return html`<${SignIn} onSignedIn=${begin} problem=${hadInvalidToken ? EXPIRED_LINK : ""} />`;
   if (state === "forbidden") return html`<${SignIn} onSignedIn=${begin} problem=${problem} />`;
   if (state === "asking") {
     return html`<header class="top"><span class="brand">mcp-gateway</span></header>

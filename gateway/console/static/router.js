@@ -7,15 +7,18 @@ export const base = new URL("../", import.meta.url);
 export const HOME = "overview";
 
 const listeners = new Set();
-forgetToken();
+
+/** Whether the page was opened by a link whose token was not accepted. */
+export const hadInvalidToken = forgetToken();
 let current = read();
 
-/** Takes a token that was not good out of the URL: it may be a key, and the browser's history would keep it. */
+/** Remove a rejected token from the URL: it can be a key, and the browser's history would keep it. */
 function forgetToken() {
   const url = new URL(location.href);
-  if (!url.searchParams.has("token")) return;
+  if (!url.searchParams.has("token")) return false;
   url.searchParams.delete("token");
   history.replaceState(history.state, "", url);
+  return true;
 }
 
 function read() {

@@ -31,6 +31,13 @@ async def sign_in(ours: Tab, key: str) -> None:
     await ours.page.get_by_role("button", name="Sign in").click()
 
 
+async def test_expired_link_is_explained(ours: Tab) -> None:
+    await ours.page.context.clear_cookies()
+    await ours.page.goto(f"{ours.served.console}?token=expired")
+    await expect(ours.page.get_by_role("alert")).to_contain_text("This link has expired or is wrong")
+    assert "token" not in ours.page.url
+
+
 async def test_a_link_with_the_token_lets_in_and_leaves_the_url(ours: Tab) -> None:
     assert "token" in ours.served.link
     assert "token" not in ours.page.url

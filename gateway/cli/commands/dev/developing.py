@@ -32,6 +32,7 @@ log: Final = structlog.get_logger(__name__)
 _SNAPSHOT_SECONDS: Final = 0.25
 _POLL: Final = timedelta(seconds=2)
 """The interval at which a broken file is compared, where the file system sends no events."""
+_MAX_REASON: Final = 300
 _MAX_LENGTH: Final = 2000
 """Characters of a call's arguments that are kept."""
 
@@ -158,7 +159,8 @@ class _Calls:
         )
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
-        error_text = "" if ending.error is None else f": {call.catalog.redactor.text(ending.error.message)}"
+        reason = _tool_error(ending) if ending.error is None else ending.error.message
+        error_text = f": {call.catalog.redactor.text(reason)}" if reason else ""
         self._report(
             CallEnded(
                 id=call.id,
@@ -167,6 +169,14 @@ class _Calls:
                 seconds=ending.seconds,
             )
         )
+
+
+def _tool_error(ending: CallResult) -> str:
+    """Return the text of a failed result on one line; empty for other results."""
+    if ending.outcome is not Outcome.TOOL_ERROR or ending.response is None:
+        return ""
+    blocks = orjson.loads(ending.response)["result"]["content"]
+    return " ".join(" ".join(block.get("text", "") for block in blocks).split())[:_MAX_REASON]
 
 
 _WORDS: Final = {

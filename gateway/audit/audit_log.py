@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -194,18 +194,12 @@ def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
         place.error(f"{path} cannot be written: it is {'a directory' if is_directory(path) else 'not a regular file'}")
 
 
-def check_audit_is_apart(loaded: LoadedConfig, problems: Problems, *, reserved: Iterable[str]) -> None:
-    """Refuse a log file that the daemon also reads, because the first record would corrupt it.
-
-    Args:
-        loaded: The configuration.
-        problems: Receives the error.
-        reserved: Names of other files beside the configuration that the daemon reads.
-    """
+def check_audit_is_apart(loaded: LoadedConfig, problems: Problems) -> None:
+    """Refuse a log file that the daemon also reads, because the first record would corrupt it."""
     if loaded.document.audit is None:
         return
     path = audit_path(loaded.document.audit, loaded.root).resolve()
-    if path in {file.resolve() for file in (*loaded.files, *(loaded.root / name for name in reserved))}:
+    if path in {file.resolve() for file in (*loaded.files, loaded.lock_file)}:
         problems.at("audit", "file").error("belongs to the configuration; the log needs a file of its own")
 
 

@@ -197,7 +197,7 @@ def _compiled(  # noqa: PLR0913 - what a file is compiled with
     checks: Sequence[Check] = (),
     dependencies: FileDependencies | None = None,
 ) -> DryRun:
-    lock = replace(read_lock(loaded.root), excludes=False) if heeds_lock else None
+    lock = replace(read_lock(loaded.lock_file), excludes=False) if heeds_lock else None
     with gc_paused():
         catalog = compile_catalog(
             loaded,

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -29,6 +30,8 @@ from gateway.config.settings import own_secrets
 from gateway.errors import Problem, Severity
 from gateway.json_types import DocumentPath
 
+LOCK_NAME: Final = "mcp-gateway.lock"
+
 
 class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The loaded document and the data needed to locate its nodes, mask its secrets and watch its files."""
@@ -47,6 +50,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Environment variables named by `${env:…}`, set or not."""
     root: Path
     """Directory of the main file, or the given directory."""
+    lock_file: Path
+    """`mcp-gateway.lock` for config.yaml or a directory, `NAME.mcp-gateway.lock` for NAME.yaml."""
     problems: tuple[Problem, ...] = ()
     """Errors and warnings, ordered by file and line. A document with errors is not served."""
     broken: frozenset[DocumentPath] = frozenset()
@@ -148,6 +153,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         globs=tuple(dict.fromkeys(inclusion.globs)),
         variables=dict(interpolation.variables),
         root=inclusion.directory,
+        lock_file=inclusion.directory / _lock_name(Path(path), inclusion.directory),
         problems=tuple(
             sources.problem(diagnostic, redactor)
             for diagnostic in _in_order(diagnostics, files=list(inclusion.digests))
@@ -159,6 +165,11 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     if not inclusion.parts:
         loaded.raise_errors()
     return loaded
+
+
+def _lock_name(path: Path, directory: Path) -> str:
+    is_default = path.stem == "config" or path.absolute() == directory
+    return LOCK_NAME if is_default else f"{path.stem}.{LOCK_NAME}"
 
 
 def _written_keys(document: Document) -> Iterable[str]:

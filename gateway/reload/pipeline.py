@@ -28,7 +28,7 @@ from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.keep_locked import keep_locked
 from gateway.catalog.lockfile.digests import locked_owners
-from gateway.catalog.lockfile.lock import LOCK_NAME, read_lock
+from gateway.catalog.lockfile.lock import read_lock
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.catalog.store import CatalogStore, Succession
 from gateway.config.definition_source import NO_OWNERS, DefinitionSource, merge
@@ -55,7 +55,7 @@ T = TypeVar("T")
 FIXED_SECTIONS: Final = ("listen", "limits")
 """Sections that require a restart."""
 
-CHECKS: Final = (check_auth, check_labels, partial(check_audit_is_apart, reserved=(LOCK_NAME,)))
+CHECKS: Final = (check_auth, check_labels, check_audit_is_apart)
 """Checks of sections that are not part of the catalog."""
 
 LOOKED_UP: Final = ("rate_limit", "concurrency", "queue", "sampling")
@@ -202,7 +202,7 @@ class ReloadPipeline:
     def _load(self) -> LoadedConfig:
         """Read the files and merge the sources. Names keep their owners unless the lock has changed."""
         served, config = self.served, load(self._path)
-        lock = read_lock(config.root)
+        lock = read_lock(config.lock_file)
         owners = served.owners if lock == served.lock else NO_OWNERS
         return merge(config, self._sources, owners={**owners, **locked_owners(config, lock.pins)})
 
@@ -215,7 +215,7 @@ class ReloadPipeline:
         dependencies = FileDependencies() if served is None else FileDependencies(served_roots=served.roots)
         try:
             config, identity = with_identity(loaded, dependencies=dependencies)
-            lock = read_lock(config.root)
+            lock = read_lock(config.lock_file)
             compiled = compile_catalog(
                 config,
                 services=self._services,
@@ -226,7 +226,7 @@ class ReloadPipeline:
                 checks=(*CHECKS, check_still_closed) if self._must_stay_closed(served) else CHECKS,
             )
         finally:
-            self._attempted = watch_loaded(loaded) | watch_dependencies(loaded.root, dependencies)
+            self._attempted = watch_loaded(loaded) | watch_dependencies(loaded.lock_file, dependencies)
         earlier = None if served is None else served.catalog
         catalog = keep_locked(compiled, served=earlier, locked=lock.pins or {}, document=config.document)
         known = frozenset[Problem]() if earlier is None else frozenset(earlier.warnings)
@@ -277,7 +277,7 @@ class ReloadPipeline:
             self._background.begin(self._thread.run(_report, served.news, deadline=math.inf), name="report warnings")
 
     def _compile_first(self, config: LoadedConfig) -> Candidate:
-        owners = locked_owners(config, read_lock(config.root).pins)
+        owners = locked_owners(config, read_lock(config.lock_file).pins)
         return self.compile(merge(config, self._sources, owners=owners), generation=1, served=None)
 
     def _load_and_compile(self, *, generation: int, served: Candidate) -> Candidate:

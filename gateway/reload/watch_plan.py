@@ -17,7 +17,6 @@ from typing import Final
 import msgspec
 
 from gateway.catalog.file_dependencies import FileDependencies
-from gateway.catalog.lockfile.lock import LOCK_NAME
 from gateway.config.loader import LoadedConfig
 from gateway.config.machine_facts import is_directory
 from gateway.config.reading.file_pattern import FilePattern
@@ -144,10 +143,10 @@ def watch_loaded(config: LoadedConfig) -> WatchPlan:
     )
 
 
-def watch_dependencies(root: Path, dependencies: FileDependencies) -> WatchPlan:
+def watch_dependencies(lock_file: Path, dependencies: FileDependencies) -> WatchPlan:
     """Return the plan for compiled dependencies and the lock."""
     return WatchPlan(
-        files=frozenset({*dependencies.files, root / LOCK_NAME}),
+        files=frozenset({*dependencies.files, lock_file}),
         trees=frozenset(dependencies.trees),
         globs=frozenset(dependencies.globs),
         present=frozenset({*dependencies.trees, *(Path(globs.root) for globs in dependencies.globs)}),

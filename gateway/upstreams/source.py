@@ -89,7 +89,7 @@ class UpstreamSource:
         # Entries that the file has no more would hold their lists in memory.
         for name in self._entries.keys() - config.document.upstreams.keys():
             del self._entries[name]
-        lock = read_lock(config.root) if config.document.server.lock == "enforce" else None
+        lock = read_lock(config.lock_file) if config.document.server.lock == "enforce" else None
         for name, upstream in config.document.upstreams.items():
             place = problems.at("upstreams", name)
             compile_spec(

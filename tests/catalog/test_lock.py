@@ -200,7 +200,7 @@ def test_a_broken_lock_is_a_warning_where_it_is_reported_and_an_error_where_it_i
     tmp_path: Path, services: Services, text: str, reason: str
 ) -> None:
     (tmp_path / "mcp-gateway.lock").write_text(text)
-    lock = read_lock(tmp_path)
+    lock = read_lock(tmp_path / "mcp-gateway.lock")
     assert reason in lock.problem
 
     def warnings(mode: str) -> list[str]:
@@ -220,7 +220,13 @@ def test_enforcing_without_a_lock_is_an_error_that_names_the_command(tmp_path: P
     main = tmp_path / "config.yaml"
     main.write_text("server: {lock: enforce}\ntools: {a: {description: A, content: [}}\n".replace("[}", "x}"))
     with pytest.raises(ConfigError) as caught:
-        compile_catalog(load(main), services=services, plugins=Plugins(), generation=1, lock=read_lock(tmp_path))
+        compile_catalog(
+            load(main),
+            services=services,
+            plugins=Plugins(),
+            generation=1,
+            lock=read_lock(tmp_path / "mcp-gateway.lock"),
+        )
     [problem] = caught.value.problems
     assert problem.path == "server.lock"
     assert problem.message.endswith("; write it with `mcp-gateway lock`")

@@ -7,11 +7,11 @@ import pytest
 
 from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.lockfile.digests import DefinitionDigest, Name, locked_owners
-from gateway.catalog.lockfile.lock import LOCK_NAME, Lock, differences, read_lock, rendered
+from gateway.catalog.lockfile.lock import Lock, differences, read_lock, rendered
 from gateway.catalog.plugins.plugins import Plugins
 from gateway.config.definition_source import NO_OWNERS, SourceDefinition, SourceEntry, merge
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.loader import LoadedConfig, load
+from gateway.config.loader import LOCK_NAME, LoadedConfig, load
 from gateway.config.models.definitions import Tool
 from gateway.config.models.document import Document
 from gateway.executors.shared_services import Services
@@ -127,7 +127,9 @@ def test_a_lock_without_origins_says_so_and_is_enforced_otherwise(services: Serv
     old = {name: {part: digest for part, digest in pin.items() if part != "origin"} for name, pin in now.items()}
     (tmp_path / LOCK_NAME).write_text(rendered(old))
     plugins = Plugins()
-    catalog = compile_catalog(config, services=services, plugins=plugins, generation=1, lock=read_lock(tmp_path))
+    catalog = compile_catalog(
+        config, services=services, plugins=plugins, generation=1, lock=read_lock(tmp_path / "mcp-gateway.lock")
+    )
     plugins.close()
     message = f"has no origin in {LOCK_NAME}; run `mcp-gateway lock` to add origins"
     assert [str(each) for each in catalog.lock_differences] == [f"tools.pay {message}"]

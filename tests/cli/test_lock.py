@@ -10,6 +10,7 @@ from gateway.cli.commands.lock import compare_lock, write_lock
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from gateway.reload.pipeline import ReloadPipeline
+from tests.cli.typed import Run
 from tests.reload.pipelines import opened, reload
 
 MAIN = """\
@@ -239,3 +240,12 @@ def test_the_lock_is_written_whole_and_only_when_it_changes(house: House) -> Non
     assert path.stat().st_mode & 0o777 == 0o644
     assert compare_lock(settings)[1] == ()
     assert [each.name for each in house.folder.iterdir() if each.name.startswith(".")] == []
+
+
+def test_each_file_has_its_own_lock(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("tools: {one: {description: One., content: '1'}}\n")
+    assert run("lock").code == run("lock", "other.yaml").code == 0
+    assert {path.name for path in tmp_path.glob("*.lock")} == {"mcp-gateway.lock", "other.mcp-gateway.lock"}
+    for words in ([], ["other.yaml"]):
+        assert run("lock", "--check", *words).code == 0
+        assert run("validate", "--strict", *words).code == 0

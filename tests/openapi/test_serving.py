@@ -14,11 +14,10 @@ import yaml
 from aiohttp import web
 
 from gateway.app.gateway import Gateway
-from gateway.catalog.lockfile.lock import LOCK_NAME
 from gateway.cli.commands.import_openapi import imported_from
 from gateway.cli.commands.lock import compare_lock, write_lock
 from gateway.config.definition_source import load_definitions
-from gateway.config.loader import load
+from gateway.config.loader import LOCK_NAME, load
 from gateway.config.settings import read_settings
 from gateway.json_types import Json
 from gateway.openapi.source import OpenApiSource

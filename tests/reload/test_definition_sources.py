@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.catalog.lockfile.lock import LOCK_NAME
 from gateway.config.definition_source import SourceDefinition, SourceEntry, load_definitions
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.loader import LoadedConfig
+from gateway.config.loader import LOCK_NAME, LoadedConfig
 from gateway.config.models.definitions import Resource, Tool
 from gateway.config.models.document import Document
 from gateway.errors import ConfigError

@@ -16,12 +16,12 @@ import msgspec
 
 from gateway.catalog.lockfile.digests import CLAIMS, PAGES, SKILLS, DefinitionDigest, DefinitionDigests, Name
 from gateway.config.diagnostics.problems import Problems
+from gateway.config.loader import LOCK_NAME
 from gateway.config.models.document import LISTS
 from gateway.config.reading.source_file import UnreadableError, decode, read_bytes
 from gateway.config.reading.source_map import Origin
 from gateway.json_types import DocumentPath, Json, JsonObject
 
-LOCK_NAME: Final = "mcp-gateway.lock"
 COMMAND: Final = "mcp-gateway lock"
 
 _MOST_NAMED: Final = 9
@@ -116,9 +116,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-def read_lock(directory: Path) -> Lock:
-    """Read the lock in the directory of the main file. Blocking."""
-    path = directory / LOCK_NAME
+def read_lock(path: Path) -> Lock:
+    """Read a lock file (`LoadedConfig.lock_file`). Blocking."""
     if not path.exists():
         return Lock(path=path, pins=None)
     try:

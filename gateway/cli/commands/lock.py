@@ -27,7 +27,7 @@ _MODE: Final = 0o644
 def parser(name: str) -> Parser:
     arguments = Parser(
         name,
-        summary="Pin the digest of every definition in mcp-gateway.lock, beside the file.",
+        summary="Pin the digest of every definition in a lock file beside the configuration file.",
         epilog=f"""\
 examples:
   {name} config.yaml                        after a review: this is how it shall be
@@ -79,7 +79,7 @@ def write_lock(
     """
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         pins = {**dry.catalog.pins, **pages}
-        lock = read_lock(dry.loaded.root)
+        lock = read_lock(dry.loaded.lock_file)
         text = rendered(pins, offered=offered_by(dry.loaded.origins))
     try:
         # A lock that says the same is left alone, with its time: `make` and watchers go by that.
@@ -100,7 +100,7 @@ def compare_lock(
         ConfigError: the file cannot be served, or there is no lock that can be read.
     """
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
-        lock = read_lock(dry.loaded.root)
+        lock = read_lock(dry.loaded.lock_file)
         if lock.pins is None:
             message = f"{lock.problem or 'there is no such file'}; `mcp-gateway lock` writes it"
             raise ConfigError.at(str(lock.path), message)

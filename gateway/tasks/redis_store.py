@@ -1,12 +1,10 @@
-"""Stores tasks for several replicas: a hash each, and sorted sets of when they were made, expire, and are lost.
+"""Stores tasks for several replicas: one hash for each task, and sorted sets of creation, expiry and lease times.
 
-A replica that runs a task has a lease on it, and renews it; a task whose lease has run out is another's to take over.
-Sorted sets, and no consumer group: nobody fetches work here, since a task runs where its request came to, and a lease
-is the score of its task. Every write follows on a version and renews the lease with it, so whoever has lost a task may
-not write its result any more.
+A replica renews the lease of each task that it runs. Other replicas take over tasks with expired leases. A write needs
+the previous version and renews the lease, so a replica that has lost a task cannot store a result.
 
-The hash also names the replicas that want to hear of the task (`@name`): the one that made it, and those with
-subscriptions. All keys lie in one slot of a Cluster, so that scripts may change them together.
+The hash also names the replicas that receive changes (`@name`): the creator, and those with subscriptions. All keys are
+in one slot of a Redis Cluster, because scripts use them together.
 """
 
 from collections import Counter
@@ -27,11 +25,11 @@ log: Final = structlog.get_logger(__name__)
 LEASE_SECONDS: Final = 15.0
 _CHANGED: Final = "task changed"
 _AT_ONCE: Final = 20
-"""Tasks that are taken over, or forgotten, in one script."""
+"""The most tasks that one script takes over or removes."""
 _SLACK_MS: Final = 3_600_000
-"""How long a task lies in Redis after its time, should no replica be there to take it away."""
+"""The time after its expiry at which Redis removes a task itself."""
 
-# Leases go by Redis's clock, since those of replicas may differ.
+# Leases use the clock of Redis, because clocks of replicas may differ.
 _COMMON: Final = """
 local function now() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
 local function lease(id, status, runner, length)
@@ -47,7 +45,7 @@ local function watchers(key)
   return found
 end
 """
-"""KEYS: when tasks were made, when they expire, their leases, their number by status; then the task."""
+"""KEYS: creation times, expiry times, leases, numbers by status, and the task."""
 _ADD: Final = Script.of(
     _COMMON
     + """
@@ -62,7 +60,7 @@ lease(id, status, runner, ARGV[10])
 return 1
 """
 )
-# A script may be sent twice, where the connection broke before the answer: a write that finds itself has succeeded.
+# A script may be sent twice if the connection breaks: a write that finds its own result has succeeded.
 _REPLACE: Final = Script.of(
     _COMMON
     + """
@@ -117,7 +115,7 @@ end
 return found
 """
 )
-# HSET alone would make a key of a task that is over, and nothing would ever remove it.
+# HSET would create the key of a removed task, which nothing would remove again.
 _WATCH: Final = Script.of("if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], ARGV[1], '') end")
 _EXPIRE: Final = Script.of(
     _COMMON
@@ -137,14 +135,14 @@ return {gone, redis.call("HGETALL", KEYS[4])}
 
 
 class TaskChange(msgspec.Struct, frozen=True):
-    """A change of a task that another replica has made; no version: its time is over."""
+    """A message about a change of a task; without a version the task has expired."""
 
     task_id: str
     version: int | None
 
 
 class RedisTaskStore:
-    """A `TaskStore` whose tasks several processes run, each with a lease."""
+    """A `TaskStore` that several processes share."""
 
     def __init__(self, replica: Replica, *, clock: Callable[[], float]) -> None:
         self.process: Final = replica.name
@@ -159,10 +157,10 @@ class RedisTaskStore:
         self.lease_seconds: Final = LEASE_SECONDS
 
     async def open(self) -> None:
-        """Nothing is to be read first: tasks that nobody runs are claimed one after the other."""
+        """Do nothing: tasks of dead processes are claimed later."""
 
     def on_change(self, callback: Callable[[str], Awaitable[None]]) -> None:
-        """Have a function called with the id of a task that another replica has changed, and this one watches."""
+        """Call the callback with the id of a watched task that another replica has changed."""
 
         async def changed(body: bytes) -> bytes:
             await callback(_CHANGES.decode(body).task_id)
@@ -172,7 +170,7 @@ class RedisTaskStore:
 
     async def add(self, task: Task) -> None:
         now = self._clock()
-        # The key outlives the task by a little, so that `expire` still finds it, and tells those who watch.
+        # The key outlives the task, so that `expire` finds it and notifies the watchers.
         left = max(1, round((task.expires - now) * 1000)) + _SLACK_MS
         values = (self._own, task.created, task.expires, left, int(LEASE_SECONDS * 1000))
         try:
@@ -188,7 +186,7 @@ class RedisTaskStore:
         task = read_task(found[0])
         if task is None or task.expires <= self._clock():
             return None
-        # What a run says of its progress stands beside the record, which is not written again for that.
+        # The progress message is a separate field of the hash.
         if found[1] is None or task.status is not TaskStatus.WORKING:
             return task
         message, updated = _MESSAGES.decode(found[1])
@@ -212,7 +210,7 @@ class RedisTaskStore:
         await self._store.run(_WATCH, [f"{self._task}{task_id}"], self._own)
 
     async def unfinished(self) -> Sequence[Task]:
-        """None: those that no living replica runs are claimed, one after the other."""
+        """Return nothing: tasks of dead replicas are claimed later."""
         return []
 
     async def newest(self, count: int) -> Sequence[Task]:
@@ -232,11 +230,11 @@ class RedisTaskStore:
         if not found:
             return None
         first = found[0]
-        # RESP3 gives pairs of member and score, RESP2 one flat list.
+        # RESP3 returns pairs of member and score, RESP2 a flat list.
         return float(first[1] if isinstance(first, list | tuple) else found[1])
 
     async def renew(self, runner: str, messages: Mapping[str, tuple[str, float] | None]) -> Sequence[str]:
-        """Renew the leases of the tasks that a runner runs, with what each last said of itself; returns those lost."""
+        """Renew leases, and store the latest messages. Return the ids of lost tasks."""
         values = [
             part
             for task_id, message in messages.items()
@@ -247,7 +245,7 @@ class RedisTaskStore:
         return [each.decode() for each in lost]
 
     async def claim(self) -> Sequence[Task]:
-        """Take tasks that nobody runs any more: for the length of a lease they are nobody else's."""
+        """Take over tasks with expired leases, for the length of a lease."""
         return readable(await self._store.run(_CLAIM, self._keys, int(LEASE_SECONDS * 1000), _AT_ONCE, self._task))
 
     @property
@@ -256,11 +254,11 @@ class RedisTaskStore:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """The numbers of all replicas' tasks, as they were a few seconds ago."""
+        """The number of tasks of all replicas, a few seconds old."""
         return self._counts
 
     def _count(self, found: Sequence[bytes]) -> None:
-        # Flat in RESP3, too: what HGETALL gives within a script is that of RESP2.
+        # Flat even in RESP3: scripts return the RESP2 form of HGETALL.
         pairs = zip(found[::2], found[1::2], strict=True)
         self._counts = Counter({status.decode(): int(count) for status, count in pairs})
 

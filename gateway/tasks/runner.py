@@ -1,45 +1,48 @@
-"""Runs tasks: begins their work, writes down how it ends, stops it, and begins again what a dead process left.
+"""Runs tasks: starts and stops their work, stores the results, and restarts tasks of dead processes.
 
-Only work that runs costs more than its record: a task that waits for input holds no thread, process or permit, and
-nothing here but an entry by which it is counted.
+A task that waits for input uses no thread, process or permit.
 """
 
 import asyncio
 import math
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
 from gateway.background_tasks import BackgroundTasks
-from gateway.errors import StoreAwayError
+from gateway.config.models.tasks import TaskLimits
+from gateway.errors import OverLimitError, StoreAwayError
 from gateway.events import Events
 from gateway.json_types import Json
-from gateway.tasks.limiter import TaskLimiter
 from gateway.tasks.store import NotStoredError, TaskStore
 from gateway.tasks.task import STOPPED, Ending, Task, TaskRun, TaskStatus, ended, failed, left_behind
 
 log: Final = structlog.get_logger(__name__)
 
 _SWEEP_SECONDS: Final = 60.0
-"""The longest pause between two looks for tasks whose time is over."""
+"""The longest pause between two searches for expired tasks."""
 _STORE_SECONDS: Final = 1.0
-"""Pause between attempts to write an ending while the store is away."""
+"""The pause between attempts to store a result while the store is unreachable."""
+_ID_BYTES: Final = 16
+"""128 bits: an anonymous caller only needs the id to read a task (ext-tasks, "Security Considerations")."""
+_RETRY_AFTER_SECONDS: Final = 10
 _ATTEMPTS: Final = 8
-"""How often a change is tried again that met another one."""
+"""The number of attempts to change a task despite concurrent changes."""
 
 
 Work = Callable[[TaskRun], Coroutine[Json, Json, Ending]]
-"""Runs the tool of a task again from its start."""
+"""Runs the tool of a task again."""
 
 
 class TaskChanged(msgspec.Struct, frozen=True):
-    """Event: a task was made, waits for input, goes on, or has ended."""
+    """Event: a task was created, waits for input, continues, or has ended."""
 
     task: Task
 
@@ -54,20 +57,20 @@ class TaskCancelled(msgspec.Struct, frozen=True):
     """Event: a task was cancelled."""
 
     task: Task
-    """As it was before, with all that it had remembered."""
+    """The task before the cancellation, with its memory."""
 
 
 class TaskRunner:
     """The tasks of this process."""
 
     def __init__(self, store: TaskStore, *, work: Work, events: Events, clock: Callable[[], float] = time.time) -> None:
-        """Run nothing yet."""
+        """Start nothing yet."""
         self._events: Final = events
         self.store: Final = store
         self.clock: Final = clock
         self.limiter: Final = TaskLimiter()
         self.id: Final = store.process or secrets.token_hex(8)
-        """The name of this process in the records of what it runs."""
+        """The name of this process in the records of its tasks."""
         self._work: Final = work
         self._running: Final[dict[str, tuple[TaskRun, asyncio.Task[Ending]]]] = {}
         self._left: Sequence[Task] = ()
@@ -79,7 +82,7 @@ class TaskRunner:
         self._is_stopping = False
 
     async def load(self) -> None:
-        """Find what another process has left. To be awaited before clients are let in."""
+        """Load the unfinished tasks of earlier processes. Await this before clients connect."""
         await self.store.open()
         self._left = await self.store.unfinished()
         for task in self._left:
@@ -87,14 +90,14 @@ class TaskRunner:
             self._expect_expiry(task)
 
     async def recover(self) -> None:
-        """Begin again what was left, or write down that it failed."""
+        """Restart the loaded tasks, or mark them as failed."""
         left, self._left = self._left, ()
         for task in left:
             if task.status is TaskStatus.WORKING:
                 await self.adopt(task)
 
     async def close(self) -> None:
-        """Stop all that runs."""
+        """Stop all tasks."""
         await self.drain(0)
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -114,14 +117,14 @@ class TaskRunner:
 
     @property
     def problem(self) -> str:
-        """The reason for which no task can be made now; empty if one can."""
+        """The reason why no task can be created now; empty if one can."""
         return "the server is stopping" if self._is_stopping else self.store.problem
 
     async def add(self, task: Task) -> None:
-        """Write down a new task, whose id is reserved.
+        """Store a new task with a reserved id.
 
         Raises:
-            NotStoredError: it cannot be written; there is no such task.
+            NotStoredError: the task cannot be stored.
         """
         if self._is_stopping:
             raise NotStoredError(self.problem)
@@ -132,18 +135,18 @@ class TaskRunner:
         self._tell(task)
 
     def lose(self, task_id: str, *, is_over: bool = True) -> None:
-        """Stop the work of a task, which is another process's now, or nobody's; nothing is written."""
+        """Stop the work of a task that has ended or belongs to another process, without storing anything."""
         self._stop(task_id)
         if is_over:
             self.limiter.release(task_id)
 
     async def discard(self, task_id: str) -> None:
-        """Forget a task that nobody was told of."""
+        """Remove a task that no client knows."""
         self.limiter.release(task_id)
         await self.store.remove(task_id)
 
     def abandon(self, working: asyncio.Task[Ending]) -> None:
-        """Stop work that no task is made of."""
+        """Stop work that does not become a task."""
         working.cancel()
         self._abandoned.add(working)
         working.add_done_callback(self._abandoned.discard)
@@ -152,12 +155,12 @@ class TaskRunner:
         return TaskRun(task, on_message=self._message_changed, caller=caller)
 
     def follow(self, run: TaskRun, working: asyncio.Task[Ending]) -> None:
-        """Write down how the work of a stored task ends."""
+        """Store the result of the work of a task once it ends."""
         self._running[run.task.id] = run, working
         working.add_done_callback(lambda _: self._writing.begin(self._ended(run, working), name="task: write"))
 
     async def get(self, task_id: str) -> Task | None:
-        """The task as it is now, with the newest message of its work."""
+        """Return the task with its latest progress message."""
         task = await self.store.get(task_id)
         running = self._running.get(task_id)
         if task is None or running is None or task.status is not TaskStatus.WORKING:
@@ -169,19 +172,19 @@ class TaskRunner:
         return [await self.get(task.id) or task for task in await self.store.newest(count)]
 
     async def answer(self, task_id: str, take: Callable[[Task], Task | None], *, caller: object = None) -> Task | None:
-        """Give answers to a task, which goes on once no question is open.
+        """Pass responses to a task, which continues once no request is open.
 
         Args:
             task_id: the task.
-            take: the task with the answers, of which some may be left out; None to change nothing.
-            caller: who sends them, and in whose name the work goes on: see `TaskRun.caller`.
+            take: returns the task with the responses; None to change nothing.
+            caller: the sender of the responses: see `TaskRun.caller`.
         """
 
         def answered(task: Task) -> Task | None:
             wanted = take(task)
             if wanted is None or wanted.status is not TaskStatus.WORKING:
                 return wanted
-            # A process that is stopping takes the answer, and leaves the work to the next one.
+            # A stopping process leaves the work to the next one.
             return replace(wanted, runner="" if self._is_stopping else self.id)
 
         changed = await self._change(task_id, answered)
@@ -190,36 +193,36 @@ class TaskRunner:
         return changed
 
     async def cancel(self, task_id: str, message: str = "") -> None:
-        """Stop a task's work with all that it has started. One that has ended stays as it is."""
+        """Cancel an unfinished task, and stop its work."""
         before: list[Task] = []
 
         def cancelled(task: Task) -> Task:
             before[:] = [task]
             return replace(task, status=TaskStatus.CANCELLED, message=message, questions=b"", memory=b"")
 
-        # Written first: another process would begin again what is stopped, by the old record.
+        # Stored first: otherwise another process would restart the task.
         if await self._change(task_id, cancelled) is not None:
             self._stop(task_id)
             self._events.publish(TaskCancelled(*before))
 
     async def drain(self, seconds: float) -> None:
-        """Give what runs this long to end; then hand it over to the next process, or let it fail."""
+        """Wait for running tasks, then leave the rest to the next process, or mark them as failed."""
         self._is_stopping = True
         working = [working for _, working in self._running.values()]
         if working and seconds > 0:
             await asyncio.wait(working, timeout=seconds)
-        # Handed over before it is stopped: work that ends meanwhile finds a record that is no longer its own.
+        # Left to the next process before the stop, so that a late result is not stored.
         for run, each in list(self._running.values()):
             if not each.done():
-                with suppress(StoreAwayError):  # its lease will end
+                with suppress(StoreAwayError):  # the lease will expire
                     await self._change(run.task.id, left_behind)
                 self._stop(run.task.id)
         await asyncio.gather(*working, return_exceptions=True)
         await self._writing.wait()
 
     async def adopt(self, task: Task) -> None:
-        """Begin again what another process has left, or write down that it failed."""
-        if not task.runner:  # handed over: what that costs of its restarts was taken then
+        """Restart a task of another process, or mark it as failed."""
+        if not task.runner:  # `left_behind` has counted the restart
             changed = await self._change(task.id, lambda found: replace(found, runner=self.id))
         else:
             changed = await self._change(task.id, lambda found: replace(left_behind(found), runner=self.id))
@@ -227,7 +230,7 @@ class TaskRunner:
             self._start(changed)
 
     def _start(self, task: Task, caller: object = None) -> None:
-        # Another process may have made it, and counted it: that one may be dead.
+        # The process that counted the task may be dead.
         self.limiter.count(task.id, task.caller.counted_as)
         run = self.run_of(task, caller)
         self.follow(run, asyncio.create_task(self._work(run), name=f"task of {task.tool}"))
@@ -239,26 +242,24 @@ class TaskRunner:
 
     async def _ended(self, run: TaskRun, working: asyncio.Task[Ending]) -> None:
         if self._running.get(run.task.id, (None,))[0] is not run:
-            # Looked at, or asyncio would log an exception that nobody has retrieved.
-            _ = working.cancelled() or working.exception()
-            return  # it was stopped, and that is written down
+            _ = working.cancelled() or working.exception()  # marks the exception as retrieved
+            return  # the task was stopped, which is stored already
         try:
             ending = working.result()
         except asyncio.CancelledError:
             ending = failed(STOPPED)
-        except Exception:  # Boundary: our bug must not leave a task that never ends.
+        except Exception:  # Boundary: after a bug the task must end, too
             log.exception("task failed", task=run.task.id, tool=run.task.tool)
             ending = failed("Internal error")
         await self._write_ending(run, ending)
-        # Not before it is written: until then its lease is renewed. An answer may have begun another run of it since.
+        # After the write: until then the lease is renewed. A response may have started another run in the meantime.
         if self._running.get(run.task.id, (None,))[0] is run:
             del self._running[run.task.id]
 
     async def _write_ending(self, run: TaskRun, ending: Ending) -> None:
-        """Write how a run ended, as soon as the store can be used, unless the task is another process's by then."""
+        """Store the end of a run once the store is reachable, unless another process runs the task by then."""
         while True:
             try:
-                # By now the task may be another process's: what that one makes of it counts.
                 await self._change(run.task.id, lambda task: ended(task, ending) if task.runner == self.id else None)
             except StoreAwayError:
                 if self._is_stopping:
@@ -268,17 +269,17 @@ class TaskRunner:
                 return
 
     async def _change(self, task_id: str, change: Callable[[Task], Task | None]) -> Task | None:
-        """Change a task that has not ended, as it is now; None if it has, is unknown, or is not to be changed."""
+        """Change an unfinished task. Return None if it has ended or is unknown, or if `change` returns None."""
         for _ in range(_ATTEMPTS):
             task = await self.store.get(task_id)
             if task is None or task.is_finished:
-                # It may have been this process: a store may go away between a write and its answer.
+                # This process may have ended it in a write whose response was lost.
                 self.limiter.release(task_id)
                 return None
             wanted = change(task)
             if wanted is None:
                 return None
-            # The clock may have been set back since the task was made.
+            # The clock may have been set back.
             changed = replace(wanted, version=task.version + 1, updated=max(self.clock(), task.created))
             if await self.store.replace(changed):
                 if changed.is_finished:
@@ -297,16 +298,16 @@ class TaskRunner:
         self._events.publish(TaskChanged(task))
 
     def _expect_expiry(self, task: Task) -> None:
-        """Look for tasks whose time is over as soon as this one's is."""
+        """Search for expired tasks when this one expires."""
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(), name="tasks: expiry")
         elif task.expires < self._sweep_at:
             self._expiry_moved.set()
 
     async def _sweep(self) -> None:
-        """Stop and forget tasks when their time is over."""
+        """Stop and remove expired tasks."""
         while True:
-            # Before the store is asked: a task that is added meanwhile may not be in its answer.
+            # Before the query, which may miss tasks that are added concurrently.
             self._expiry_moved.clear()
             self._sweep_at = math.inf
             try:
@@ -324,3 +325,59 @@ class TaskRunner:
                 for task_id in await self.store.expire(self.clock()):
                     self._stop(task_id)
                     self.limiter.release(task_id)
+
+
+class TaskLimiter:
+    """Limits the unfinished tasks of one caller and of all callers: `limits.tasks`.
+
+    A task counts before it is stored, so that concurrent requests cannot exceed the limit.
+    """
+
+    def __init__(self) -> None:
+        self.refused = 0
+        """The number of refusals."""
+        self._counted_for: Final[dict[str, str]] = {}
+        self._callers: Final[Counter[str]] = Counter()
+
+    @property
+    def unfinished(self) -> int:
+        return len(self._counted_for)
+
+    @property
+    def unfinished_by_caller(self) -> Mapping[str, int]:
+        return self._callers
+
+    def reserve(self, caller: str, bounds: TaskLimits) -> str:
+        """Count a new task of a caller, and return its id. Add or release it later.
+
+        Raises:
+            OverLimitError: `limits.tasks` is reached.
+        """
+        # By default one caller can use half of the total.
+        most = bounds.per_caller if bounds.per_caller is not None else max(1, bounds.total // 2)
+        if self._callers[caller] >= most:
+            self._refuse(f"No more than {most} tasks of one caller at once", limit="limits.tasks.per_caller")
+        if self.unfinished >= bounds.total:
+            self._refuse(f"No more than {bounds.total} tasks at once", limit="limits.tasks.total")
+        task_id = secrets.token_hex(_ID_BYTES)
+        self.count(task_id, caller)
+        return task_id
+
+    def count(self, task_id: str, caller: str) -> None:
+        """Count an existing task, regardless of the limit. Counting a task twice has no effect."""
+        if task_id in self._counted_for:
+            return
+        self._counted_for[task_id] = caller
+        self._callers[caller] += 1
+
+    def release(self, task_id: str) -> None:
+        """Stop counting a task."""
+        caller = self._counted_for.pop(task_id, None)
+        if caller is not None:
+            self._callers[caller] -= 1
+            if not self._callers[caller]:
+                del self._callers[caller]
+
+    def _refuse(self, why: str, *, limit: str) -> NoReturn:
+        self.refused += 1
+        raise OverLimitError(f"{why} ({limit})", retry_after=_RETRY_AFTER_SECONDS, limit=limit)

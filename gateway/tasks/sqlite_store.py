@@ -1,4 +1,4 @@
-"""Stores tasks in the database of the state directory; those that were touched last are in memory, too."""
+"""Stores tasks in the database of the state directory, with a cache in memory."""
 
 import sqlite3
 from collections import Counter
@@ -25,12 +25,12 @@ TASKS: Final = Schema(
     ),
 )
 _RECENT_BYTES: Final = 16 * 2**20
-"""Of the tasks in memory: clients poll, and most of what they ask for was written a moment ago."""
+"""The size of the cache. Clients mostly poll recently written tasks."""
 _UNFINISHED: Final = ", ".join(f"'{status}'" for status in sorted(UNFINISHED))
 
 
 def open_task_store(state: DaemonState) -> TaskStore:
-    """The store of a daemon: that of all replicas, in the database, or where it is to have no state, in memory."""
+    """Return the store of a daemon: shared by replicas, in the database, or without a state directory in memory."""
     if state.replica is not None:
         return RedisTaskStore(state.replica, clock=state.clock)
     if state.database.connection.path is None and not state.database.connection.problem:
@@ -39,7 +39,7 @@ def open_task_store(state: DaemonState) -> TaskStore:
 
 
 class SqliteTaskStore:
-    """Tasks in SQLite. `open` reads how many there are."""
+    """Tasks in SQLite."""
 
     process: Final = None
 
@@ -57,7 +57,7 @@ class SqliteTaskStore:
         encoded = encode_task(task)
         row = (task.id, task.version, task.status, task.created, task.expires, encoded)
         try:
-            # ext-tasks, "Task Creation": no client is told of a task before it is durable.
+            # ext-tasks, "Task Creation": a task must be durable before the response.
             await self._database.run(SqliteStatement("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True)
         except NotDurableError as error:
             raise NotStoredError(str(error)) from error
@@ -79,7 +79,7 @@ class SqliteTaskStore:
         encoded = encode_task(task)
         former = await self._database.run(lambda connection: _replace(connection, task, encoded))
         if former is None:
-            # The version that the caller knew may have come from here, and is not the one that is stored.
+            # The cache may have the wrong version.
             self._recent.discard(task.id)
             return False
         self._counts[former] -= 1
@@ -93,14 +93,14 @@ class SqliteTaskStore:
         self._uncount(await self._database.run(SqliteStatement(query, (task_id,))))
 
     async def watch(self, task_id: str) -> None:
-        """No other process changes it."""
+        """Do nothing: no other process has the tasks."""
 
     async def unfinished(self) -> Sequence[Task]:
         query = f"SELECT record FROM tasks WHERE status IN ({_UNFINISHED}) ORDER BY created"  # noqa: S608 - constants
         return await self._database.run(lambda connection: _tasks(connection, query))
 
     async def newest(self, count: int) -> Sequence[Task]:
-        # Two tasks may be made in one moment of the clock; `rowid` grows.
+        # `rowid` orders tasks with equal times.
         query = "SELECT record FROM tasks ORDER BY created DESC, rowid DESC LIMIT ?"
         return await self._database.run(lambda connection: _tasks(connection, query, count))
 
@@ -137,7 +137,7 @@ def _tasks(connection: sqlite3.Connection, query: str, *values: int) -> list[Tas
 
 
 def _replace(connection: sqlite3.Connection, task: Task, encoded: bytes) -> str | None:
-    """Write a task over its former version, and return the status that it had; None if that is not there."""
+    """Replace the previous version of a task, and return its status; None if that version is not stored."""
     row = connection.execute("SELECT version, status FROM tasks WHERE id = ?", (task.id,)).fetchone()
     if row is None or row[0] != task.version - 1:
         return None

@@ -1,7 +1,7 @@
-"""The interface of what stores tasks, and the store in memory. The same tests run over that, SQLite and Redis.
+"""The interface of task stores, and the store in memory.
 
-A write names the version that it follows on (`Task.version`), and is refused if another came first: whoever has lost a
-task to another process may not write its result any more.
+Writes are optimistic: a write fails unless the stored version is the one before (`Task.version`). So a process that has
+lost a task to another process cannot store a result.
 """
 
 import time
@@ -17,57 +17,53 @@ from gateway.tasks.task import Task, decode_task, encode_task, read_task
 log: Final = structlog.get_logger(__name__)
 
 MAX_BYTES: Final = 256 * 2**20
-"""Of all tasks together, with their results. More are not made; what is there stays until its time is over."""
+"""The size of all tasks with their results at which no more tasks are created."""
 
 
 class NotStoredError(Exception):
-    """The store cannot be written now; its text is why."""
+    """The store cannot be written now. The text has the reason."""
 
 
 class TaskStore(Protocol):
-    """The tasks of a daemon, or of several."""
+    """Stores the tasks of one or several daemons."""
 
     @property
     def process(self) -> str | None:
-        """The name of this process among those that share the store; None: there are no others."""
+        """The name of this process, if several share the store."""
 
-    async def open(self) -> None:
-        """Find out what is stored."""
-
+    async def open(self) -> None: ...
     async def add(self, task: Task) -> None:
-        """Store a new task so that it survives the process, if anything here does.
+        """Store a new task durably, if the store is durable.
 
         Raises:
-            NotStoredError: it cannot be; nothing was stored.
+            NotStoredError: nothing was stored.
         """
 
     async def get(self, task_id: str) -> Task | None:
-        """The task; None if there is none, or its time is over."""
+        """Return the task; None if it does not exist or has expired."""
 
     async def replace(self, task: Task) -> bool:
-        """Store a task in place of its former version; False if that is not what is stored."""
+        """Replace the previous version of a task; False if a different version is stored."""
 
-    async def remove(self, task_id: str) -> None:
-        """Forget a task."""
-
+    async def remove(self, task_id: str) -> None: ...
     async def watch(self, task_id: str) -> None:
-        """Be told from now on of changes that other processes make of a task, where there are others."""
+        """Receive changes of a task by other processes from now on."""
 
     async def unfinished(self) -> Sequence[Task]:
-        """The tasks that are neither completed, failed nor cancelled, and that no living process runs."""
+        """Return the unfinished tasks that no living process runs."""
 
     async def newest(self, count: int) -> Sequence[Task]:
-        """The tasks that were made last, the newest first."""
+        """Return the latest tasks, newest first."""
 
     async def expire(self, now: float) -> Sequence[str]:
-        """Forget the tasks whose time is over, and return their ids."""
+        """Remove expired tasks, and return their ids."""
 
     async def next_expiry(self) -> float | None:
-        """The time at which the next task is over; None if there is none."""
+        """Return the time at which the next task expires; None without tasks."""
 
     @property
     def problem(self) -> str:
-        """The reason for which no task can be stored now; empty if one can."""
+        """The reason why no task can be stored now; empty if one can."""
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -75,7 +71,7 @@ class TaskStore(Protocol):
 
 
 class MemoryTaskStore:
-    """Tasks in memory, encoded, as the smallest form that they have. They last as long as the process."""
+    """Tasks in memory, encoded to save space."""
 
     process: Final = None
 
@@ -83,14 +79,14 @@ class MemoryTaskStore:
         self._clock: Final = clock
         self._max_bytes: Final = max_bytes
         self._tasks: Final[dict[str, bytes]] = {}
-        """In the order in which they were made."""
+        """In order of creation."""
         self._expiries: Final[list[tuple[float, str]]] = []
         """A heap."""
         self._size = 0
         self._counts: Final[Counter[str]] = Counter()
 
     async def open(self) -> None:
-        """Nothing outlives the process."""
+        """Do nothing: the store starts empty."""
 
     async def add(self, task: Task) -> None:
         if self.problem:
@@ -114,7 +110,7 @@ class MemoryTaskStore:
         self._remove(task_id)
 
     async def watch(self, task_id: str) -> None:
-        """No other process changes it."""
+        """Do nothing: no other process has the tasks."""
 
     async def unfinished(self) -> Sequence[Task]:
         return [task for task in map(decode_task, self._tasks.values()) if not task.is_finished]
@@ -127,7 +123,7 @@ class MemoryTaskStore:
         expired = []
         while self._expiries and self._expiries[0][0] <= now:
             _, task_id = heappop(self._expiries)
-            # A task that was removed is still in the heap.
+            # Removed tasks are still in the heap.
             if self._remove(task_id):
                 expired.append(task_id)
         return expired
@@ -162,7 +158,7 @@ class MemoryTaskStore:
 
 
 def readable(records: Iterable[bytes]) -> list[Task]:
-    """The tasks that can be read; the others stay where they are until their time is over."""
+    """Return the readable tasks. Others stay in the store until they expire."""
     found = [read_task(each) for each in records]
     if unread := found.count(None):
         log.warning("stored tasks cannot be read", tasks=unread)

@@ -1,7 +1,4 @@
-"""The record of a task: all that is needed to answer for it, and to run its tool again; and one run of its work.
-
-Values; no I/O.
-"""
+"""The record of a task, and one run of its work. No I/O."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -16,12 +13,10 @@ from gateway.errors import ErrorCode
 from gateway.json_types import Json
 
 STOPPED: Final = "the server that ran it stopped"
-"""The reason for which a task has failed whose process died."""
+"""The failure reason of a task whose process died."""
 
 
 class TaskStatus(StrEnum):
-    """A task's status, as the extension calls it."""
-
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
     COMPLETED = "completed"
@@ -33,64 +28,62 @@ UNFINISHED: Final = frozenset({TaskStatus.WORKING, TaskStatus.INPUT_REQUIRED})
 
 
 class TaskCaller(msgspec.Struct, frozen=True, kw_only=True):
-    """The sender of the call that became a task. Header fields are not kept: they may hold secrets."""
+    """The sender of the call that became a task, without header fields, which may contain secrets."""
 
     identity: Identity
     binding: str
     address: str
     counted_as: str
-    """The key by which limits count the caller."""
+    """The key of the caller for limits."""
     view: str | None = None
-    """The view that the call was sent to."""
     revision: str
 
 
 class TaskMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers and results that a function has so far, so that it can run again from its start."""
+    """The responses and results so far, for the next run of the tool."""
 
     answers: dict[str, Json] = {}
-    """By the author's key, the client's answers."""
+    """The client's responses, by the plugin's keys."""
     results: dict[str, Json] = {}
-    """By key, what `once` has brought."""
+    """The results of `once`, by key."""
     definition: str = ""
-    """The version of the tool that asked; another one asks again."""
+    """The version of the tool. A different version sends the requests again."""
     round: int = 0
-    """How often it has asked everything again: keys of questions are never used twice."""
+    """How often all requests were sent again. It makes the keys of requests unique."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One task. What is JSON of somebody else is kept as its bytes."""
+    """One task. JSON of clients and tools is kept as bytes."""
 
     id: str
     tool: str
     owner: str | None
-    """`Identity.subject_key` of the caller, who alone may know of it; None: whoever knows the id."""
+    """`Identity.subject_key` of the caller. Without it, anyone who knows the id can read the task."""
     caller: TaskCaller
     call: bytes
     """The request: an object with `params`, `client` and `capabilities`."""
     created: float
-    """Seconds since the epoch, as all times here."""
+    """Seconds since the epoch."""
     updated: float
     ttl_ms: int
     poll_ms: int
     restarts: int
-    """How often it may still be begun again after its process died."""
+    """How often the task can still be restarted after its process died."""
     runner: str = ""
-    """The process that runs it; empty: none does."""
+    """The process that runs the task, if any."""
     version: int = 0
-    """Grows with each change, so that a write by somebody who knows an older one is refused."""
+    """Increases with each change, for optimistic locking."""
     status: TaskStatus = TaskStatus.WORKING
     message: str = ""
-    """A line for people: progress, or why it failed."""
+    """A line for people: progress or the reason of a failure."""
     questions: bytes = b""
-    """With `input_required`: the open questions, an object by key as the client sees it."""
+    """With `input_required`: the open requests, as an object by the client's keys."""
     memory: bytes = b""
     """`TaskMemory`, encoded."""
     outcome: bytes = b""
-    """The result of a completed task, the JSON-RPC error of a failed one."""
+    """The result of a completed task, or the JSON-RPC error of a failed task."""
 
     def belongs_to(self, owner: str | None, *, view: str | None) -> bool:
-        """Whether a caller may know of it."""
         return self.owner == owner and self.caller.view == view
 
     @property
@@ -102,14 +95,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return self.status not in UNFINISHED
 
     def poll_interval_ms(self, now: float) -> int:
-        """A tenth of the task's age, from `poll_ms` to ten times that."""
+        """Return a tenth of the age of the task, between `poll_ms` and ten times `poll_ms`."""
         age_ms = int((now - self.created) * 1000)
-        # ext-tasks, "Task Polling": the interval may change. The older a task is, the less a late answer matters.
+        # ext-tasks, "Task Polling": the interval may change.
         return min(max(self.poll_ms, age_ms // 10), 10 * self.poll_ms)
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one run of a task: with a result, an error, or questions. The fields are those of `Task`."""
+    """The end of one run: a result, an error, or open requests. See the fields of `Task`."""
 
     status: TaskStatus
     message: str = ""
@@ -119,26 +112,26 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskRun:
-    """One run of a task, as its work sees it."""
+    """One run of a task."""
 
     __slots__ = ("_on_message", "caller", "message", "message_at", "task")
 
     def __init__(self, task: Task, *, on_message: Callable[["TaskRun"], None], caller: object = None) -> None:
         self.task = task
         self.caller: Final = caller
-        """Who has just answered the last question, with a token and header fields, which are not stored."""
+        """The sender of the last response, with credentials and header fields, which are not stored."""
         self.message = task.message
         self.message_at = task.updated
         self._on_message: Final = on_message
 
     def say(self, message: str, *, at: float) -> None:
-        """Tell people how far it is. Kept in memory: what is running is lost with its process anyway."""
+        """Report progress, which is kept in memory only."""
         self.message, self.message_at = message, at
         self._on_message(self)
 
 
 def ended(task: Task, ending: Ending) -> Task:
-    """A task after a run of it that ended so."""
+    """Return the task after the end of a run."""
     return replace(
         task,
         status=ending.status,
@@ -151,7 +144,7 @@ def ended(task: Task, ending: Ending) -> Task:
 
 
 def left_behind(task: Task) -> Task:
-    """A task whose process stops: to be begun again, or failed."""
+    """Return a task whose process stops: to be restarted, or failed."""
     if task.restarts:
         return replace(task, restarts=task.restarts - 1, runner="", message="")
     ending = failed(STOPPED)
@@ -163,7 +156,7 @@ def failed(message: str) -> Ending:
     return Ending(status=TaskStatus.FAILED, message=message, outcome=exact_json.dumps(error))
 
 
-# JSON, and no MessagePack, which has no integers of more than 64 bits: clients may answer with longer ones.
+# JSON, because MessagePack lacks integers of more than 64 bits, which clients may send.
 _MEMORY_ENCODER: Final = msgspec.json.Encoder()
 _MEMORY_DECODER: Final = msgspec.json.Decoder(TaskMemory)
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -187,7 +180,7 @@ def decode_task(encoded: bytes) -> Task:
 
 
 def read_task(encoded: bytes) -> Task | None:
-    """A task as it is stored; None if its record is damaged, or is one of a newer version of the gateway."""
+    """Return a stored task; None if the record is damaged or written by a newer version of the gateway."""
     try:
         return decode_task(encoded)
     except msgspec.DecodeError:

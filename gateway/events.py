@@ -1,7 +1,7 @@
-"""Events between parts of the daemon: a part publishes what has happened, and does not know who reacts.
+"""Events between parts of the daemon: publishers do not know their subscribers.
 
-An event is an instance of a class. Events that cross rooms in both directions are defined here; others in the room that
-publishes them. Everything happens on the event loop, in the order of subscription.
+An event is an instance of a class. Events that cross packages in both directions are defined here, others next to
+their publisher. Everything runs on the event loop, in the order of subscription.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ class Events:
         self._handlers: Final[defaultdict[type, list[Callable[[Any], None]]]] = defaultdict(list)
 
     def subscribe(self, kind: type[E], handler: Callable[[E], None]) -> None:
-        """Call the handler with each event of a class. It must neither block nor raise."""
+        """Call the handler for each event of a class. The handler must neither block nor raise."""
         self._handlers[kind].append(handler)
 
     def publish(self, event: object) -> None:
@@ -29,32 +29,32 @@ class Events:
 
 
 class SessionOpened(msgspec.Struct, frozen=True):
-    """A session of the legacy era began here, or was taken over from another process."""
+    """A legacy session was opened, or restored from another process."""
 
     session_id: str
 
 
 class SessionEnded(msgspec.Struct, frozen=True):
-    """A session of the legacy era has ended."""
+    """A legacy session has ended."""
 
     session_id: str
 
 
 class RootsChanged(msgspec.Struct, frozen=True):
-    """The client of a session has other roots than before."""
+    """The roots of a session's client have changed."""
 
     session_id: str
 
 
 class WatchedResourcesChanged(msgspec.Struct, frozen=True):
-    """Clients watch other resources than before."""
+    """The set of resources that clients watch has changed."""
 
 
 class UpstreamResourceUpdated(msgspec.Struct, frozen=True):
-    """An upstream says that a resource was updated."""
+    """An upstream has reported an update of a resource."""
 
     uri: str
-    """As clients of this daemon know it."""
+    """The URI for clients of this daemon."""
 
 
 Change = Literal["changed", "updated", "enabled", "disabled"]
@@ -62,10 +62,10 @@ Change = Literal["changed", "updated", "enabled", "disabled"]
 
 
 class PluginChange(msgspec.Struct, frozen=True):
-    """A plugin has changed something at run time that other replicas have to follow."""
+    """A plugin has made a change at run time that the other replicas must apply."""
 
     what: Change
     kind: str
     """The list: `tools`, `prompts` or `resources`."""
     name: str
-    """Of the primitive or the URI; empty for a list."""
+    """The name of the primitive or the URI; empty for a list."""

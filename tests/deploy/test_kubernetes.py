@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from gateway import __version__
 from gateway.app.gateway import CLEAN_UP_SECONDS
 from gateway.cli.commands.serve import parser as serve_parser
 from gateway.config.settings import read_settings
@@ -60,6 +61,28 @@ def test_the_configuration_is_mounted_as_a_directory_so_that_an_update_is_seen(
 def test_probes_ask_for_paths_that_are_open(container: dict[str, Any]) -> None:
     paths = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert paths == {"startupProbe": "/-/ready", "readinessProbe": "/-/ready", "livenessProbe": "/-/healthy"}
+
+
+def test_admin_listener_is_only_reachable_for_probes_and_monitoring(container: dict[str, Any]) -> None:
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert read(FOLDER / "config.yaml")["listen"]["admin"] == f"0.0.0.0:{ports['admin']}"
+    assert {container[f"{name}Probe"]["httpGet"]["port"] for name in ("startup", "readiness", "liveness")} == {"admin"}
+    policy = read(FOLDER / "network-policy.yaml")["spec"]
+    assert [rule["ports"] for rule in policy["ingress"]] == [[{"port": "http"}], [{"port": "admin"}]]
+    monitoring = DEPLOY / "kubernetes-monitoring"
+    service = read(monitoring / "admin-service.yaml")
+    monitor = read(monitoring / "service-monitor.yaml")["spec"]
+    assert service["spec"]["selector"] == policy["podSelector"]["matchLabels"]
+    assert service["metadata"]["labels"] == monitor["selector"]["matchLabels"]
+    assert [port["name"] for port in service["spec"]["ports"]] == [each["port"] for each in monitor["endpoints"]]
+
+
+def test_image_has_a_version_and_temporary_volumes_a_size(pod: dict[str, Any]) -> None:
+    [image] = read(FOLDER / "kustomization.yaml")["images"]
+    assert image["newTag"] == __version__
+    volumes = [volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume]
+    assert volumes
+    assert all("sizeLimit" in volume for volume in volumes)
 
 
 def test_the_pod_runs_as_nobody_on_a_root_that_it_cannot_write(pod: dict[str, Any], container: dict[str, Any]) -> None:

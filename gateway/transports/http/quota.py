@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from gateway.config.models.server import Quota
 from gateway.errors import ExecutionError
@@ -20,6 +21,8 @@ from gateway.limits.shared_capacity import Semaphores
 from gateway.state.redis_semaphores import RedisSemaphores
 from gateway.state.redis_sessions import RedisSessionCount
 from gateway.transports.errors import RETRY, HttpError
+
+log: Final = structlog.get_logger(__name__)
 
 _REMEMBERED_REFUSALS: Final = 100
 _SMALL: Final = 100
@@ -33,6 +36,7 @@ _RESERVED: Final = 24
 _UNKNOWN: Final = 32
 """The number of open descriptors assumed if the system does not report it."""
 _MAX_CONNECTIONS: Final = 65_536
+_FEW_CONNECTIONS: Final = 1000
 _MOST_OF_OPERATORS: Final = 32
 """The maximum number of connections to the admin listener."""
 
@@ -179,6 +183,8 @@ def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuo
     With trusted proxies there is no default limit per caller, because all connections come from the proxies.
     """
     most = _most_connections()
+    if most < _FEW_CONNECTIONS:
+        log.warning("the limit of open files allows few connections; raise `ulimit -n`", connections=most)
     if has_proxies and shares.per_caller is None:
         shares = Quota(per_caller=shares.in_all or most, in_all=shares.in_all)
     return ResourceQuota(shares, noun="connections", default=most)

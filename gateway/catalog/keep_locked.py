@@ -1,4 +1,4 @@
-"""Keeps serving the locked version of a definition that changed on disk. Pure."""
+"""Keeps serving the locked version of a definition that has changed in the files. Pure."""
 
 from msgspec.structs import replace
 
@@ -9,28 +9,28 @@ from gateway.config.models.document import LISTS, Document
 
 
 def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionDigests, document: Document) -> Catalog:
-    """Put what is served now in the place of what `catalog` leaves out, if it is what was locked.
+    """Add the served version of definitions that `catalog` leaves out, if that version is locked.
 
-    A definition that was removed from the files is gone: a tool that is not there harms nobody, and whoever takes one
-    out in a hurry must not be held up. So is a skill: its files are read as they are now.
+    Definitions that were removed from the files are not kept, so that an operator can remove a tool at once. Skills are
+    not kept either, because their files are read when a client asks.
     """
     left_out = {(each.kind, each.name) for each in catalog.left_out if each.is_locked_out}
     if served is None:
         return catalog
     pinned = {name for name in left_out if name in locked and name[0] != SKILLS}
-    # What is served need not be as it was locked either, such as where the lock was written meanwhile.
+    # The served version may also differ from the lock, for example after `mcp-gateway lock`.
     kept = {name for name in pinned if served.pins.get(name) == locked[name]}
     if not kept:
         return catalog
     primitives = [*catalog.primitives(), *(each for each in served.primitives() if (each.kind, each.name) in kept)]
     order = _order(document)
-    # Files of skills and pages of tools are in no section, and stay behind the others; templates behind resources.
+    # Files of skills and pages of tools are not in a section, and come last. Templates come after resources.
     primitives.sort(
         key=lambda each: (isinstance(each, ResourceTemplate), order.get((each.kind, each.name), len(order)))
     )
     return replace(
         catalog.with_primitives(primitives),
-        redactor=catalog.redactor | served.redactor,  # what is kept holds secrets as they were
+        redactor=catalog.redactor | served.redactor,  # kept definitions contain former secrets
         instructions=served.instructions if INSTRUCTIONS in kept else catalog.instructions,
         upstream_instructions={
             **catalog.upstream_instructions,
@@ -42,6 +42,5 @@ def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionD
 
 
 def _order(document: Document) -> dict[Name, int]:
-    """The definitions in the order of the file."""
     names = [(kind, name) for kind in LISTS for name in getattr(document, kind)]
     return {name: index for index, name in enumerate(names)}

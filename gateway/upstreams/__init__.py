@@ -1,15 +1,15 @@
-"""Other MCP servers, whose primitives are offered as this server's own.
+"""Other MCP servers, whose primitives are served as if they were defined in the file.
 
-Each owns what stands below it:
+Each class owns those below it:
 
-    UpstreamSource       all that the file names: makes definitions of what they offer
-      UpstreamServer     one of them: a task that connects, probes, and asks for its lists when they may be others
-        SessionPool      its sessions, by client, and the calls in them: limited, sent again, counted
-          CircuitBreaker when it may be tried again, and what went wrong
-          Session        one session in either era: handshake, metadata of requests, what is watched
-            Link         its transport: standard streams, Streamable HTTP, HTTP+SSE
+    UpstreamSource       all upstreams of the file, and their definitions
+      UpstreamServer     one upstream: a task that connects, probes and reads its lists
+        SessionPool      its sessions by client, and calls: limited, repeated and counted
+          CircuitBreaker when to try again after failures
+          Session        one session in either era: handshake, requests, watched resources
+            Link         its transport: standard streams, Streamable HTTP or HTTP+SSE
             ServerMessages
-                         what the server says by itself: brought to the `Caller` of the request that it belongs to
+                         requests and notifications of the server
 
-A call goes from a relay of the catalog (`relay`) straight to the pool.
+A call goes from a relay of the catalog (`relay`) to the pool as a `RelayedCall`.
 """

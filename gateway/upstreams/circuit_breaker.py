@@ -1,7 +1,7 @@
-"""Decides when an upstream may be tried, and remembers what went wrong with it.
+"""The backoff and circuit breaker of one upstream.
 
-A connection that fails is tried again after 1 s, 2 s … 60 s, with jitter, for ever. Five calls in a row that get no
-answer at all open the circuit: calls are refused at once until a probe is answered. An error is an answer.
+A failed connection is tried again after 1 s, 2 s … 60 s, with jitter. Five calls in a row without a response open the
+circuit. Calls then fail at once until a probe succeeds. An error response is a response.
 """
 
 import random
@@ -23,7 +23,7 @@ FAILED_CALLS: Final = 5
 MAX_BACKOFF: Final = 60.0
 _REMEMBERED_FAILURES: Final = 20
 _SAME_FAILURE_SECONDS: Final = 0.5
-"""One cause fails every call that is open: they all say so within a moment."""
+"""The same failure within this time is recorded once, because one cause fails all open calls."""
 
 
 class PastFailure(msgspec.Struct, frozen=True):
@@ -35,15 +35,15 @@ class PastFailure(msgspec.Struct, frozen=True):
 
 
 class CircuitBreaker:
-    """The failures of one upstream in a row, of connections and of calls."""
+    """Counts the failed connections and calls of one upstream."""
 
     def __init__(self, name: str) -> None:
         self.reason = ""
-        """Why it cannot be reached."""
+        """Why the upstream cannot be reached."""
         self.next_try = 0.0
-        """Until then, by `time.monotonic`, nothing is tried."""
+        """The earliest time of the next connection, by `time.monotonic`."""
         self.since = time.time()
-        """Unix time at which it was last found to be there, or not to be there."""
+        """Unix time at which the upstream became reachable or unreachable."""
         self.failures: Final[deque[PastFailure]] = deque(maxlen=_REMEMBERED_FAILURES)
         self.warning: Final = RepeatedWarning()
         """Whether to log that the upstream is away."""
@@ -65,17 +65,17 @@ class CircuitBreaker:
         return max(1, round(self.next_try - monotonic()))
 
     def check_call(self) -> None:
-        """Raises: UnreachableError: calls come to nothing just now."""
+        """Raises: UnreachableError: the circuit is open."""
         if self.is_open:
             raise self.unreachable(self.reason)
 
     def check_connect(self) -> None:
-        """Raises: UnreachableError: it is too early to try again."""
+        """Raises: UnreachableError: it is too early for the next connection."""
         if monotonic() < self.next_try:
             raise self.unreachable(self.reason)
 
     def connect_failed(self, reason: str) -> None:
-        """Wait longer before the next attempt, but once for all that failed while the last wait went on."""
+        """Increase the backoff. Failures during a wait do not increase it again."""
         if not self.reason:
             self.since = time.time()
         self._remember(reason)
@@ -83,13 +83,13 @@ class CircuitBreaker:
         if monotonic() < self.next_try:
             return
         self._failed_connects += 1
-        # The exponent is bounded: 2.0 ** 1024 is an OverflowError, and attempts go on for ever.
+        # Bounded, because 2.0 ** 1024 is an OverflowError.
         delay = min(MAX_BACKOFF, 2.0 ** min(self._failed_connects - 1, 10))
-        # Replicas that lost a server at the same time must not all come back at the same time.
+        # Jitter keeps replicas from reconnecting at the same time.
         self.next_try = monotonic() + delay * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
 
     def connected(self) -> None:
-        """Note a handshake. An open circuit stays: a server that can be started may yet fail in each call."""
+        """Note a handshake. It does not close an open circuit, because each call may still fail."""
         if not self.is_open:
             self._close_backoff()
 
@@ -107,19 +107,19 @@ class CircuitBreaker:
                 log.warning("upstream does not answer", upstream=self._name, failed_calls=self._failed_calls)
 
     def answered(self, *, is_connected: bool) -> None:
-        """Note an answer, be it an error: the upstream is there."""
+        """Note a response, including errors."""
         self._failed_calls = 0
-        # Without a session, the answer came in one that is gone: new connections may still fail.
+        # The response of a closed session does not prove that new connections succeed.
         if self._failed_connects and is_connected:
             self._close_backoff()
 
     def reset(self) -> None:
-        """Try again at once: somebody says that it is there."""
+        """Allow calls and connections at once."""
         self._failed_calls = 0
         self._close_backoff()
 
     def named(self, error: UpstreamError) -> UpstreamError:
-        """The error with the upstream's name in it."""
+        """Add the name of the upstream to an error."""
         text = str(error)
         if text.startswith(f"{self._name} "):
             return error

@@ -1,8 +1,8 @@
-"""Connects to a server: finds out its transport and its era where the file does not say them.
+"""Connects to a server, and detects its transport and era.
 
-2026-07-28 basic/versioning, "Backward Compatibility": a client of both eras asks `server/discover` first; who answers
-it is modern, and anything else is legacy. 2025-03-26 basic/transports, "Backwards Compatibility": where the POST of
-`initialize` is answered with 4xx, the server may speak HTTP+SSE.
+2026-07-28 basic/versioning, "Backward Compatibility": a client sends `server/discover` first, to which only modern
+servers respond. 2025-03-26 basic/transports, "Backwards Compatibility": a server that responds to `initialize` with 4xx
+may speak HTTP+SSE.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from gateway.upstreams.server_spec import ServerSpec
 from gateway.wire.revisions import Era
 
 PROBE_SECONDS: Final = 10.0
-"""The time after which `initialize` is sent, too: an old server may not answer `server/discover` at all."""
+"""The time after which `initialize` is also sent, because a legacy server may ignore `server/discover`."""
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -51,13 +51,13 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
     subject: Subject | None = None,
     seconds: float,
 ) -> tuple[Session, Way]:
-    """Open a session, by the way that worked last or else by each that may work.
+    """Open a session: first in the `known` way, then in each other way.
 
-    `seconds` bounds all of it: the start of a process, the probe and the handshake.
+    `seconds` limits the whole attempt: starting a process, the probe and the handshake.
 
     Raises:
         NoAnswerError: the time is over.
-        UpstreamError: no way works. The text is that of the known way, or else of the one that came furthest.
+        UpstreamError: all ways failed. The message is that of the known way, or of the way that came furthest.
     """
     attempt = _Attempt(
         spec=spec,
@@ -72,7 +72,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
                 try:
                     opened = await attempt.by(way, seconds=PROBE_SECONDS if is_probe else None)
                 except UpstreamError as error:
-                    # That there is no event stream either does not say why requests are refused.
+                    # A missing event stream does not explain why requests are refused.
                     is_nothing_new = way.transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
                     if failure is None or (known is None and not is_nothing_new):
                         failure = error
@@ -92,17 +92,17 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
 
 
 def _is_final(error: UpstreamError, *, is_probe: bool) -> bool:
-    """Whether another way would lead to the same failure."""
+    """Whether all other ways would fail for the same reason."""
     if isinstance(error, RefusedCredentialsError):
-        return not is_probe  # a server may refuse whatever it does not know
+        return not is_probe  # a server may refuse unknown methods
     return isinstance(error, NoCredentialsError) or type(error) is UnreachableError
 
 
 @dataclass(kw_only=True, slots=True)
 class _Attempt:
-    """One attempt to connect: its session, which the ways of one transport share, and the handshakes there.
+    """One attempt to connect. The ways of one transport share a session.
 
-    A server that starts slowly may answer the first handshake only after the second was sent.
+    A server that starts slowly may respond to the first handshake after the second was sent.
     """
 
     spec: ServerSpec
@@ -113,10 +113,10 @@ class _Attempt:
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def by(self, way: Way, *, seconds: float | None) -> tuple[Session, Way] | None:
-        """Begin one more handshake, and return what the first of all opens; None if none has ended within `seconds`.
+        """Start another handshake. Return the session of the first that succeeds, or None after `seconds`.
 
         Raises:
-            UpstreamError: all have failed.
+            UpstreamError: all handshakes have failed.
         """
         if self.session is not None and (self.transport != way.transport or self.session.is_closed):
             await self.end()
@@ -131,9 +131,9 @@ class _Attempt:
 
     async def _first(self, session: Session, way: Way, seconds: float | None) -> tuple[Session, Way] | None:
         newest = asyncio.create_task(session.handshake(way.era), name="handshake with an upstream")
-        newest.add_done_callback(lambda task: task.cancelled() or task.exception())  # it may be that nobody waits
+        newest.add_done_callback(lambda task: task.cancelled() or task.exception())  # marks it as retrieved
         self.handshakes.add(newest)
-        # Over HTTP the answer to one request says all: only a child may still be reading.
+        # Over HTTP, one response is conclusive. A child may not have read the first request yet.
         while self.handshakes and (way.transport == "stdio" or not newest.done()):
             ended, self.handshakes = await asyncio.wait(
                 self.handshakes, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
@@ -148,10 +148,10 @@ class _Attempt:
         return None
 
     def with_noise(self, error: UpstreamError) -> UpstreamError:
-        """Quote what a program has written to its standard output in place of MCP."""
+        """Quote the output of a program that does not speak MCP."""
         if self.session is None or not self.session.noise:
             return error
-        return type(error)(f'{error}; its standard output begins with "{self.session.noise}", which is not MCP')
+        return type(error)(f'{error}; its standard output starts with "{self.session.noise}", which is not MCP')
 
     def _cancel(self) -> None:
         for task in self.handshakes:
@@ -171,6 +171,6 @@ def _ways(spec: ServerSpec, era: Era | None, known: Way | None) -> Iterator[Way]
     for transport in spec.links:
         for each in (Era.MODERN, Era.LEGACY) if era is None else (era,):
             way = Way(transport, each)
-            # HTTP+SSE belongs to 2024-11-05: no modern server speaks it.
+            # HTTP+SSE is a transport of 2024-11-05, so it is always legacy.
             if way != known and not (transport == "sse" and each is Era.MODERN):
                 yield way

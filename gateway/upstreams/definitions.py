@@ -1,4 +1,4 @@
-"""Makes definitions of what an upstream offers: chosen, named and changed as its entry in the file says. Pure."""
+"""Makes definitions from the lists of an upstream, as selected and changed by its entry in the file. Pure."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -26,35 +26,35 @@ from gateway.config.models.upstreams import (
 from gateway.executors.content import ABSOLUTE
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
-from gateway.upstreams.apps import is_for_pages, page_uris, with_page_uris
 from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
 from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.type_checks import well_typed
+from gateway.upstreams.uris import page_uris, ui_of
 from gateway.wire.revisions import Era
 
-# MCP allows 128 (2025-11-25 server/tools, "Tool Names"); the interfaces of several models accept at most these.
+# MCP allows 128 (2025-11-25 server/tools, "Tool Names"), but the APIs of several models accept only 64.
 MAX_NAME: Final = 64
 _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="before")
-"""A call becomes a task only where the upstream asks inside of it; what is asked before it is called comes before."""
+"""A call becomes a task only if the upstream asks a question during the call."""
 _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
-"""Keys of an upstream that hold for all its primitives, unless an override says otherwise."""
+"""Keys of an upstream that apply to all its primitives without their own override."""
 _QUESTIONS: Final = ("sampling", "elicitation", "roots")
 _NOT_OURS: Final = frozenset({"execution"})
-"""Members of definitions that promise what is not relayed: tasks of 2025-11-25 are ordinary calls here."""
+"""Members of definitions that are not relayed. Tasks of 2025-11-25 are ordinary calls for clients."""
 
 Definitions = dict[tuple[str, str], SourceDefinition]
 
 
 class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An upstream's entry, with the way to it, and what is reported of it."""
+    """An upstream's entry, and what its definitions need."""
 
     name: str
     config: Upstream
     relay: Relay
     written: JsonObject
-    """The entry as it is written, nothing filled in."""
+    """The entry as it is written."""
     warnings: list[tuple[DocumentPath, str]]
-    """What is found on the way: places within the entry, and what is said of them."""
+    """Warnings, with their places in the entry."""
 
     @property
     def prefix(self) -> str:
@@ -62,11 +62,11 @@ class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
-    """All definitions of an upstream, in the order of its lists."""
+    """Return all definitions of an upstream, in the order of its lists."""
     found: Definitions = {}
     for key, definition in (*_tools(entry, lists), *_resources(entry, lists), *_prompts(entry, lists)):
         if key in found:
-            what = f"the {key[0].removesuffix('s')} `{key[1]}` is not offered: this upstream has another of that name"
+            what = f"the {key[0].removesuffix('s')} `{key[1]}` is not offered: the upstream lists it twice"
             entry.warnings.append(((), what))
         else:
             found[key] = definition
@@ -74,7 +74,7 @@ def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
 
 
 def unfit_prefix(name: str, config: Upstream) -> str | None:
-    """Why no tool of an upstream can be offered: names in a client's file may hold spaces."""
+    """Return why the prefix cannot be part of tool names. Names in `mcp_json` files can contain spaces."""
     prefix = _prefix(name, config)
     if not config.tools.include or may_begin_names(prefix):
         return None
@@ -97,9 +97,9 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "tool"):
             continue
-        # A result that an override reshapes is not what the upstream's output schema describes.
+        # An override can change results, which then do not match the upstream's output schema.
         own = _without(wire, *_NOT_OURS, *(("outputSchema",) if _reshapes(override) else ()))
-        # 2025-11-25 schema, Tool: the root says `type: object`. Clients refuse a whole list for one tool without it.
+        # 2025-11-25 schema, Tool: the root must have `type: object`. Otherwise, clients refuse the whole list.
         schema = {**wire.get("inputSchema", {}), "type": "object"}
         annotations = _annotations(wire, override)
         executor = ToolRelay(
@@ -112,10 +112,10 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         validates = entry.config.validate_ if override.validate_ is None else override.validate_
         relayed = RelayBackend(
             server=entry.name,
-            definition=with_page_uris(own, entry.relay.uris),
+            definition=entry.relay.uris.in_tool(own),
             executor=executor,
             validates=validates,
-            name_in_app=remote if has_pages and is_for_pages(wire) else "",
+            name_in_app=remote if has_pages and _is_for_pages(wire) else "",
         )
         config = RelayedTool.model_construct(
             upstream=relayed,
@@ -142,7 +142,7 @@ def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple
         for wire in _fitting(selection, wires, by=member)
         if member != "uri" or _is_absolute(wire["uri"], entry)
     ]
-    _warn_of_strangers(entry, "resources", selection, [wire[member] for member, wires in members for wire in wires])
+    _warn_of_unmatched(entry, "resources", selection, [wire[member] for member, wires in members for wire in wires])
     for member, wire in chosen:
         remote, uri = wire[member], entry.relay.uris.ours(wire[member])
         override = selection.override.get(remote, defaults_of(ResourceOverride))
@@ -212,12 +212,12 @@ def _chosen(
     by: str,
 ) -> list[dict[str, Json]]:
     named = _identified(entry, kind, wires, by=by)
-    _warn_of_strangers(entry, kind, selection, [wire[by] for wire in named])
+    _warn_of_unmatched(entry, kind, selection, [wire[by] for wire in named])
     return _fitting(selection, named, by=by)
 
 
 def _identified(entry: UpstreamEntry, kind: str, wires: list[dict[str, Json]], *, by: str) -> list[dict[str, Json]]:
-    """Leave out what nobody could ask for, and of the others what nobody could read."""
+    """Return the entries with a name or URI, without members of the wrong type."""
     found = [well_typed(wire) for wire in wires if isinstance(wire.get(by), str) and wire[by]]
     if len(found) < len(wires):
         entry.warnings.append(((), f"{len(wires) - len(found)} of its {kind} are not offered: they have no `{by}`"))
@@ -237,23 +237,23 @@ def _fitting(
     return [wire for wire in wires if is_wanted(wire.get(by))]
 
 
-def _warn_of_strangers(
+def _warn_of_unmatched(
     entry: UpstreamEntry, kind: str, selection: ToolSelection | ResourceSelection | PromptSelection, names: list[str]
 ) -> None:
-    """Report patterns and overrides that fit nothing, now that the lists are known."""
+    """Report patterns and overrides that match nothing."""
     for key in ("include", "exclude"):
         for index, pattern in enumerate(getattr(selection, key)):
-            # The default fits nothing where a list is empty, and nobody has written it.
+            # `*` is the default.
             if pattern != "*" and not any(fnmatchcase(name, pattern) for name in names):
-                entry.warnings.append(((kind, key, index), f"`{pattern}` fits none of the upstream's {kind}"))
+                entry.warnings.append(((kind, key, index), f"`{pattern}` matches none of the upstream's {kind}"))
     for name in selection.override:
         if name not in names:
-            what = f"the upstream has no `{name}` among its {kind}"
+            what = f"the upstream has no {kind} named `{name}`"
             entry.warnings.append(((kind, "override", name), what))
 
 
 def _is_absolute(uri: str, entry: UpstreamEntry) -> bool:
-    # Several clients refuse the whole list of resources for one URI without a scheme.
+    # Several clients refuse the whole list because of one URI without a scheme.
     if ABSOLUTE.match(uri):
         return True
     entry.warnings.append(((), f"the resource `{uri}` is not offered: its URI has no scheme, such as `file:`"))
@@ -263,8 +263,8 @@ def _is_absolute(uri: str, entry: UpstreamEntry) -> bool:
 def _is_too_long(name: str, entry: UpstreamEntry, kind: str) -> bool:
     if len(name) > MAX_NAME:
         what = (
-            f"the {kind} `{name}` is not offered: a name of {len(name)} characters, and {MAX_NAME} are allowed;"
-            " a shorter `prefix`, or a `name` in `override`, makes it fit"
+            f"the {kind} `{name}` is not offered: its name has {len(name)} characters, but at most {MAX_NAME} are"
+            " allowed. Use a shorter `prefix`, or a `name` in `override`."
         )
         entry.warnings.append(((), what))
         return True
@@ -272,7 +272,7 @@ def _is_too_long(name: str, entry: UpstreamEntry, kind: str) -> bool:
 
 
 def _common(entry: UpstreamEntry, override: Definition, wire: JsonObject) -> dict[str, Json]:
-    """The fields of every definition: of the override, else of the upstream's entry, else as the upstream has them."""
+    """Return the common fields of a definition: from the override, the entry or the upstream, in this order."""
     config = entry.config
     fields: dict[str, Json] = {
         name: getattr(override, name) for name in Definition.model_fields if name in override.model_fields_set
@@ -301,13 +301,19 @@ def _annotations(wire: JsonObject, override: ToolOverride) -> ToolAnnotations:
     return ToolAnnotations.model_construct(**given)
 
 
+def _is_for_pages(tool: JsonObject) -> bool:
+    # SEP-1865: without `visibility`, models and pages may call the tool.
+    visibility = ui_of(tool).get("visibility")
+    return "app" in visibility if isinstance(visibility, list) else True
+
+
 def _reshapes(override: ToolOverride) -> bool:
     output = override.output
     return output is not None and (output.format != "auto" or any((output.select, output.template, output.schema_)))
 
 
 def _is_task(wire: JsonObject) -> bool:
-    # 2025-11-25 basic/utilities/tasks, "Tool-Level Negotiation": such a tool refuses an ordinary call.
+    # 2025-11-25 basic/utilities/tasks, "Tool-Level Negotiation": such a tool refuses ordinary calls.
     execution = wire.get("execution")
     return isinstance(execution, dict) and execution.get("taskSupport") == "required"
 
@@ -321,12 +327,12 @@ def _asking(relay: Relay, timeout: timedelta | None) -> Relay:
 
 
 def _sourced(entry: UpstreamEntry, place: DocumentPath, wire: JsonObject, config: Definition) -> SourceDefinition:
-    """The definition, with the place of its override or else of the upstream, and all that it was made of."""
+    """Return a definition with its place in the file and all that it was made of."""
     override: Json = entry.written
     for key in place:
         override = override.get(key) if isinstance(override, dict) else None
     path: DocumentPath = ("upstreams", entry.name) if override is None else ("upstreams", entry.name, *place)
-    # Without timeouts and limits: changing these for a whole upstream needs no new review of its definitions.
+    # Timeouts and limits are left out, because changing them needs no new review.
     common = {key: entry.written.get(key) for key in ("access", "tags", "validate") if key in entry.written}
     return SourceDefinition(path=path, written=[dict(wire), override, common], config=config)
 

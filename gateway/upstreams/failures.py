@@ -1,4 +1,4 @@
-"""The failures of an upstream: what went wrong between it and us, in words for the model and the operator."""
+"""Errors of upstreams. The messages are for models and operators."""
 
 from typing import Final
 
@@ -6,43 +6,43 @@ from gateway.errors import ExecutionError
 
 
 class UpstreamError(ExecutionError):
-    """An upstream could not do what was asked of it; what it answered itself is an `RpcError`."""
+    """An upstream did not respond as it should. The upstream's own errors are `RpcError`s."""
 
 
 class UnreachableError(UpstreamError):
-    """No connection came about, or its handshake failed: the request was not begun."""
+    """The connection or its handshake failed, so the request was not begun."""
 
 
 class ConnectionLostError(UpstreamError):
-    """The connection ended while a request was open: the request may have been begun."""
+    """The connection ended during a request, which may have been begun."""
 
 
 class BadAnswerError(ConnectionLostError):
-    """The upstream answered with something that is not a result: an HTTP error, or a body that cannot be read."""
+    """The upstream sent an HTTP error or an unreadable body instead of a result."""
 
 
 class SessionLostError(UpstreamError):
-    """The upstream does not know the session any more: the request was not begun."""
+    """The upstream no longer knows the session, so the request was not begun."""
 
 
 class NoAnswerError(UnreachableError):
-    """There was no handshake within `connect_timeout`; the server may still be starting."""
+    """There was no handshake within `connect_timeout`. The server may still be starting."""
 
 
 class NotMcpError(UnreachableError):
-    """The server that answers does not speak MCP, or not over this transport."""
+    """The server does not speak MCP, or not over this transport."""
 
 
 class RequestRefusedError(UnreachableError):
-    """The server takes no such request, or not so many: within a session this says nothing of the session."""
+    """The server refuses a request because of its content, size or rate. The session continues."""
 
 
 class NoCredentialsError(UpstreamError):
-    """There are no credentials for this caller to sign in with: nothing was sent, and the upstream is not to blame."""
+    """There are no credentials for this caller. Nothing was sent."""
 
 
 class RefusedCredentialsError(UnreachableError):
-    """The upstream wants other credentials (HTTP 401 or 403)."""
+    """The upstream refuses the credentials (HTTP 401 or 403)."""
 
 
 ANSWERS: Final = (
@@ -52,4 +52,4 @@ ANSWERS: Final = (
     RequestRefusedError,
     SessionLostError,
 )
-"""Failures that prove that the upstream is reachable: within a session they concern one request only."""
+"""Errors that prove that the upstream is reachable. In a session, they concern one request only."""

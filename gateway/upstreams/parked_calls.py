@@ -1,8 +1,8 @@
 """Calls to upstreams that wait for the answers of modern clients between two requests.
 
 A modern client is asked by the result of its request, `input_required`, and sends the request again with the answer.
-The call to a legacy upstream stays open meanwhile. Its id is part of the signed `requestState`, which binds the call to
-the principal and to the request. A client with tasks gets a task, whose next run brings the answer.
+The call to a legacy upstream stays open in between. Its id is part of the signed `requestState`, which binds the call
+to the principal and to the request. A client with tasks gets a task, whose next run brings the answer.
 
 A parked call exists only in the process that started it. Threats: parked calls without end (`MAX_PARKED`,
 `PARKED_SECONDS`), and two retries that answer at the same time.

@@ -1,6 +1,6 @@
-"""The sessions with one upstream: opened when they are needed, shared or one for each client, ended when idle.
+"""The sessions with one upstream, shared or one per client: opened when needed, and closed when idle.
 
-The state machine: idle → connecting → up → degraded (the circuit is open) → backing_off; see `CircuitBreaker`.
+States: idle → connecting → up → degraded (the circuit is open) → backing_off; see `CircuitBreaker`.
 """
 
 import asyncio
@@ -47,22 +47,22 @@ log: Final = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 SHARED: Final = ""
-"""The key of the session that is nobody's own."""
+"""The key of the shared session."""
 STARTING: Final = max(4, 2 * (os.cpu_count() or 1))
-"""How many child processes start at the same time."""
+"""Child processes that start at the same time."""
 _START_SECONDS: Final = 4.0
-"""After this time a child that still starts leaves its place to the next: it may hang."""
+"""The time after which the next child can start, because this one may hang."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 _FOR_EVER: Final = 1e8
-"""Seconds: calls bring deadlines of their own."""
+"""Seconds. Calls have their own deadlines."""
 
 
 class PoolListener(Listener, Protocol):
-    """Hears of new sessions, and what the server says in all of them."""
+    """Is notified of new sessions and of messages in all sessions."""
 
     async def session_opened(self, session: Session) -> None:
-        """Prepare a session, before anybody's request goes out in it."""
+        """Prepare a session before its first request."""
 
 
 class SessionPool:
@@ -71,7 +71,7 @@ class SessionPool:
     def __init__(
         self, name: str, config: Upstream, spec: ServerSpec, *, listener: PoolListener, starting: asyncio.Semaphore
     ) -> None:
-        """Open nothing yet. `starting` bounds how many child processes of all upstreams start at the same time."""
+        """`starting` limits how many child processes of all upstreams start at the same time."""
         self.name: Final = name
         self._starting: Final = starting
         self.config = config
@@ -80,26 +80,25 @@ class SessionPool:
         self._held: Final[OrderedDict[str, Session]] = OrderedDict()
         self._connecting: Final[dict[str, asyncio.Task[Session]]] = {}
         self._lost_by: Final[set[str]] = set()
-        """The keys whose session was lost: each is opened again once, whatever the backoff says."""
+        """The keys of lost sessions. Each is reopened once without waiting for the backoff."""
         self._closing: Final = BackgroundTasks()
         self._semaphore: Final = FairSemaphore()
-        """The upstream's own, so that a slow one costs nobody else."""
         self._is_closed = False
         self._in_use_by = 0
-        """Requests of callers that run, or wait for a session."""
+        """Calls that run, or wait for a session."""
         self._is_quiet: Final = asyncio.Event()
         self._is_quiet.set()
         self.circuit: Final = CircuitBreaker(name)
         self.known_way: Way | None = None
         self.is_stateless: bool | None = None
-        """Whether the server keeps nothing between requests; None before it was asked."""
+        """Whether the server keeps no state between requests. None before the first connection."""
         self.restarts = 0
         self.calls = {"success": 0, "error": 0}
         self.seconds = 0.0
         self.within = [0] * (len(SECONDS_BUCKETS) + 1)
-        """The number of requests by the first bucket that is long enough."""
+        """The number of requests per bucket of `SECONDS_BUCKETS`."""
         self.said_at = 0.0
-        """When the upstream was last heard of, by `time.monotonic`."""
+        """The time of the last response, by `time.monotonic`."""
 
     @property
     def state(self) -> str:
@@ -172,10 +171,11 @@ class SessionPool:
         return result
 
     async def session_for(self, call: RelayedCall | None) -> Session:
-        """The session for a caller; without one, the session that is nobody's own.
+        """Return the session for a call, or the shared session if there is no call.
 
         Raises:
-            UpstreamError: there is none to be had.
+            UpstreamError: no session could be opened.
+            OverLimitError: `max_sessions` is reached.
         """
         key = self._key(call)
         held = self._held.get(key)
@@ -186,7 +186,7 @@ class SessionPool:
         connecting = self._connecting.get(key)
         if connecting is None:
             if self._is_closed:
-                raise UnreachableError(f"{self.name} is not configured any more")
+                raise UnreachableError(f"{self.name} is no longer configured")
             if key not in self._lost_by:
                 self.circuit.check_connect()
             self._lost_by.discard(key)
@@ -194,45 +194,45 @@ class SessionPool:
             connecting = asyncio.create_task(self._connect(key, call), name=f"connect to {self.name}")
             self._connecting[key] = connecting
             connecting.add_done_callback(lambda _: self._connecting.pop(key, None))
-            # Whoever waits for it may be gone by the time it fails.
+            # Marks the exception as retrieved, if all calls that wait were cancelled.
             connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
         with nullcontext() if call is None else self._in_use():
-            # Others may wait for the same connection: a caller that goes away must not end it for them.
+            # Other calls may wait for the same connection.
             return await asyncio.shield(connecting)
 
     async def probe(self) -> None:
-        """Ask whether it is there, and close the circuit if it is.
+        """Check whether the upstream responds, and close the circuit if so.
 
         Raises:
-            UpstreamError: it is not.
+            UpstreamError: there was no response.
         """
-        # Any answer closes the circuit; where it is closed, an error of HTTP is a sign of bad health.
+        # An open circuit is closed by any response. A closed one is only confirmed by a success.
         with suppress(RpcError, *(ANSWERS if self.circuit.is_open else ())):
             await self.in_any_session(self._ping)
         self._heard()
 
     async def in_any_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
-        """Ask the server in a session that is there already, or in one that is nobody's own.
+        """Ask the server in any open session, or in the shared session.
 
         Raises:
             RpcError: the upstream's own error.
-            UpstreamError: it did not answer.
+            UpstreamError: there was no response.
         """
         for session in self.sessions:
             try:
                 return await ask(session)
-            except SessionLostError as error:  # a restarted server knows none of them, and is there all the same
+            except SessionLostError as error:  # for example after a restart of the server
                 self._lost(session, str(error))
         return await ask(await self.session_for(None))
 
-    async def in_session_of_nobody(self, ask: Callable[[Session], Awaitable[T]]) -> T:
-        """Ask the server as a client of all that the keys allow: what it offers may depend on who asks.
+    async def in_shared_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
+        """Ask the server in the shared session, which has all capabilities that the keys allow.
 
-        A session of a client is asked where there is no room for another, or none is opened without a caller.
+        Fall back to the session of a client if `max_sessions` is reached, or if the server requires a caller.
 
         Raises:
             RpcError: the upstream's own error.
-            UpstreamError: it did not answer.
+            UpstreamError: there was no response.
         """
         held = self._held.get(SHARED)
         if held is None and len(self._held) >= self.config.max_sessions:
@@ -244,70 +244,69 @@ class SessionPool:
                 self._lost(held, str(error))
             return await ask(await self.session_for(None))
         except UpstreamError as error:
-            if not (self.sessions and self.blames_nobody(error)):
+            if not (self.sessions and self.concerns_caller(error)):
                 raise
             return await self.in_any_session(ask)
 
-    def blames_nobody(self, error: Exception) -> bool:
-        """Whether a refusal says something of one caller, or of a request without one, and nothing of the server."""
+    def concerns_caller(self, error: Exception) -> bool:
+        """Whether an error is about the credentials of one caller, and not about the server."""
         return self._spec.signs_in_callers and isinstance(error, NoCredentialsError | RefusedCredentialsError)
 
     @property
     def is_child(self) -> bool:
-        """Whether it is a child process."""
+        """Whether the upstream is a child process."""
         return self._spec.said is not None
 
     @property
     def said(self) -> str | None:
-        """The last lines of its standard error, unmasked; None where it is no child process."""
+        """The last lines of standard error, not masked. None if the upstream is not a child process."""
         return None if self._spec.said is None else self._spec.said.text
 
     def forget_failures(self) -> None:
-        """Try again at once: somebody says that it is there. Sessions in which nothing runs are ended."""
+        """Allow a new connection at once, and close sessions without open calls."""
         self.circuit.reset()
         for session in tuple(self._held.values()):
             if not session.open_calls:
                 self.drop(session)
 
     def roots_changed(self, key: str) -> None:
-        """Tell the session of this client, where it is its own, that the client has other roots."""
+        """Notify the session of this client that the client's roots have changed."""
         held = self._held.get(key)
         if held is not None and not held.is_closed:
             held.roots_changed()
 
     def end_session_of(self, key: str) -> None:
-        """End the session of this client, where it is its own; a call of it that is still open is cut off."""
+        """Close the session of this client, even if a call is open."""
         if (connecting := self._connecting.get(key)) is not None:
-            # Callbacks run in the order in which they were added: it has left `_connecting` by then.
+            # An earlier callback has removed the task from `_connecting` by then.
             connecting.add_done_callback(lambda _: self.end_session_of(key))
         elif (held := self._held.get(key)) is not None:
             self.drop(held)
         self._lost_by.discard(key)
 
     def drop(self, session: Session) -> None:
-        """Have nobody use a session any more, and end it."""
+        """Close a session. New calls no longer use it."""
         for key, held in tuple(self._held.items()):
             if held is session:
                 del self._held[key]
         self._end(session)
 
     def close_idle(self) -> None:
-        """End sessions that nobody has used for `idle`; an eager upstream keeps the one that is nobody's own."""
+        """Close sessions that were not used for `idle`. An eager upstream keeps its shared session."""
         oldest = monotonic() - self.config.idle.total_seconds()
         for key, session in tuple(self._held.items()):
             is_kept = self.config.start == "eager" and key == SHARED
-            # A session that watches resources is in use, though nobody calls.
+            # A session with watched resources is in use.
             if session.used_at < oldest and not session.open_calls and not session.subscribed and not is_kept:
                 self.drop(session)
 
     async def quiet(self) -> None:
-        """Wait until no caller's request runs, or waits for a session."""
-        # A loop: one that has its session by now begins to run.
+        """Wait until no call runs or waits for a session."""
         while self._in_use_by:
             await self._is_quiet.wait()
 
     async def close(self) -> None:
-        # First: nobody may begin to connect while the rest ends.
+        # Set first, so that no new connection is made.
         self._is_closed = True
         for connecting in tuple(self._connecting.values()):
             connecting.cancel()
@@ -316,12 +315,10 @@ class SessionPool:
             self.drop(session)
         await self._closing.wait()
 
-    # Sessions.
-
     def _key(self, call: RelayedCall | None) -> str:
         if call is None or self.config.session == "shared":
             return SHARED
-        # An HTTP server that keeps nothing between requests cannot tell sessions apart: one serves all clients.
+        # A stateless HTTP server cannot tell sessions apart, so all clients share one.
         if self.config.session is None and self.is_stateless:
             return SHARED
         return call.key
@@ -342,10 +339,10 @@ class SessionPool:
         except NoCredentialsError:
             raise
         except UpstreamError as error:
-            if self.blames_nobody(error):
+            if self.concerns_caller(error):
                 raise self.circuit.named(error) from error
             if isinstance(error, NoAnswerError) and self.is_child and self.is_stateless is None:
-                # Some servers answer nothing after an unknown request: every second attempt starts without one.
+                # Some servers hang after an unknown request, so every second attempt starts with `initialize`.
                 self.known_way = None if self.known_way else Way("stdio", Era.LEGACY)
             self.circuit.connect_failed(str(error))
             raise self.circuit.unreachable(str(error)) from error
@@ -353,7 +350,7 @@ class SessionPool:
 
     @asynccontextmanager
     async def _place_to_start(self) -> AsyncIterator[None]:
-        """Wait for a place among the child processes that start; one that is slow gives it back after a while."""
+        """Wait for permission to start a child process. A slow child returns the permission early."""
         if not self.is_child:
             yield
             return
@@ -374,7 +371,7 @@ class SessionPool:
             key = SHARED
         other = self._held.get(key)
         if other is not None and not other.is_closed:
-            self._end(session)  # found to be stateless by two callers at once
+            self._end(session)  # two calls connected to a stateless server at the same time
             return other
         if not self.sessions:
             self.circuit.since = time.time()
@@ -388,7 +385,7 @@ class SessionPool:
         return session
 
     def _lost(self, session: Session, reason: str) -> None:
-        # Not one that this pool has ended itself: that is no failure.
+        # Sessions that this pool has closed itself are not failures.
         if keys := {key for key, held in self._held.items() if held is session}:
             self._lost_by.update(keys, {SHARED})
             self.restarts += 1
@@ -399,7 +396,7 @@ class SessionPool:
             self._listener.lists_changed()
 
     def _declared(self, call: RelayedCall | None) -> JsonObject:
-        """The capabilities of a legacy session: its client's, or all that the keys allow where it is nobody's."""
+        """Return the capabilities of a legacy session: of its client, or all that the keys allow."""
         if self.config.session == "shared":
             return {}
         if call is not None and call.key != SHARED:
@@ -413,7 +410,7 @@ class SessionPool:
     def _check_room(self) -> None:
         if len(self._held) + len(self._connecting) < self.config.max_sessions:
             return
-        # Sessions are in the order of their use: the one that was used longest ago makes room.
+        # Close the least recently used session.
         unused = next((session for session in self._held.values() if not session.open_calls), None)
         if unused is None:
             message = f"{self.name} has {self.config.max_sessions} sessions (max_sessions)"
@@ -434,8 +431,6 @@ class SessionPool:
     def _end(self, session: Session) -> None:
         self._closing.begin(session.close(), name=f"end a session with {self.name}")
 
-    # Calls.
-
     def _can_send_again(self, session: Session, error: UpstreamError, *, is_repeatable: bool) -> bool:
         """Drop the session if it has ended, and return whether the request can be sent again in another one.
 
@@ -454,16 +449,16 @@ class SessionPool:
                 self.circuit.connect_failed(str(error))
                 raise self.circuit.unreachable(str(error)) from error
             return False
-        # Nobody knows whether the request was begun. Over HTTP the session outlives its connections.
+        # The request may have been begun. Over HTTP, the session outlives its connections.
         if isinstance(error, ConnectionLostError) and session.is_closed:
             self.drop(session)
         return isinstance(error, ConnectionLostError) and is_repeatable
 
     async def _permit(self, call: RelayedCall) -> ConcurrencyPermit:
-        """Wait for a place among the upstream's calls.
+        """Wait for a permit for one of the upstream's concurrent calls.
 
         Raises:
-            OverLimitError: too many wait already.
+            OverLimitError: too many calls wait already.
         """
         queue = _QUEUE if self.config.queue is None else self.config.queue
         limit = (self.config.concurrency or _CONCURRENCY, queue)

@@ -1,8 +1,7 @@
-"""Carries out primitives at an upstream: executors that send the call there, and bring its result back.
+"""Executors that relay calls to an upstream.
 
-Each relays what the upstream says meanwhile (progress, logs, questions). Era words: what a modern upstream asks comes
-as a result, `input_required`, and the request is sent again with the answers; what a legacy one asks comes inside the
-call, see `bridge`.
+A modern upstream asks questions with an `input_required` result, and the request is sent again with the answers. A
+legacy upstream asks during the call. For modern clients, such a call is parked (`parked_calls`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,13 +29,13 @@ from gateway.wire.revisions import Era
 
 _MAX_ROUNDS: Final = 32
 """The most rounds of questions of one call."""
+# 2026-07-28 basic/patterns/mrtr, "Supported Requests": completions have no questions.
 _COMPLETE: Final = "completion/complete"
-"""The request that no questions belong to (2026-07-28 basic/patterns/mrtr, "Supported Requests")."""
 _OURS: Final = "io.modelcontextprotocol/"
 
 
 class Servers(Protocol):
-    """The upstreams that are configured now."""
+    """The configured upstreams."""
 
     @property
     def parked(self) -> ParkedCalls: ...
@@ -44,14 +43,14 @@ class Servers(Protocol):
 
 
 class Relay(msgspec.Struct, frozen=True, kw_only=True):
-    """The way to one upstream, for all primitives of it."""
+    """Sends requests of calls to one upstream."""
 
     servers: Servers
     upstream: str
     uris: PrefixedUris
     ask_timeout: timedelta
     pages: LockedPages | None = None
-    """Its locked pages, where the lock is enforced."""
+    """The locked pages, if the lock is enforced."""
 
     async def request(
         self,
@@ -62,19 +61,19 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         is_repeatable: bool = False,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request for an invocation, and return its result, all questions answered.
+        """Send a request, relay questions, and return the complete result.
 
         Raises:
-            UpstreamError: the upstream could not do it.
-            DeadlineExceededError: nor by the invocation's deadline.
-            RpcError: its own error.
+            UpstreamError: the upstream did not return a result.
+            DeadlineExceededError: the deadline of the invocation passed.
+            RpcError: the upstream's own error.
         """
         pool = self.servers.pool(self.upstream)
         if pool is None:
-            raise UpstreamError(f"{self.upstream} is not configured any more")
+            raise UpstreamError(f"{self.upstream} is no longer configured")
         call = RelayedCall(invocation, pool.config, upstream=self.upstream, may_ask=method != _COMPLETE)
         async with invocation.deadline.limit(self.upstream):
-            # How an upstream asks depends on the era, which is known once the session is open.
+            # The era is known once the session is open.
             session = await pool.session_for(call)
             if not call.capabilities or (session.era is Era.LEGACY and not call.is_modern):
                 result = await pool.request(method, params, call=call, is_repeatable=is_repeatable, mirrored=mirrored)
@@ -91,16 +90,16 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
                         ask_timeout=self.ask_timeout,
                         is_repeatable=is_repeatable,
                     )
-        # 2026-07-28 has `resultType` in every result; older revisions know none.
+        # Since 2026-07-28, results have a `resultType`.
         kind = result.get("resultType", "complete")
         if kind == "input_required":
-            raise UpstreamError(f"{self.upstream} wants input that this client does not give")
+            raise UpstreamError(f"{self.upstream} requires input that this client cannot provide")
         if kind != "complete":
-            raise UpstreamError(f"{self.upstream} answers with a result of an unknown type")
-        return call.with_notes(self.uris.out(result))
+            raise UpstreamError(f"{self.upstream} sends a result of an unknown type")
+        return call.with_notes(self.uris.in_result(result))
 
     async def _rounds(self, send: Callable[[JsonObject], Awaitable[JsonObject]], invocation: Invocation) -> JsonObject:
-        """Send until the result is complete; what was asked is kept, so that no round is sent twice."""
+        """Send the request until the result is complete. A retry of the client repeats no round."""
         more: JsonObject = {}
         context = invocation.context
         for number in range(_MAX_ROUNDS):
@@ -113,20 +112,19 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
                     return {}
                 return {name: result[name] for name in ("inputRequests", "requestState") if name in result}
 
-            # A round that an earlier try of this request has sent is in its request state, and is not sent again.
             wanted = await context.once(f"{self.upstream}.round{number}", round_)
             if brought:
                 return brought[0]
             questions = _questions(wanted.get("inputRequests") or {}, self.upstream)
             more = {}
             if questions:
-                # The request state keeps the answers of all rounds, and a server may use its keys again.
+                # A server can use the same keys in several rounds.
                 keys = {f"{self.upstream}.{number}.{key}": key for key in questions}
                 answers = await context.ask_before({ours: questions[key] for ours, key in keys.items()})
                 more = {"inputResponses": {key: answers[ours] for ours, key in keys.items()}}
             if "requestState" in wanted:
                 more = {**more, "requestState": wanted["requestState"]}
-        raise UpstreamError(f"{self.upstream} asks without end")
+        raise UpstreamError(f"{self.upstream} asks too often")
 
 
 class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +135,7 @@ class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
     is_repeatable: bool
     mirrored: tuple[HeaderParameter, ...] = ()
     is_task: bool = False
-    """Whether each call has to become a task of 2025-11-25 there, which is waited for."""
+    """Whether the upstream runs each call as a task of 2025-11-25."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return Explanation(does=f"calls `{self.name}` of the upstream {self.relay.upstream}")
@@ -158,7 +156,7 @@ class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads resources of an upstream: one, or those that fit a template."""
+    """Reads one resource of an upstream, or all that fit a template."""
 
     relay: Relay
     template: str
@@ -168,12 +166,12 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does=f"reads `{self.template}` of the upstream {self.relay.upstream}")
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        # Not what the template expands to: only the upstream knows which of several spellings it takes.
+        # The URI is sent as the client spelled it, because expanding the template could change the spelling.
         uri = self.relay.uris.theirs(invocation.arguments[URI]) if self.is_template else self.template
         try:
             result = await self.relay.request("resources/read", {"uri": uri}, invocation, is_repeatable=True)
         except RpcError as error:
-            # -32002 up to 2025-11-25; 2026-07-28 has -32602, with the URI in `data`.
+            # The code is -32002 up to 2025-11-25. 2026-07-28 has -32602, with the URI in `data`.
             if error.code == ErrorCode.RESOURCE_NOT_FOUND or _names(error.data, uri):
                 raise ResourceNotFoundError(uri) from error
             raise
@@ -188,7 +186,7 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
     relay: Relay
     name: str
     description: str | None = None
-    """The operator's, in place of the upstream's."""
+    """The operator's description, instead of the upstream's."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return Explanation(does=f"gets the prompt `{self.name}` of the upstream {self.relay.upstream}")
@@ -205,7 +203,7 @@ class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
-    """Asks an upstream for values of one argument."""
+    """Completes one argument at an upstream."""
 
     relay: Relay
     reference: JsonObject
@@ -231,12 +229,12 @@ class CompletionRelay(msgspec.Struct, frozen=True, kw_only=True):
 
 def _questions(value: Json, upstream: str) -> Mapping[str, JsonObject]:
     if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
-        raise UpstreamError(f"{upstream} asks, but its `inputRequests` are no questions by name")
+        raise UpstreamError(f"{upstream} sends invalid `inputRequests`")
     return value
 
 
 def _forwarded_meta(result: JsonObject) -> JsonObject:
-    """The members of `_meta` that are not about the connection to the upstream."""
+    """Return the members of `_meta` that are not about the connection to the upstream."""
     fields = result.get(meta.META)
     return (
         {name: value for name, value in fields.items() if not name.startswith(_OURS)}

@@ -1,4 +1,4 @@
-"""One upstream while the file names it: its sessions, and its lists kept up to date by a task of its own."""
+"""One upstream of the file: its sessions, and a task that keeps its lists up to date."""
 
 import asyncio
 import hashlib
@@ -26,23 +26,23 @@ from gateway.upstreams.server_spec import ServerSpec
 log: Final = structlog.get_logger(__name__)
 
 SETTLE_SECONDS: Final = 0.2
-"""The time for which announcements of one upstream are put together."""
+"""Seconds during which changes of lists are collected."""
 _MAX_NAMED: Final = 5
 _ONLY_THERE: Final = (
-    "offers {} only in a client's own session, so it is not listed; with `session: shared`, all clients use one"
-    " session, and its lists are offered"
+    "offers {} only in the session of a client, so it is not listed. With `session: shared`, all clients use one"
+    " session, whose lists are served"
 )
 _LOOK_SECONDS: Final = 5.0
 _STORM_SECONDS: Final = 1.0
-"""Lists that are asked for again within this time and twice the last pause wait longer the next time."""
+"""The pause between two reads of lists grows while changes follow each other within this time."""
 _STORM_WARNING: Final = 16 * SETTLE_SECONDS
-"""The pause that is worth a warning."""
+"""The pause that causes a warning."""
 _REPORT_SECONDS: Final = 60.0
 """The least time between two reports of malformed JSON."""
 
 
 class UpstreamServer:
-    """Keeps in touch with one upstream from `start` to `close`. The `Listener` of its sessions."""
+    """Maintains one upstream from `start` to `close`. The `Listener` of its sessions."""
 
     def __init__(  # noqa: PLR0913 - what it is, and whom it tells
         self,
@@ -57,18 +57,18 @@ class UpstreamServer:
         starting: asyncio.Semaphore,
         inherited: ServerLists | None = None,
     ) -> None:
-        """Do nothing yet.
+        """Create the server without starting it.
 
         Args:
-            name: its key in the file.
-            config: its entry.
-            spec: how to connect to it.
-            memory: remembers its lists.
-            changed: called when its lists are others than before.
-            updated: called with a URI of it when a resource was updated.
-            connection: the connection that its entry names.
-            starting: bounds how many child processes start at the same time.
-            inherited: what the server offered that its entry named before: it stays on offer until this one answers.
+            name: the key of the entry.
+            config: the entry.
+            spec: how to connect.
+            memory: stores the lists.
+            changed: called when the lists have changed.
+            updated: called with the URI of an updated resource.
+            connection: the entry in `connections` that the entry names.
+            starting: limits how many child processes start at the same time.
+            inherited: the lists of the entry's former server, which are served until this server responds.
         """
         self.name: Final = name
         self._wake: Final = asyncio.Event()
@@ -77,71 +77,71 @@ class UpstreamServer:
         self._connection: Final = connection
         self._watched: frozenset[str] = frozenset()
         self._is_watching: Final = asyncio.Event()
-        """Whether each session watches what is to be watched, or was asked to in vain."""
+        """Set once all sessions watch the wanted resources, or have failed to."""
         self._is_watching.set()
         self._changed: Final = changed
         self._updated: Final = updated
         self._known: Final = asyncio.Event()
         self._is_stale = True
-        """Whether the lists may be others than those that are known."""
+        """Whether the lists may have changed."""
         self._is_remembered = False
         self._note_on_sessions = ""
-        """What only the sessions of some clients offer."""
+        """Names what only the sessions of some clients offer."""
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         self.lists = inherited
         self._is_inherited = inherited is not None
-        """Whether its lists are still those of the server before it."""
+        """Whether the lists are those of the entry's former server."""
         self.is_served = False
-        """Whether the catalog has what it offers, or had it."""
+        """Whether the lists are, or were, part of the catalog."""
         self._malformed = 0
-        """How many messages of it were not valid JSON."""
+        """The number of messages that were not valid JSON."""
         self._reported_at = -math.inf
-        """When malformed JSON was reported last."""
+        """When malformed JSON was last reported."""
         self._list_pause = 0.0
-        """How long its lists are not asked for again: longer and longer while changes are announced without end."""
+        """Seconds between two reads of the lists. Grows while changes are announced without end."""
         self._not_before = -math.inf
-        """When they may be asked for again."""
+        """The earliest time of the next read."""
         self._failed_lists = 0
-        """How often in a row a list could not be had."""
+        """The number of failed reads in a row."""
         self._ask_again_at = math.inf
-        """When to ask for it again."""
+        """When to read failed lists again."""
         self.is_awaited = False
-        """Whether somebody waits for its first lists, and will read them without being told."""
+        """Whether the start of the daemon waits for the first lists."""
 
     @property
     def config(self) -> Upstream:
         return self.pool.config
 
     def is_for(self, config: Upstream, document: Document) -> bool:
-        """Whether an entry connects to the same server in the same way, so that its sessions may go on."""
+        """Whether an entry connects to the same server in the same way, so that the sessions can continue."""
         is_same = all(getattr(self.config, key) == getattr(config, key) for key in _CONNECTING)
         return is_same and document.connections.get(config.connection or "") == self._connection
 
     def answers_for(self, config: Upstream, document: Document) -> bool:
-        """Whether its lists are what the server of an entry offers."""
+        """Whether the lists are those of the server of this entry."""
         return not self._is_inherited and self.is_for(config, document)
 
     def watch(self, uris: frozenset[str]) -> None:
-        """Have the upstream tell of updates of these resources, and no others."""
+        """Watch exactly these resources."""
         if uris != self._watched:
             self._watched = uris
             self._is_watching.clear()
             self._wake.set()
 
     async def watching(self) -> None:
-        """Wait until the upstream tells of updates of what is watched, or it could not be reached."""
+        """Wait until the resources are watched, or the upstream could not be reached."""
         await self._is_watching.wait()
 
     async def session_opened(self, session: Session) -> None:
         self._wake.set()
-        # The first call in it may change what is watched.
+        # The first call may update a watched resource.
         if self._watched and self._offers_updates:
-            with suppress(UpstreamError):  # a call in it will meet the same
+            with suppress(UpstreamError):  # the call reports the same error
                 await session.watch(self._watched)
 
     def lists_changed(self) -> None:
-        """Ask again soon; the end of a session counts, too: what changed since was not announced."""
+        """Read the lists again soon. Also called after the end of a session, whose changes were not announced."""
         self._is_stale = True
         self._wake.set()
 
@@ -156,37 +156,37 @@ class UpstreamServer:
         log.warning("upstream sent malformed JSON", upstream=self.name, reason=message.reason, excerpt=message.excerpt)
 
     def reconnect(self) -> None:
-        """Connect anew now, whatever was to be waited for, and ask for its lists again."""
+        """Connect again without waiting, and read the lists."""
         self.pool.forget_failures()
         self._is_stale, self._is_remembered, self._not_before = True, False, -math.inf
         self._wake.set()
 
     def follow(self, config: Upstream) -> None:
-        """Take up an entry that connects to the same server in the same way."""
+        """Use a changed entry that connects to the same server in the same way."""
         self.pool.config = config
         self._wake.set()
 
     async def start(self) -> None:
-        """Recall what it offered last, and begin to keep in touch; does nothing where that was done."""
+        """Load the remembered lists, and start the task. Do nothing if already started."""
         if self._has_begun:
             return
         remembered = None if self._is_inherited else await self._memory.recall(self.name)
-        if self._has_begun:  # meanwhile
+        if self._has_begun:
             return
         if remembered is not None:
             self.lists = remembered
-            # A child is not started for its lists; an HTTP server is asked for them once.
+            # The lists of an HTTP server are read once after the start. A child is not started for its lists.
             self._is_remembered = self.pool.is_child
             self._known.set()
             self._tell()
         self._task = asyncio.create_task(self._keep(), name=f"upstream {self.name}")
 
     async def known(self) -> None:
-        """Wait until its lists are known, from memory or from itself, or it could not be reached."""
+        """Wait until the lists are known, or the upstream could not be reached."""
         await self._known.wait()
 
     async def retire(self) -> None:
-        """Close once the calls in flight have ended; each has a deadline of its own."""
+        """Close after the open calls have ended."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -208,17 +208,14 @@ class UpstreamServer:
 
     @property
     def state(self) -> str:
-        """The state of its sessions; `degraded`, too, where a list of it could not be read.
-
-        `connecting`, too, until what it offers is served.
-        """
+        """The state of the sessions; `connecting` before the lists are served, and `degraded` if a list is missing."""
         state = self.pool.state
         if state == "up" and not self.is_served:
             return "connecting"
         return "degraded" if state == "up" and self.lists is not None and self.lists.missing else state
 
     def status(self) -> dict[str, Json]:
-        """The entry of the status."""
+        """Return the entry of the status."""
         lists, pool = self.lists, self.pool
         shown: dict[str, Json] = {
             "state": self.state,
@@ -248,7 +245,7 @@ class UpstreamServer:
 
     @property
     def _wants_lists(self) -> bool:
-        """Whether to ask for lists now: a remembered lazy child is not started for them."""
+        """Whether to read the lists now. A lazy child with remembered lists is not started for this."""
         now = monotonic()
         if now < self._not_before or not (self._is_stale or now >= self._ask_again_at):
             return False
@@ -260,21 +257,20 @@ class UpstreamServer:
             if monotonic() >= self.pool.circuit.next_try:
                 try:
                     await self._look()
-                except OverLimitError as error:  # callers have all the sessions: the next look may find room
+                except OverLimitError as error:  # clients use all sessions
                     log.debug("upstream not asked", upstream=self.name, reason=str(error))
                 except (UpstreamError, TimeoutError, RpcError) as error:
                     self._note(error)
                 self._known.set()
             if watched == self._watched:
                 self._is_watching.set()
-            # In the same task as the rest, so that no session is closed while its lists are asked for.
+            # In this task, so that no session is closed while its lists are read.
             self.pool.close_idle()
             await self._pause()
 
     async def _look(self) -> None:
         circuit, pool = self.pool.circuit, self.pool
-        # An open circuit refuses all calls: an answer to this probe closes it. Without one nobody would find out that
-        # a required upstream is back, nor one whose sessions have outlived their connections.
+        # Only a probe closes an open circuit, because calls are refused.
         if circuit.is_open or (circuit.is_backing_off and (pool.sessions or self.config.required)):
             await pool.probe()
         if self._wants_lists:
@@ -286,7 +282,7 @@ class UpstreamServer:
         await self._subscribe()
 
     async def _subscribe(self) -> None:
-        """Watch what is wanted, in each session: where clients have their own, an update may be seen in one alone."""
+        """Watch the wanted resources in all sessions, because an update may be visible in only one of them."""
         if not self._offers_updates:
             return
         if self._watched and not self.pool.sessions:
@@ -300,8 +296,8 @@ class UpstreamServer:
 
     def _note(self, error: Exception) -> None:
         reason = str(error) or "no answer in time"
-        if self.pool.blames_nobody(error):
-            self.pool.circuit.reason = reason  # and callers with tokens are let through
+        if self.pool.concerns_caller(error):
+            self.pool.circuit.reason = reason  # only shown, because calls with credentials can succeed
         elif monotonic() >= self.pool.circuit.next_try:
             self.pool.circuit.connect_failed(reason)
         if self.pool.circuit.warning.is_due():
@@ -314,11 +310,11 @@ class UpstreamServer:
         return bool(every) and self.config.start == "eager" and bool(self.pool.sessions) and is_quiet
 
     async def _ask_for_lists(self) -> None:
-        # Before the lists are asked for: what is announced meanwhile makes them stale again.
+        # Set first, because a change can be announced during the read.
         self._is_stale = False
         self._damp()
         try:
-            lists = await self.pool.in_session_of_nobody(self._discover)
+            lists = await self.pool.in_shared_session(self._discover)
         except BaseException:
             self._is_stale = True
             raise
@@ -347,10 +343,10 @@ class UpstreamServer:
             async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
                 return await session.request("resources/read", {"uri": uri})
 
-        return (await self.pool.in_session_of_nobody(ask)).get("contents")
+        return (await self.pool.in_shared_session(ask)).get("contents")
 
     async def _compare_sessions(self, lists: ServerLists) -> None:
-        """Note what a client's session offers and the session of nobody does not: it is not offered to anyone."""
+        """Note what only the session of a client offers. It is not served."""
         for session in filter(Session.take_list_change, self.pool.client_sessions):
             with suppress(UpstreamError, RpcError, TimeoutError):
                 names = sorted((await self._discover(session)).names - lists.names)
@@ -360,7 +356,7 @@ class UpstreamServer:
                 self._note_on_sessions = note
 
     def _damp(self) -> None:
-        """Ask less and less often while an upstream announces changes without end."""
+        """Increase the pause between reads while an upstream announces changes without end."""
         now, before = monotonic(), self._list_pause
         is_storm = now < self._not_before + before + _STORM_SECONDS
         self._list_pause = min(max(2 * before, SETTLE_SECONDS), MAX_BACKOFF) if is_storm else 0.0
@@ -371,7 +367,7 @@ class UpstreamServer:
             )
 
     def _plan_retry(self, lists: ServerLists) -> None:
-        """Ask again for lists that could not be had; those that were cut would be cut again."""
+        """Schedule another read of lists that could not be read. Lists that were too long are not read again."""
         failed = {name: reason for name, reason in lists.missing.items() if not reason.startswith(CUT)}
         if failed and not self._failed_lists:
             log.warning("lists of an upstream could not be read", upstream=self.name, reasons=failed)
@@ -380,12 +376,12 @@ class UpstreamServer:
         self._ask_again_at = monotonic() + delay if failed else math.inf
 
     def _tell(self) -> None:
-        # At the start somebody waits for these lists and reads them: a reload would do it all again.
+        # The start of the daemon waits for the first lists, and needs no reload.
         if not self.is_awaited:
             self._changed()
 
     async def _pause(self) -> None:
-        """Wait for a reason to look again: an announcement, a time to try again, or a while."""
+        """Wait for an announcement, or until something is due."""
         pause = _LOOK_SECONDS
         for due in (self.pool.circuit.next_try, self._ask_again_at, self._not_before):
             if (until_due := due - monotonic()) > 0:
@@ -397,11 +393,11 @@ class UpstreamServer:
                     await asyncio.sleep(SETTLE_SECONDS)
         except TimeoutError:
             pass
-        # After the settling: what was announced meanwhile is seen by the look that follows.
+        # Cleared last: the next look covers all announcements up to now.
         self._wake.clear()
 
 
-# What is not among them (`tools`, `timeout`, `tags` …) changes without a new connection.
+# Other keys (`tools`, `timeout`, `tags` …) can change without a new connection.
 _CONNECTING: Final = (
     *("command", "args", "env", "cwd", "sandbox", "url", "headers", "type", "transport", "connection"),
     *("allow_private", "tls", "auth", "era", "session", "sampling", "elicitation", "roots"),
@@ -409,6 +405,6 @@ _CONNECTING: Final = (
 
 
 def server_digest(config: Upstream) -> str:
-    """Tell servers apart, for the memory, by a digest: arguments and URLs may hold secrets."""
+    """Return a digest that identifies a server. Arguments and URLs can contain secrets."""
     facts = (config.argv, config.cwd, config.url, config.connection, config.kind)
     return hashlib.sha256(repr(facts).encode()).hexdigest()

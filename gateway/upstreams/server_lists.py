@@ -1,4 +1,4 @@
-"""The lists of a server: asks for all pages of each, bounded, and remembers the last over a restart."""
+"""Reads all pages of a server's lists, and stores the lists across restarts."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,11 +19,11 @@ log: Final = structlog.get_logger(__name__)
 MAX_ITEMS: Final = 10_000
 MAX_PAGES: Final = 1000
 MAX_BYTES: Final = 32 * 2**20
-"""Of the entries and cursors of all lists: as much as one page alone may have."""
+"""The size of the entries and cursors of all lists."""
 MAX_INSTRUCTIONS: Final = 4096
-"""Bytes of what a server tells models before they use it."""
+"""Bytes."""
 CUT: Final = "cut"
-"""The first word of the reason where a list is too long: asking for it again would change nothing."""
+"""The first word of the reason if a list is too long. Such a list is not read again."""
 _TOO_LARGE: Final = f"{CUT}: all lists together have more than {MAX_BYTES // 2**20} MiB"
 
 _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -32,11 +32,11 @@ _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "templates": ("resources/templates/list", "resourceTemplates", "resources"),
     "prompts": ("prompts/list", "prompts", "prompts"),
 }
-"""List → its method, the member of its result, and the capability that it needs."""
+"""List → its method, the member of the result, and the required capability."""
 
 
 class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a server offers, in the wire form of its revision, and what it was asked by."""
+    """The lists of a server in the wire form of its revision."""
 
     tools: list[dict[str, Json]] = []
     resources: list[dict[str, Json]] = []
@@ -45,26 +45,26 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
     era: str = "legacy"
     revision: str = ""
     completes: bool = False
-    """Whether it suggests values for arguments."""
+    """Whether the server completes arguments."""
     subscribes: bool = False
-    """Whether its resources can be watched."""
+    """Whether resources can be watched."""
     server_info: dict[str, Json] = {}
     instructions: str = ""
     missing: dict[str, str] = {}
-    """The lists that could not be had, with the reason."""
+    """The lists that could not be read, with the reason."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The names and URIs of everything that it offers."""
+        """The names and URIs of all entries."""
         lists = ((self.tools, "name"), (self.prompts, "name"), (self.resources, "uri"), (self.templates, "uriTemplate"))
         return frozenset(str(each.get(member)) for entries, member in lists for each in entries)
 
 
 async def discover(session: Session, *, before: ServerLists | None) -> ServerLists:
-    """Ask for all lists. Of one that cannot be had, what was offered before stays; one that is too long is cut.
+    """Read all lists. A list that cannot be read is replaced by that of `before`. A list that is too long is cut.
 
     Raises:
-        UpstreamError: the server is not there.
+        UpstreamError: the server did not respond.
     """
     found: dict[str, list[dict[str, Json]]] = {}
     missing: dict[str, str] = {}
@@ -81,7 +81,7 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
             found[name], missing[name] = getattr(before, name, []), str(error)
         except RpcError as error:
             found[name] = getattr(before, name, [])
-            # One capability stands for two methods: a server with resources may have no templates.
+            # A server with the capability `resources` may not support templates.
             if error.code != ErrorCode.METHOD_NOT_FOUND:
                 missing[name] = f"{error.message} ({error.code})"
     resources = session.capabilities.get("resources")
@@ -99,19 +99,19 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
 
 def _bounded(instructions: str) -> str:
     data = strip_control_characters(instructions).strip().encode(errors="replace")
-    # A character that the cut goes through is left out whole.
+    # A character at the cut is dropped.
     return data[:MAX_INSTRUCTIONS].decode(errors="ignore") + (" […]" if len(data) > MAX_INSTRUCTIONS else "")
 
 
 class _Pages:
-    """Reads the pages of the lists of one server, which together have `MAX_BYTES`."""
+    """Reads the pages of all lists of one server, up to `MAX_BYTES`."""
 
     def __init__(self, session: Session) -> None:
         self._session: Final = session
         self._bytes_left = MAX_BYTES
 
     async def all_of(self, method: str, member: str) -> tuple[list[dict[str, Json]], str]:
-        """Return the entries of a list, and why there are no more of them if it was cut."""
+        """Return the entries of a list, and the reason if the list was cut."""
         items: list[dict[str, Json]] = []
         cursor: str | None = None
         seen: set[str] = set()
@@ -120,7 +120,7 @@ class _Pages:
             page = await self._session.request(method, params)
             found = page.get(member)
             if not isinstance(found, list):
-                raise BadAnswerError(f"answers {method} without `{member}`")
+                raise BadAnswerError(f"responds to {method} without `{member}`")
             for item in found:
                 if not isinstance(item, dict):
                     continue
@@ -130,7 +130,7 @@ class _Pages:
                     return items, _TOO_LARGE
                 items.append(item)
             cursor = page.get("nextCursor")
-            # A server that gives a cursor twice would be asked for ever.
+            # A repeated cursor would lead to an endless loop.
             if not isinstance(cursor, str) or cursor in seen:
                 return items, ""
             if not self._has_room_for(cursor):
@@ -144,7 +144,7 @@ class _Pages:
 
 
 class RememberedLists:
-    """The lists of one server by name; of another server under the same name nothing is recalled."""
+    """Stores the lists of one server by name. Lists of another server with the same name are ignored."""
 
     def __init__(self, documents: DocumentStore | None, *, server: str) -> None:
         self._documents: Final = documents
@@ -156,7 +156,7 @@ class RememberedLists:
             return None
         try:
             record = msgspec.json.decode(content, type=_Record)
-        except msgspec.DecodeError:  # an older daemon's, perhaps
+        except msgspec.DecodeError:  # for example of an older version
             return None
         return record.lists if record.server == self._server else None
 
@@ -172,7 +172,7 @@ class RememberedLists:
 class _Record(msgspec.Struct, kw_only=True):
     server: str
     lists: ServerLists = msgspec.field(name="offer")
-    """Its name in records that earlier versions have written."""
+    """`offer` is the name in records of earlier versions."""
 
 
 def _key(name: str) -> str:

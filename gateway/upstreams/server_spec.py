@@ -1,4 +1,4 @@
-"""Compiles an entry of `upstreams:` into what is needed to connect to it."""
+"""Compiles an entry of `upstreams:` into the ways to connect to the server."""
 
 import os
 import re
@@ -34,19 +34,19 @@ _TRANSPORTS: Final[Mapping[str | None, tuple[str, ...]]] = {"http": ("http",), "
 
 
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The ways to connect to an upstream: its transports in the order in which they are tried."""
+    """The ways to connect to an upstream."""
 
     links: Mapping[str, Callable[[], Link]]
     said: LineTail | None = None
-    """The last lines of its standard error; None of one that is no child process."""
+    """The last lines of standard error, or None if the upstream is not a child process."""
     signs_in_callers: bool = False
-    """Whether each caller signs in there by its own access token."""
+    """Whether requests are authenticated as their caller."""
 
 
 def compile_spec(
     config: Upstream, *, document: Document, services: Services, redactor: Redactor, problems: Problems
 ) -> ServerSpec | None:
-    """Compile one entry, at whose place `problems` looks; None with an error, which is reported."""
+    """Compile one entry. Return None after an error, which is reported to `problems`."""
     if config.command is not None:
         return _over_stdio(config, services=services, problems=problems)
     return _over_http(config, document=document, services=services, redactor=redactor, problems=problems)
@@ -77,11 +77,11 @@ def _over_http(
         known = did_you_mean(config.connection, [*connections])
         problems.at("connection").error(f"there is no connection `{config.connection}`{known}")
         return None
-    # Without a scheme it is a path below the connection's base URL.
+    # Without a scheme, `url` is a path below the connection's base URL.
     written = config.url or ""
     if shared is not None and "://" not in written:
         written = f"{shared.base_url.rstrip('/')}/{written.lstrip('/')}" if written else shared.base_url
-    # Services take keys and choices in the query of an MCP endpoint. Fragments are not sent.
+    # The URL of an MCP endpoint can have a query. Fragments are not sent.
     if problem := base_url_problem(re.split("[?#]", written, maxsplit=1)[0]):
         problems.at("url").error(problem)
         return None
@@ -104,7 +104,7 @@ def _over_http(
             services=services,
             redactor=redactor,
             issuers=[] if document.auth is None else document.auth.issuers,
-            # The connection's own `auth` is checked at its own place: each upstream would report it again.
+            # Problems with the `auth` of a connection are reported once, at the connection.
             problems=problems.at("auth") if config.auth is not None else Problems(),
         )
     endpoint = Endpoint(

@@ -1,4 +1,4 @@
-"""The source of definitions that upstreams are: follows the entries of the file, and answers with what each offers."""
+"""The definitions of all upstreams of the file."""
 
 import asyncio
 import hashlib
@@ -27,7 +27,6 @@ from gateway.events import Events, RootsChanged, SessionEnded, UpstreamResourceU
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.upstreams.apps import page_uris
 from gateway.upstreams.definitions import UpstreamEntry, definitions_of, unfit_prefix
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
@@ -36,18 +35,18 @@ from gateway.upstreams.relay import Relay, ResourceRelay
 from gateway.upstreams.server import UpstreamServer, server_digest
 from gateway.upstreams.server_lists import RememberedLists, ServerLists
 from gateway.upstreams.server_spec import compile_spec
-from gateway.upstreams.uris import PrefixedUris
+from gateway.upstreams.uris import PrefixedUris, page_uris
 
 log: Final = structlog.get_logger(__name__)
 
 FIRST_LISTS_SECONDS: Final = 5.0
-"""The longest that a daemon waits for first lists, all upstreams side by side: later ones are announced."""
+"""The longest wait for the first lists of all upstreams at the start of a daemon."""
 _WATCH_SECONDS: Final = 5.0
-"""The longest that a subscription waits for an upstream."""
+"""The longest wait of a subscription for an upstream."""
 
 
 class UpstreamSource:
-    """All upstreams of the file. Implements `DefinitionSource`, and the `Servers` of relays."""
+    """All upstreams of the file. Implements `DefinitionSource` and `Servers`."""
 
     def __init__(
         self,
@@ -58,14 +57,14 @@ class UpstreamSource:
         first_lists_seconds: float | None = FIRST_LISTS_SECONDS,
         is_at_start: bool = True,
     ) -> None:
-        """Follow nothing yet.
+        """Create the source without upstreams.
 
         Args:
             services: shared by all executors.
-            documents: remember lists over a restart; None: they are not remembered.
-            events: report sessions that end and roots that change, and are told of updated resources; None: neither.
-            first_lists_seconds: the longest wait for first lists; None: until each upstream has answered or failed.
-            is_at_start: whether the first lists are waited for: those that come after a start are announced.
+            documents: stores lists across restarts. None: lists are not stored.
+            events: reports the end of sessions and changed roots. Updated resources are published here.
+            first_lists_seconds: the longest wait for first lists. None: until each upstream has responded or failed.
+            is_at_start: whether to wait for the first lists. Later lists are announced.
         """
         self._services: Final = services
         self._documents: Final = documents
@@ -75,7 +74,7 @@ class UpstreamSource:
         self._first_lists_seconds: Final = first_lists_seconds
         self._servers: dict[str, UpstreamServer] = {}
         self._entries: Final[dict[str, _MadeEntry]] = {}
-        """What was made last of the lists of each, used by the thread that loads."""
+        """The last definitions of each upstream. Written by the thread that loads."""
         self._is_at_start = is_at_start
         self._closing: Final = BackgroundTasks()
         self._starting: Final = asyncio.Semaphore(STARTING)
@@ -86,7 +85,6 @@ class UpstreamSource:
         return None if server is None else server.pool
 
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
-        # Entries that the file has no more would hold their lists in memory.
         for name in self._entries.keys() - config.document.upstreams.keys():
             del self._entries[name]
         lock = read_lock(config.lock_file) if config.document.server.lock == "enforce" else None
@@ -98,20 +96,19 @@ class UpstreamSource:
             if (unfit := unfit_prefix(name, upstream)) is not None:
                 place.warning(unfit)
             server = self._servers.get(name)
-            # Nothing is known yet: a reload follows when it is.
+            # A reload follows once the lists are known.
             if server is None or server.lists is None:
                 yield SourceEntry(definitions={}, fingerprint="")
                 continue
-            # Its own lists, or those of the server before it until it has answered.
             made = self._made_of(name, upstream, server.lists, config, lock)
-            # Those of the server before it say nothing of what fits this one.
+            # Warnings about the lists of the entry's former server would be wrong.
             if server.answers_for(upstream, config.document):
                 for path, warning in made.warnings:
                     place.at(*path).warning(warning)
             yield made.entry
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        # Servers that go on keep their sessions; the others end beside, with their last calls: that may take a while.
+        # Unchanged servers keep their sessions. Others close in the background, after their open calls.
         for name, server in self._servers.items():
             if name in self._entries and self._entries[name].lists is server.lists:
                 server.is_served = True
@@ -129,22 +126,22 @@ class UpstreamSource:
             self._closing.begin(server.retire(), name=f"end upstream {server.name}")
         for server in new:
             server.is_awaited = self._is_at_start
-        # Those of before, too: their start may have been cancelled by this very reload.
+        # Also the unchanged servers: this reload may have cancelled their start.
         await asyncio.gather(*(server.start() for server in self._servers.values()))
         if self._is_at_start:
             self._is_at_start = False
             await self._first_lists(new)
-            for server in new:  # a catalog of these is compiled next, before anyone is served
+            for server in new:  # the first catalog is compiled from these lists
                 server.is_served = server.lists is not None
 
     async def close(self) -> None:
-        # First: parked calls run in sessions of the servers.
+        # Parked calls use sessions of the servers.
         await self.parked.close()
         await asyncio.gather(*(server.close() for server in self._servers.values()))
         await self._closing.cancel()
 
     def watch(self, uris: Iterable[tuple[str, str]]) -> None:
-        """Have upstreams tell of updates of these resources, each an upstream's name and a URI of it, and no others."""
+        """Watch exactly these resources, each a pair of an upstream's name and a URI at that upstream."""
         wanted: dict[str, set[str]] = {name: set() for name in self._servers}
         for name, uri in uris:
             if name in wanted:
@@ -153,7 +150,7 @@ class UpstreamSource:
             server.watch(frozenset(wanted[name]))
 
     async def watching(self) -> None:
-        """Wait, not for long, until upstreams tell of updates of what is watched there."""
+        """Wait until upstreams watch the wanted resources, for at most `_WATCH_SECONDS`."""
         if not self._servers:
             return
         with suppress(TimeoutError):
@@ -161,17 +158,17 @@ class UpstreamSource:
                 await asyncio.gather(*(server.watching() for server in self._servers.values()))
 
     def _roots_changed(self, event: RootsChanged) -> None:
-        """Report changed roots to the upstreams that have a session of their own for this session of a client."""
+        """Notify the upstream sessions of this client session."""
         for server in self._servers.values():
             server.pool.roots_changed(f"session {event.session_id}")
 
     def _session_ended(self, event: SessionEnded) -> None:
-        """End the sessions with upstreams that were for this session of a client alone."""
+        """Close the upstream sessions of this client session."""
         for server in self._servers.values():
             server.pool.end_session_of(f"session {event.session_id}")
 
     def origin_of(self, catalog: Catalog, uri: str) -> tuple[str, str] | None:
-        """The upstream that serves a URI, and the URI as it is there; None of one that is served here."""
+        """Return the upstream that serves a URI, and the URI at that upstream. None if no upstream serves it."""
         found = catalog.resource(uri)
         executor = None if found is None else found[0].executor
         if isinstance(executor, CachingExecutor):
@@ -181,7 +178,7 @@ class UpstreamSource:
         return executor.relay.upstream, executor.relay.uris.theirs(uri)
 
     def status(self) -> dict[str, Json]:
-        """The part `upstreams` of the status."""
+        """Return the part `upstreams` of the status."""
         found = {name: server.status() for name, server in self._servers.items()}
         for name, made in self._entries.copy().items():
             if name in found and made.pages is not None and made.pages.differing:
@@ -213,7 +210,7 @@ class UpstreamSource:
 
     @property
     def unready(self) -> list[str]:
-        """The names of those that are required, and cannot be reached."""
+        """The names of required upstreams that cannot be reached."""
         return [
             name
             for name, server in self._servers.items()
@@ -274,7 +271,7 @@ class UpstreamSource:
         redactor = Redactor() if config.auth is None else Redactor(config.auth.secrets())
         spec = compile_spec(config, document=document, services=self._services, redactor=redactor, problems=problems)
         if spec is None or problems.has_errors:
-            return None  # reported by `definitions`
+            return None  # `definitions` reports the problems
         memory = RememberedLists(self._documents, server=server_digest(config))
         prefix = config.uri_prefix or ""
         return UpstreamServer(
@@ -300,7 +297,7 @@ class UpstreamSource:
 
 
 class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions that were made of the lists of a server, and all that they were made of."""
+    """The definitions of an upstream, and all that they were made of."""
 
     lists: ServerLists
     made_of: tuple[Upstream, JsonObject, timedelta, Lock | None]

@@ -1,6 +1,6 @@
-"""Well-typed entries and content of a server: members with other types than in MCP's schema are left out. Pure.
+"""Removes members whose type is not that of MCP's schema from the lists and results of servers. Pure.
 
-Why: a client that checks what it is given refuses a whole list for one wrong member of one entry.
+Clients that validate a list refuse all of it because of one wrong member.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,15 +35,15 @@ _BLOCKS: Final[Mapping[Json, Mapping[str, type]]] = {
     "resource": {"resource": dict},
     "resource_link": {"uri": str, "name": str},
 }
-"""The members that a content block needs, by its type; a type that is not here may be of a later revision."""
+"""The required members of content blocks, by type. Other types may be of a later revision."""
 
 
 def well_typed(entry: JsonObject) -> dict[str, Json]:
-    """Return an entry of a list, or a content block, without what no client could read."""
+    """Return an entry of a list, or a content block, without members of the wrong type."""
     found = _typed(entry, _ENTRY)
     if "annotations" in found:
         found["annotations"] = _typed(found["annotations"], _ANNOTATIONS)
-    # Beyond its root a schema is passed on as it came; some servers write an empty object as a list.
+    # Only the root of a schema is checked. Some servers write an empty object as a list.
     for member in ("inputSchema", "outputSchema"):
         if member in found:
             found[member] = _typed(found[member], _SCHEMA)
@@ -55,11 +55,11 @@ def well_typed(entry: JsonObject) -> dict[str, Json]:
 
 
 def well_typed_blocks(value: Json, *, sender: str) -> list[JsonObject]:
-    """Return content blocks. Text becomes a block; a note replaces what is none."""
+    """Return content blocks. Strings become text blocks, and invalid blocks are replaced by a note."""
     listed = value if isinstance(value, list) else [value]
     blocks = mappings([text_block(each) if isinstance(each, str) else each for each in listed])
     if sole_text(blocks) is not None:
-        return blocks  # as most results are, and there is nothing in it to leave out
+        return blocks  # the most common result
     return [_block(each, sender) for each in blocks]
 
 
@@ -73,7 +73,7 @@ def well_typed_messages(value: Json, *, sender: str) -> list[JsonObject]:
     return [
         {**each, "content": _block(each["content"], sender)}
         for each in mappings(value)
-        # A list, as a role may be here, has no place in a set.
+        # A tuple, because a role of the wrong type may not be hashable.
         if each.get("role") in ("user", "assistant") and isinstance(each.get("content"), dict)
     ]
 
@@ -87,7 +87,7 @@ def _block(block: JsonObject, sender: str) -> JsonObject:
     needed = _BLOCKS.get(kind, {}) if isinstance(kind, str) else {"type": str}
     is_whole = all(isinstance(block.get(name), type_) for name, type_ in needed.items())
     if not is_whole or (kind == "resource" and not _are_contents(block["resource"])):
-        return {"type": "text", "text": f"[content that {sender} sent, and that is not of MCP's form, is left out]"}
+        return {"type": "text", "text": f"[invalid content from {sender} is left out]"}
     return well_typed(block)
 
 

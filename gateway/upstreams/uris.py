@@ -1,12 +1,21 @@
-"""`uri_prefix`: an upstream's URIs as they are here, in everything that names them."""
+"""URIs of an upstream as clients see them: with `uri_prefix`, in results and in references of tools to pages. Pure."""
+
+from typing import Final
 
 import msgspec
 
 from gateway.json_types import Json, JsonObject
 
+_WITH_URIS: Final = frozenset({"content", "contents", "messages"})
+"""The members of results that contain URIs."""
+_UI: Final = "ui"
+_URI: Final = "resourceUri"
+# SEP-1865: this flat key is deprecated, but some servers still send it.
+_OLD_KEY: Final = "ui/resourceUri"
+
 
 class PrefixedUris(msgspec.Struct, frozen=True):
-    """Puts a prefix before URIs that come from an upstream, and takes it off those that go there."""
+    """Adds a prefix to the URIs of an upstream, and removes it from URIs of clients."""
 
     prefix: str = ""
 
@@ -16,23 +25,47 @@ class PrefixedUris(msgspec.Struct, frozen=True):
     def theirs(self, uri: str) -> str:
         return uri.removeprefix(self.prefix)
 
-    def out(self, result: JsonObject) -> JsonObject:
-        """A result in which resources and links have our URIs."""
+    def in_result(self, result: JsonObject) -> JsonObject:
+        """Add the prefix to the URIs of resources and links in a result."""
         if not self.prefix:
             return result
-        return {name: self._out(value) if name in _HOLDERS else value for name, value in result.items()}
+        return {name: self._prefixed(value) if name in _WITH_URIS else value for name, value in result.items()}
 
-    def _out(self, value: Json) -> Json:
+    def in_tool(self, tool: JsonObject) -> JsonObject:
+        """Add the prefix to the URI of a tool's page (MCP Apps, SEP-1865)."""
+        if not page_uris(tool):
+            return tool
+        meta = dict(_meta(tool))
+        if isinstance(uri := ui_of(tool).get(_URI), str):
+            meta[_UI] = {**ui_of(tool), _URI: self.ours(uri)}
+        if isinstance(uri := meta.get(_OLD_KEY), str):
+            meta[_OLD_KEY] = self.ours(uri)
+        return {**tool, "_meta": meta}
+
+    def _prefixed(self, value: Json) -> Json:
         match value:
             case list():
-                return [self._out(each) for each in value]
+                return [self._prefixed(each) for each in value]
             case {"type": "resource", "resource": {"uri": str()} as resource}:
-                return {**value, "resource": self._out(resource)}
+                return {**value, "resource": self._prefixed(resource)}
             case {"content": dict() as content}:
-                return {**value, "content": self._out(content)}
+                return {**value, "content": self._prefixed(content)}
             case {"uri": str(uri)}:
                 return {**value, "uri": self.ours(uri)}
         return value
 
 
-_HOLDERS = frozenset({"content", "contents", "messages"})
+def page_uris(tool: JsonObject) -> list[str]:
+    """Return the URIs, at the upstream, of the page that shows a tool's results."""
+    return [uri for uri in (ui_of(tool).get(_URI), _meta(tool).get(_OLD_KEY)) if isinstance(uri, str)]
+
+
+def ui_of(tool: JsonObject) -> JsonObject:
+    """Return `_meta.ui` of a tool."""
+    ui = _meta(tool).get(_UI)
+    return ui if isinstance(ui, dict) else {}
+
+
+def _meta(tool: JsonObject) -> JsonObject:
+    meta = tool.get("_meta")
+    return meta if isinstance(meta, dict) else {}

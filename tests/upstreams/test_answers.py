@@ -186,20 +186,20 @@ ERROR: Final = '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32050, "message"
 @pytest.mark.parametrize(
     ("status", "kind", "body", "expected"),
     [
-        (401, "text/plain", "", "wants other credentials"),
-        (403, "text/plain", "not for you", "answers 403 Forbidden: not for you"),
-        (400, "text/plain", "no such row", "answers 400 Bad Request: no such row"),
+        (401, "text/plain", "", "requires other credentials"),
+        (403, "text/plain", "not for you", "responds with 403 Forbidden: not for you"),
+        (400, "text/plain", "no such row", "responds with 400 Bad Request: no such row"),
         (404, "application/json", ERROR, "no such row"),
         (500, "application/json", ERROR, "no such row"),
-        (503, "text/plain", "no such row", "answers 503 Service Unavailable: no such row"),
-        (302, "text/html", "", "answers 302"),
-        (200, "application/json", START, "no JSON-RPC response"),
+        (503, "text/plain", "no such row", "responds with 503 Service Unavailable: no such row"),
+        (302, "text/html", "", "responds with 302"),
+        (200, "application/json", START, "without a JSON-RPC response"),
         (200, "application/json", START + "LONG", "more than 1 MiB"),
         (200, "text/event-stream", "data: " + START + "\n\n", "cannot be read"),
         (200, "text/event-stream", "data: " + START + "LONG", "sends an event of more than 1 MiB"),
         (200, "text/event-stream", ": nothing\n\n", "ended the stream without a response"),
         (200, "text/event-stream", 'data: {"jsonrpc": "2.0", "id": ID, "res', "ended the stream without a response"),
-        (200, "text/html", "<p>Sign in", "answers 200 text/html"),
+        (200, "text/html", "<p>Sign in", "responds with 200 text/html"),
     ],
 )
 async def test_a_bad_answer_to_one_tool_costs_neither_the_session_nor_other_tools(

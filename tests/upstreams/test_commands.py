@@ -40,7 +40,7 @@ def test_validate_checks_the_entry_alone_unless_it_may_connect(folder: Path) -> 
     alone, connected = run(folder, "validate", "config.yaml"), run(folder, "validate", "--connect", "config.yaml")
 
     assert "is valid" in alone.stderr
-    assert "`none_*` fits none of the upstream's tools" in connected.stdout
+    assert "`none_*` matches none of the upstream's tools" in connected.stdout
     assert run(folder, "validate", "name.yaml").stdout.count("cannot start a tool name") == 1
     assert "there is no connection `nowhere`" in run(folder, "validate", "wrong.yaml").stdout
 

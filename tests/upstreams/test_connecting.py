@@ -342,7 +342,7 @@ async def test_what_a_program_says_in_place_of_mcp_is_quoted(end: str, tmp_path:
     async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=entry)) as running:
 
         async def is_told() -> bool:
-            return 'begins with "Set TOKEN first."' in str(state(running, "up").get("reason"))
+            return 'starts with "Set TOKEN first."' in str(state(running, "up").get("reason"))
 
         await until(is_told)
 
@@ -367,7 +367,7 @@ async def test_a_list_that_could_not_be_had_is_asked_for_again(tmp_path: Path) -
     server = Sloppy(refused={"prompts/list": lambda: web.Response(status=500, text="busy")})
     async with behind(server.application, tmp_path) as running:
         await until_listed(running, "old")
-        assert state(running, "up")["missing"] == {"prompts": "answers 500 Internal Server Error: busy"}
+        assert state(running, "up")["missing"] == {"prompts": "responds with 500 Internal Server Error: busy"}
         server.refused.clear()
 
         async def is_whole() -> bool:

@@ -308,7 +308,7 @@ async def test_a_list_without_end_is_cut_and_a_body_that_is_too_long_is_refused(
         assert listed == [*(f"web_look_{number}" for number in range(5)), "good_work", "good_grow", "good_die"]
         assert state(running, "web")["missing"] == {"tools": "cut after 5 entries"}
         assert state(running, "web")["state"] == "degraded"
-        assert "answers with more than 1 MiB" in await said(client, "web_look_0")
+        assert "sends more than 1 MiB" in await said(client, "web_look_0")
 
         async def is_told() -> bool:
             return "writes a line of more than 1 MiB" in state(running, "long").get("reason", "")
@@ -367,9 +367,9 @@ async def test_a_restarted_server_is_asked_for_its_lists_again_though_sessions_o
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        ('{"jsonrpc": "2.0", "id": ID, "result": {', "no JSON-RPC response to its request"),
-        ('{"jsonrpc": "2.0", "id": "another", "result": {}}', "no JSON-RPC response to its request"),
-        ('{"jsonrpc": "2.0", "id": ID, "result": {"resultType": "input_required"}}', "wants input"),
+        ('{"jsonrpc": "2.0", "id": ID, "result": {', "without a JSON-RPC response to the request"),
+        ('{"jsonrpc": "2.0", "id": "another", "result": {}}', "without a JSON-RPC response to the request"),
+        ('{"jsonrpc": "2.0", "id": ID, "result": {"resultType": "input_required"}}', "requires input"),
         ('{"jsonrpc": "2.0", "id": ID, "result": {"resultType": "of tomorrow"}}', "a result of an unknown type"),
         ('{"jsonrpc": "2.0", "id": ID, "result": {"resultType": ["complete"]}}', "a result of an unknown type"),
     ],
@@ -407,7 +407,7 @@ async def test_requests_that_a_server_does_not_take_cost_neither_the_session_nor
     refused = [(await client.call("web_old")).text for _ in range(6)]
     server.status = 200
 
-    assert all(text.startswith(f"web answers {status} ") and text.endswith("not like this") for text in refused)
+    assert all(text.startswith(f"web responds with {status} ") and text.endswith("not like this") for text in refused)
     assert (await client.call("web_old")).text == "seen"
     assert server.sessions == sessions
     assert server.calls == 8
@@ -423,7 +423,7 @@ async def test_a_server_that_opens_no_more_sessions_is_not_called_up_though_it_h
     assert (await known.call("web_old")).text == "seen"
     server.is_full = True
 
-    assert "web cannot be reached: answers 500" in (await late.call("web_old")).text
+    assert "web cannot be reached: responds with 500" in (await late.call("web_old")).text
 
     assert (await entry_of(daemon))["state"] == "degraded"
     assert (await known.call("web_old")).text == "seen"

@@ -117,7 +117,7 @@ async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
 
         await until(are_listed)
         assert (await said(client, "good_work")).startswith("did work")
-        expected = {"dead": "does not exist", "flood": "what is not MCP", "hang": "within 1 s"}
+        expected = {"dead": "does not exist", "flood": "text that is not MCP", "hang": "within 1 s"}
         expected["private"] = "its connection or its upstream"
 
         async def are_told() -> bool:
@@ -188,7 +188,7 @@ async def test_questions_that_are_none_are_the_calls_error(tmp_path: Path) -> No
 
         result = await call(running.memory_client(), "odd_work", **asked_by("form"))
         assert result["isError"]
-        assert "`inputRequests` are no questions" in result["content"][0]["text"]
+        assert "sends invalid `inputRequests`" in result["content"][0]["text"]
 
 
 async def test_a_refused_subscription_says_nothing_of_the_server(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answe
             metrics = await answer.text()
 
     assert all(each.startswith("did work") for each in answers)
-    for name, reason in {"dead": "does not exist", "hang": "within 1 s", "flood": "what is not MCP"}.items():
+    for name, reason in {"dead": "does not exist", "hang": "within 1 s", "flood": "text that is not MCP"}.items():
         assert failed[name].startswith(f"{name} cannot be reached: ")
         assert reason in failed[name]
         assert reason in told[name]["reason"]
@@ -267,12 +267,12 @@ async def test_an_update_that_comes_before_anybody_can_be_told_costs_nothing(tmp
 @pytest.mark.parametrize(
     ("kind", "answer", "reason"),
     [
-        ("http", {"status": 307, "headers": {"Location": "http://["}}, "redirects to what is no URL"),
-        ("http", {"status": 307, "headers": {"Location": "http://[]@/"}}, "redirects to what is no URL"),
+        ("http", {"status": 307, "headers": {"Location": "http://["}}, "redirects to an invalid URL"),
+        ("http", {"status": 307, "headers": {"Location": "http://[]@/"}}, "redirects to an invalid URL"),
         (
             "sse",
             {"text": "event: endpoint\ndata: http://[\n\n", "content_type": "text/event-stream"},
-            "names an endpoint that is no URL",
+            "names an endpoint with an invalid URL",
         ),
     ],
 )
@@ -436,7 +436,7 @@ async def test_names_that_are_too_long_or_taken_are_not_offered_and_both_places_
         assert await tools(client) == ["work", "grow", "die", f"{'x' * 60}_die"]
         warnings = "\n".join(running.status()["warnings"])
         assert "upstreams.two: the tool `work` is not offered: `upstreams.one`" in warnings
-        assert "is not offered: a name of 65 characters" in warnings
+        assert "is not offered: its name has 65 characters" in warnings
 
 
 async def test_a_uri_that_is_taken_is_not_offered_and_a_prefix_is_proposed(tmp_path: Path) -> None:
@@ -474,8 +474,8 @@ async def test_patterns_that_fit_nothing_are_warned_of(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=entry)) as running:
         warnings = "\n".join(running.status()["warnings"])
 
-    assert "upstreams.odd.tools.include.1: `nothing_*` fits none of the upstream's tools" in warnings
-    assert "upstreams.odd.tools.override.missing: the upstream has no `missing` among its tools" in warnings
+    assert "upstreams.odd.tools.include.1: `nothing_*` matches none of the upstream's tools" in warnings
+    assert "upstreams.odd.tools.override.missing: the upstream has no tools named `missing`" in warnings
 
 
 async def test_a_template_of_the_file_goes_before_an_equal_one_of_an_upstream(tmp_path: Path) -> None:

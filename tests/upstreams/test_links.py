@@ -267,9 +267,9 @@ class Resumable:
         ({"ends": 1, "refusals": 5}, "done"),
         ({"ends": 1, "refusals": 1000}, "busy"),
         ({"ends": 1, "is_gone": True}, "the session has ended"),
-        ({"answer": {"text": "<p>Done", "content_type": "text/html"}}, "answers 200 text/html"),
-        ({"answer": {"status": 202}}, "answers 202 text/plain"),
-        ({"answer": {"text": TEXT_RESULT, "content_type": "application/json"}}, "a result that is no object"),
+        ({"answer": {"text": "<p>Done", "content_type": "text/html"}}, "responds with 200 text/html"),
+        ({"answer": {"status": 202}}, "responds with 202 text/plain"),
+        ({"answer": {"text": TEXT_RESULT, "content_type": "application/json"}}, "a result that is not an object"),
     ],
     ids=["many ends", "a few refusals", "only refusals", "session gone", "a page", "no answer", "a result of text"],
 )

@@ -194,7 +194,7 @@ async def test_a_caller_whom_an_upstream_refuses_shuts_out_no_other(tmp_path: Pa
         async with exchanging(tmp_path, server, upstream, era=era) as served:
             for _ in range(6):
                 refusal = await said(served, server.caller_token("mallory"))
-                assert refusal == "web answers 403 Forbidden: it wants other credentials"
+                assert refusal == "web responds with 403 Forbidden: it requires other credentials"
             assert await said(served, server.caller_token("bob")) == "bob"
 
 

@@ -1,5 +1,1 @@
-"""The lock file: digests of the definitions that somebody reviewed.
-
-In come the definitions as they are written, and `mcp-gateway.lock`. Out go the differences between the two; with
-`server.lock: enforce`, a definition that differs is not compiled.
-"""
+"""The lock file: digests of reviewed definitions, and their comparison with the current ones."""

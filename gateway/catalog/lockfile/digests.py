@@ -1,7 +1,7 @@
-"""Computes definition digests: of all parts that a definition consists of. Imports no plugin, and sees no secret.
+"""Computes the digests of definitions. Imports no plugins and reads no secrets.
 
-They are taken from the written text, before interpolation: `${env:NAME}` and `${file:/path}` stand for themselves, so
-that a rotated secret or another machine changes nothing. Order, comments and layout of the files do not matter.
+The digests cover the written text before interpolation, so that a rotated secret or another machine changes nothing.
+The order, comments and layout of the files do not matter.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,9 +25,9 @@ Name = tuple[str, str]
 """A section of the file, and a key in it."""
 
 DefinitionDigest = Mapping[str, str]
-"""Part of a definition → SHA-256, for the parts that it has: its `definition`, the `connection` or `database` that it
-names, the file's `defaults`, the `code` of its plugins, the `files` of a skill or of its queries, its `page`, and the
-`origin` of a definition that is not written in the file."""
+"""Part of a definition → SHA-256. The parts are the `definition`, its `connection` or `database`, the file's
+`defaults`, the `code` of its plugins, the `files` of a skill or its queries, its `page`, and the `origin` of a
+definition that is not written in the file."""
 
 DefinitionDigests = Mapping[Name, DefinitionDigest]
 
@@ -38,7 +38,7 @@ CLAIMS: Final = "claims"
 PAGES: Final = "pages"
 """The section of pages of upstreams, by URI. They are read only by `mcp-gateway lock` and for clients."""
 INSTRUCTIONS: Final[Name] = ("server", "instructions")
-"""Models read these as they read a description."""
+"""Models act on instructions as they act on descriptions."""
 
 
 def instructions_of(upstream: str) -> Name:
@@ -52,10 +52,7 @@ def instructions_of_view(view: str) -> Name:
 def digests_of(
     loaded: LoadedConfig, plugins: Plugins, *, skills: Iterable[FoundSkill] = ()
 ) -> dict[Name, dict[str, str]]:
-    """Digest every definition of the file, every skill with all its files, and the server's instructions.
-
-    `plugins` have been opened.
-    """
+    """Digest all definitions, skills with their files, and instructions. `plugins` must be open."""
     document = loaded.document
     pins: dict[Name, dict[str, str]] = {}
     if document.server.instructions is not None:
@@ -106,10 +103,7 @@ def _readable(path: str) -> str:
 
 
 def _origin(loaded: LoadedConfig, path: tuple[str, ...]) -> str:
-    """A digest of an entry's name and of where it leads: another server there may do anything under the same names.
-
-    Values of variables and secrets are not part of it.
-    """
+    """Digest the name of an entry and the server to which it leads, without values of variables and secrets."""
     found = loaded.sources.written(path)
     written = found if isinstance(found, Mapping) else {}
     leads = {key: written[key] for key in _LEADS_TO if written.get(key)}
@@ -131,7 +125,7 @@ def _pin(
     parts = {"definition": loaded.sources.digest(name)}
     for section, entry in dict.fromkeys(entries_named_by(config)):
         part, written = section.removesuffix("s"), entry_digest(section, entry)
-        # A definition may name several entries of a section, which are one part of it.
+        # A definition can name several entries of a section, which form one part.
         parts[part] = written if part not in parts else digest_of_json([parts[part], written])
     if queries := query_digests(config, loaded.sources.directory(name)):
         parts["files"] = digest_of_json(queries)
@@ -144,11 +138,11 @@ def _pin(
 
 
 def functions_of(config: Model) -> list[str]:
-    """Every `module:callable` that a definition names."""
+    """Return every `module:callable` that a definition names."""
     return [function.call for function in models_in(config, PythonCall)]
 
 
 def query_digests(config: Model, directory: Path) -> list[str]:
-    """Digests of the files, below a directory, that hold queries of a definition."""
+    """Return the digests of the files that contain queries of a definition."""
     files = (query.query_file for query in models_in(config, SqlCompletion))
     return [content_digest(directory / file) for file in files if file is not None]

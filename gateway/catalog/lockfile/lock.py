@@ -1,8 +1,7 @@
-"""The lock: the digests of reviewed definitions, and the comparison with those of the files.
+"""The lock file, and the comparison of its digests with those of the current definitions.
 
-Threat: what a model was shown, and what is run for it, changes after it was approved, by an edit in an included file or
-a plugin that nobody reviewed. With `server.lock: enforce` such a definition is not compiled, and its plugin is not even
-imported, until the lock is written anew.
+Threat: an edit in an included file or a plugin changes definitions after their review. With `server.lock: enforce`, a
+changed definition is not compiled and its plugin not imported until the lock is written again.
 """
 
 import json
@@ -25,7 +24,7 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 COMMAND: Final = "mcp-gateway lock"
 
 _MOST_NAMED: Final = 9
-"""The most definitions that one warning names beside its own."""
+"""The number of other definitions that one warning names."""
 _VERSION: Final = 1
 _OFFERED: Final = "offered"
 _KINDS: Final = {"tools", "resources", "templates", "prompts"}
@@ -37,17 +36,17 @@ class LockChange(StrEnum):
     CHANGED = "changed"
     REMOVED = "removed"
     UNPINNED = "unpinned"
-    """The lock was written by a version that did not pin where definitions come from."""
+    """The lock was written by a version without origins."""
 
 
 _EFFECTS: Final = {
     LockChange.ADDED: "is not served",
-    # `catalog.keep_locked` goes on with the locked version where the process has it still.
+    # `catalog.keep_locked` keeps the locked version if the process still has it.
     LockChange.CHANGED: "is served in its locked version, or not at all",
     LockChange.REMOVED: "is not served",
     LockChange.UNPINNED: "is served, regardless of its origin",
 }
-"""The consequence of each under enforcement; a definition that was removed is gone, since that harms nobody."""
+"""The effect of each change if the lock is enforced."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,17 +69,17 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lock(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the lock file, which lies beside the main file."""
+    """The content of the lock file, which is next to the main file."""
 
     path: Path
     pins: DefinitionDigests | None
-    """None if there is no such file, or it cannot be used."""
+    """None if the file does not exist or cannot be used."""
     problem: str = ""
-    """The reason why it cannot be used."""
+    """The reason why the file cannot be used."""
     offered: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.field(default_factory=dict)
-    """By the name of a server: its lists in wire form, as they were when they were locked."""
+    """The locked lists of each server in wire form, by the server's name."""
     excludes: bool = True
-    """True if definitions that differ are left out under enforcement; False reports them only, to check a file."""
+    """Whether enforcement leaves out definitions that differ. False only reports them."""
 
     def compare(
         self,
@@ -90,7 +89,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         problems: Problems,
         is_hidden: Callable[..., bool],
     ) -> tuple[Difference, ...]:
-        """Report the differences, those that are alike together, and problems with the lock itself.
+        """Report problems with the lock and differences from it. Equal differences share one warning.
 
         Pages, and definitions that `is_hidden` by an error in the files, are unknown here and were not removed.
         """
@@ -130,10 +129,10 @@ def read_lock(path: Path) -> Lock:
 
 
 def parsed(text: str) -> dict[Name, DefinitionDigest]:
-    """The pins in a lock's text.
+    """Return the pins in the text of a lock.
 
     Raises:
-        ValueError: it is not a lock of this version.
+        ValueError: the text is not a lock of this version.
     """
     content = json.loads(text)
     if not isinstance(content, dict) or "version" not in content:
@@ -148,7 +147,7 @@ def parsed(text: str) -> dict[Name, DefinitionDigest]:
 
 
 def _offered_in(text: str) -> Mapping[str, Mapping[str, list[JsonObject]]]:
-    """Raises: ValueError: it has another form."""
+    """Raises: ValueError: the lists are malformed."""
     try:
         found: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.convert(
             json.loads(text).get(_OFFERED, {}), dict[str, dict[str, list[dict[str, Any]]]]
@@ -161,7 +160,7 @@ def _offered_in(text: str) -> Mapping[str, Mapping[str, list[JsonObject]]]:
 
 
 def offered_by(origins: Mapping[DocumentPath, Origin]) -> dict[str, dict[str, list[JsonObject]]]:
-    """Collect the offers of other servers, so that a changed definition can be served as locked after a restart."""
+    """Collect the lists of other servers, so that the locked version of a definition can be served after a restart."""
     found: dict[str, dict[str, list[JsonObject]]] = {}
     for name, origin in sorted(origins.items()):
         if origin.path[0] == "upstreams":
@@ -172,7 +171,7 @@ def offered_by(origins: Mapping[DocumentPath, Origin]) -> dict[str, dict[str, li
 
 
 def rendered(pins: DefinitionDigests, *, offered: Mapping[str, Json] = MappingProxyType({})) -> str:
-    """The text of a lock: the same for the same definitions, a line for each part, in the order of names."""
+    """Return the text of a lock: a line for each part, ordered by name."""
     content: dict[str, Json] = {"version": _VERSION, **({_OFFERED: offered} if offered else {})}
     for (section, name), pin in pins.items():
         content.setdefault(section, {})[name] = dict(pin)
@@ -180,20 +179,20 @@ def rendered(pins: DefinitionDigests, *, offered: Mapping[str, Json] = MappingPr
 
 
 def differences(now: DefinitionDigests, locked: DefinitionDigests) -> tuple[Difference, ...]:
-    """Compare the definitions with those that were locked, in the order of their names."""
+    """Compare the definitions with the locked ones, ordered by name."""
     return tuple(
         difference for name in sorted(now.keys() | locked.keys()) if (difference := _between(name, now, locked))
     )
 
 
 def summary(found: Sequence[Difference]) -> str:
-    """A count such as `2 added, 1 changed`."""
+    """Return a count such as `2 added, 1 changed`."""
     counts = {change: sum(each.change is change for each in found) for change in LockChange}
     return ", ".join(f"{count} {change}" for change, count in counts.items() if count)
 
 
 def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bool) -> str:
-    """The message for the operator about definitions that differ alike, at the place of the first."""
+    """Return the message about definitions with the same difference, reported at the place of the first."""
     subject = f"`{'.'.join(first.name)}` " if first.change is LockChange.REMOVED else ""
     effect = f", and {_EFFECTS[first.change]}" if is_enforced else ""
     named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]
@@ -219,5 +218,5 @@ def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> D
 
 def _mapping(value: Json, place: str) -> Mapping[str, Json]:
     if not isinstance(value, dict):
-        raise ValueError(f"expected an object as {place}")  # noqa: TRY004 - see above
+        raise ValueError(f"expected an object as {place}")  # noqa: TRY004 - the file is invalid
     return value

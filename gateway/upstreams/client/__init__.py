@@ -1,1 +1,1 @@
-"""The client: one session with a server, in either era, over stdio, Streamable HTTP or HTTP+SSE."""
+"""Sessions with MCP servers of either era, over stdio, Streamable HTTP or HTTP+SSE."""

@@ -1,7 +1,7 @@
-"""Sends HTTP requests to one MCP server: through its pool of connections, with its header fields and credentials.
+"""HTTP requests to one MCP server.
 
-Threats answered here: an address that must not be reached (`AddressGuard`), credentials that follow a redirect to
-another origin (only redirects within the origin are followed), and answers without end (bounded by the readers).
+Threats: an address that must not be reached (`AddressGuard`), credentials that follow a redirect to another origin
+(only redirects within the origin are followed), and endless responses (bounded by the readers).
 """
 
 import asyncio
@@ -42,9 +42,9 @@ _MAX_REDIRECTS: Final = 3
 _SIGN_IN_SECONDS: Final = 30.0
 _UNAUTHORIZED: Final = 401
 _SEE_OTHER: Final = 303
-"""Asks for a GET (RFC 9110 §15.4.4): a message would be lost."""
+"""A redirect to a GET request (RFC 9110 §15.4.4), which would lose the message."""
 _EXCERPT: Final = 300
-# RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: about the content, its size, or how many requests there are.
+# RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: errors about the content or size of a request, or the rate.
 _OF_THE_REQUEST: Final = frozenset({413, 414, 422, 429, 431})
 _LOSS: Final = (
     r"\b(?:not found|unknown|expired|invalid|no longer|terminated|not exist|n.t exist|ended|closed|no such)\b"
@@ -55,7 +55,7 @@ LOST_SESSION: Final = re.compile(rf"{_SESSION}.{{0,80}}{_LOSS}|{_LOSS}.{{0,20}}{
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A server over HTTP, and how to reach it."""
+    """A server over HTTP."""
 
     url: URL
     headers: Mapping[str, str]
@@ -64,12 +64,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpChannel:
-    """Sends single requests: of callers, with their access tokens, and of the gateway itself."""
+    """Sends requests of callers and of the gateway itself."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.url = endpoint.url
         self.subject: Subject | None = None
-        """The caller of the newest request, for requests of the gateway itself; None before the first caller."""
+        """The caller of the newest request. Requests of the gateway itself are authenticated as this caller."""
         self._headers: Final = endpoint.headers
         self._authorization: Final = endpoint.authorization
         self._sender: Final = replace(endpoint.sender, max_redirects=_MAX_REDIRECTS, redirect=self._redirected)
@@ -84,14 +84,19 @@ class HttpChannel:
         url: URL | None = None,
         outgoing: Outgoing | None = None,
     ) -> AsyncIterator[Answer]:
-        """Send a request, signed in, and yield its answer. What fails in the exchange is explained.
+        """Send an authenticated request, and yield its response.
 
-        `outgoing`: the request, where it may be a caller's; it is authenticated as that caller.
+        Args:
+            method: GET, POST or DELETE.
+            fields: header fields.
+            body: an encoded message.
+            url: the target, if it is not the URL of the server.
+            outgoing: the MCP request. It is authenticated as its caller.
 
         Raises:
-            NoCredentialsError: the caller has none to sign in with.
+            NoCredentialsError: there are no credentials for the caller.
             UnreachableError: nothing was sent.
-            ConnectionLostError: the answer did not come, or ended early.
+            ConnectionLostError: there was no response, or it was cut off.
         """
         subject = self.subject if outgoing is None or outgoing.is_own else outgoing.subject
         url = url or self.url
@@ -115,7 +120,7 @@ class HttpChannel:
                         yield answer
                         return
         except TooManyRedirectsError as error:
-            raise NotMcpError(f"{host} redirects without end") from error
+            raise NotMcpError(f"{host} redirects too often") from error
         except ExecutionError as error:
             if isinstance(error.__cause__, aiohttp.ClientConnectorError | AddressRefusedError | aiohttp.InvalidURL):
                 raise UnreachableError(_reason(error)) from error
@@ -126,10 +131,10 @@ class HttpChannel:
             raise ConnectionLostError(_reason(explained(error, host=host))) from error
 
     def _redirected(self, request: Request, status: int, location: str) -> Request | None:
-        """Follow a redirect within the origin; what leads there once does so from now on.
+        """Follow a redirect within the origin, now and for later requests.
 
         Raises:
-            NotMcpError: it is no URL, or at another origin.
+            NotMcpError: the target is not a URL, or at another origin.
         """
         if status == _SEE_OTHER:
             return None
@@ -137,11 +142,11 @@ class HttpChannel:
         try:
             target = url.join(parse_url(location))
         except ValueError as error:
-            raise NotMcpError(f"{url.raw_host} redirects to what is no URL") from error
-        # The credentials of this server would go along.
+            raise NotMcpError(f"{url.raw_host} redirects to an invalid URL") from error
+        # The request contains the credentials for this server.
         if origin_of(target) != origin_of(url):
-            raise NotMcpError(f"{url.raw_host} redirects to another origin, {target.origin()}: write that as `url`")
-        # Only what the file names moves: an answer for another place says nothing of it.
+            raise NotMcpError(f"{url.raw_host} redirects to another origin, {target.origin()}. Use that as `url`.")
+        # A redirect of another URL says nothing about this one.
         if url == self.url:
             self.url = target
         return replace(request, url=target)
@@ -162,24 +167,26 @@ async def read_body(answer: Answer) -> bytes:
     """Read a body of at most `MAX_BODY` bytes.
 
     Raises:
-        BadAnswerError: it is longer.
+        BadAnswerError: the body is longer.
     """
     try:
         return await answer.read(max_bytes=MAX_BODY)
     except BodyTooLargeError:
-        raise BadAnswerError(f"answers with more than {MAX_BODY // 2**20} MiB") from None
+        raise BadAnswerError(f"sends more than {MAX_BODY // 2**20} MiB") from None
 
 
 def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
-    """The failure that an HTTP status means, where the body is not the response to the request."""
+    """Return the error for an HTTP status, if the body is not a response to the request."""
     text = body[:_EXCERPT].decode(errors="replace").strip()
-    said = f"answers {answer.status} {answer.reason}".rstrip()
+    said = f"responds with {answer.status} {answer.reason}".rstrip()
     full = f"{said}: {text}" if text else said
     # 2025-06-18 basic/transports, "Session Management": the status is 404, but some servers use others.
     if has_session and (answer.status in {404, 410} or reports_lost_session(answer, text)):
         return SessionLostError(f"the session has ended ({full})")
     if answer.status in {401, 403}:
-        return RefusedCredentialsError(full if text and answer.status != 401 else f"{said}: it wants other credentials")
+        return RefusedCredentialsError(
+            full if text and answer.status != 401 else f"{said}: it requires other credentials"
+        )
     if answer.status >= 500:
         return BadAnswerError(full)
     kind = RequestRefusedError if answer.status in _OF_THE_REQUEST else NotMcpError

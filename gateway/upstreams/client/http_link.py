@@ -1,7 +1,7 @@
-"""A link over Streamable HTTP, in both eras: each message is a POST; what it is answered with may be a stream.
+"""A link over Streamable HTTP. Each message is a POST, and the response can be an event stream.
 
-Legacy (2025-03-26 to 2025-11-25 basic/transports): the session's id comes with the answer to `initialize`, streams can
-be resumed, and a GET stream carries what belongs to no request. Modern (2026-07-28): none of that.
+Legacy servers (2025-03-26 to 2025-11-25 basic/transports) can have sessions, resumable streams, and a GET stream for
+messages outside of requests. Modern servers (2026-07-28) have none of these.
 """
 
 import asyncio
@@ -42,23 +42,23 @@ SESSION: Final = "Mcp-Session-Id"
 # 2025-06-18 basic/transports, "Sending Messages to the Server": a POST names both.
 _ACCEPT: Final = "application/json, text/event-stream"
 _EVENT_STREAM: Final = "text/event-stream"
-# Header fields that mirror the body of a request.
+# The prefixes of header fields that mirror the body of a request.
 _OF_A_REQUEST: Final = ("mcp-method", "mcp-name", "mcp-param-")
 _MAX_RESUMPTIONS: Final = 20
-"""In a row without a new event: how long a call takes over a network that loses connections is its own business."""
+"""Resumptions in a row without a new event."""
 _FIRST_PAUSE: Final = 1.0
 _MAX_PAUSE: Final = 60.0
 _SHORT: Final = 5.0
-"""Seconds: a stream that belongs to no request and ends sooner is not opened again as quickly."""
+"""Seconds. The pause grows after GET streams that end sooner."""
 LEAST_PAUSE: Final = 0.1
-"""Between streams that belong to no request, whatever the server wants: it must not be asked in a tight loop."""
+"""Seconds between two GET streams, even if the server wants less."""
 _DELETE_SECONDS: Final = 2.0
 _SESSION_NOT_FOUND: Final = -32001
 """The code of several SDKs, also for other errors."""
 
 
 class HttpLink:
-    """One session over Streamable HTTP; without an id from the server, a series of requests."""
+    """A session over Streamable HTTP, or independent requests if the server assigns no session id."""
 
     has_fields = True
     noise = ""
@@ -98,10 +98,10 @@ class HttpLink:
                 raise self._refused(answer, await read_body(answer))
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Hold the GET stream open, if the server has one, and open it again when it ends.
+        """Hold the GET stream open, and open it again when it ends.
 
-        Anything but a stream in answer to the first GET means that the server has none. Where there was one, the server
-        may have restarted: the session ends if `ping` is answered with 404.
+        Any other response to the first GET means that the server has no such stream. Later, it can mean that the server
+        has restarted. The session ends if the response to `ping` is a 404.
         """
         seen, pause, has_begun = _Seen(), _FIRST_PAUSE, False
         while not self.closed.done():
@@ -128,10 +128,10 @@ class HttpLink:
 
     async def close(self) -> None:
         is_lost = self.closed.done()
-        self._lost("was ended")
+        self._lost("was closed")
         if self.session_id is None or is_lost:
             return
-        # 2025-06-18 basic/transports, "Session Management": DELETE ends it, and a server may refuse that with 405.
+        # 2025-06-18 basic/transports, "Session Management": DELETE ends a session, but a server can refuse with 405.
         with suppress(UpstreamError, TimeoutError):
             async with asyncio.timeout(_DELETE_SECONDS), self._channel.exchange("DELETE", fields=self._of_session()):
                 self.session_id = None
@@ -144,25 +144,25 @@ class HttpLink:
             self.session_id = answer.headers.get(SESSION)
 
     async def _single(self, answer: Answer, request_id: int) -> Response:
-        """The response in an answer that is no stream, whatever its media type. It may be an error with any status."""
+        """Return the JSON-RPC response in a body of any media type and status."""
         body = await read_body(answer)
         if (response := self._taken(messages_in(body), request_id, alone=True)) is not None:
             if answer.status < 400:
                 self._note_session(answer)
-            # An error with the id of the request is about that, unless it says otherwise.
+            # An error with the id of the request is about the request, unless it names the session.
             is_own = response.id is not None and not reports_lost_session(answer, repr(response.error))
             if answer.status < 400 or is_own or self.session_id is None:
                 return response
         if answer.status < 400:
-            # Accepted, whatever that is: it may have done what it was asked.
-            said = f"answers {answer.status} {answer.media_type} where MCP has JSON or an event stream"
+            # The server accepted the request, and may have run it.
+            said = f"responds with {answer.status} {answer.media_type} instead of JSON or an event stream"
             if answer.media_type == "application/json":
-                said = f"answers {answer.status} with what is no JSON-RPC response to its request"
+                said = f"responds with {answer.status} without a JSON-RPC response to the request"
             raise BadAnswerError(said)
         raise self._refused(answer, body)
 
     def _refused(self, answer: Answer, body: bytes) -> Exception:
-        """The failure that the answer to a POST means. Only such an answer ends a session."""
+        """Return the error for the response to a POST. Only such a response ends the session."""
         error = refusal(answer, body, has_session=self.session_id is not None)
         if isinstance(error, SessionLostError):
             self._lost(str(error))
@@ -171,7 +171,7 @@ class HttpLink:
     async def _response_in(
         self, answer: Answer, request_id: int | None, seen: "_Seen | None" = None
     ) -> "tuple[Response | None, _Seen]":
-        """Take what a stream brings up to the response; None if it ends before that."""
+        """Read a stream up to the response. The response is None if the stream ends first."""
         seen = seen or _Seen()
         parser = EventParser()
         try:
@@ -182,10 +182,10 @@ class HttpLink:
                         return response, seen
             return self._taken(messages_at_end(parser), request_id), seen
         except EventTooLargeError as error:
-            seen.event_id = None  # a stream that is resumed would bring the same event again
+            seen.event_id = None  # a resumed stream would send the same event again
             raise BadAnswerError(f"sends {error}") from error
         except (aiohttp.ClientError, ConnectionError):
-            # Without the id of an event there is no place in the stream to come back to.
+            # Without an event id, the stream cannot be resumed.
             if seen.event_id is None:
                 raise
         return None, seen
@@ -193,26 +193,26 @@ class HttpLink:
     def _taken(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
-        """The response to the request, if it is in an event or body; everything else goes to the inbox.
+        """Return the response to the request, if it is among the messages. Others go to the inbox.
 
-        An error without an id, `alone` in an answer, is the answer: the server could not read the request.
+        If a body contains it `alone`, an error without an id is the response: the server could not read the request.
         """
         found: Response | None = None
         for each in messages:
             if not isinstance(each, Response):
                 self._inbox(each, during=request_id)
                 if isinstance(each, Unreadable) and not alone and each.answers == request_id is not None:
-                    raise BadAnswerError(f"answers with a message that cannot be read: {each.reason}")
+                    raise BadAnswerError(f"sends a message that cannot be read: {each.reason}")
             # JSON-RPC 2.0 §5: an id that could not be read is null in the response.
             elif each.id == request_id or (alone and each.id is None and each.error is not None):
                 found = each
         return found
 
     async def _resumed(self, request_id: int, seen: "_Seen", fields: Mapping[str, str]) -> Response:
-        """Come back for the response of a stream that ended before it (2025-11-25, "Resumability").
+        """Resume a stream that ended before the response (2025-11-25, "Resumability").
 
         Raises:
-            BadAnswerError: it cannot be resumed, or brings nothing.
+            BadAnswerError: the stream cannot be resumed, or brings no response.
         """
         reason, in_vain = "ended the stream without a response", 0
         while seen.event_id is not None and in_vain < _MAX_RESUMPTIONS:
@@ -223,7 +223,7 @@ class HttpLink:
                     if answer is None:
                         break
                     response, _ = await self._response_in(answer, request_id, seen)
-            # Its own errors say that a request was not begun, and may be sent again. This one was.
+            # These errors would mean that the request was not begun. It was, so it must not be sent again.
             except UpstreamError as error:
                 reason = str(error)
                 if isinstance(error, SessionLostError | NotMcpError | RefusedCredentialsError | NoCredentialsError):
@@ -232,19 +232,19 @@ class HttpLink:
                 if response is not None:
                     return response
             in_vain = in_vain + 1 if seen.event_id == before else 0
-        raise BadAnswerError(reason)  # its stream was an answer
+        raise BadAnswerError(reason)
 
     @asynccontextmanager
     async def _stream(self, seen: "_Seen", fields: Mapping[str, str]) -> AsyncIterator[Answer | None]:
-        """A GET stream; None where the server has none (405)."""
+        """Open a GET stream, or yield None if the server has none (405)."""
         resuming = {} if seen.event_id is None else {"Last-Event-ID": seen.event_id}
-        # A GET has no body that these fields could mirror.
+        # A GET has no body to mirror.
         kept = {name: value for name, value in fields.items() if not name.lower().startswith(_OF_A_REQUEST)}
         headers = {"Accept": _EVENT_STREAM, **self._of_session(), **kept, **resuming}
         async with self._channel.exchange("GET", fields=headers) as answer:
             if answer.status == 200 and answer.media_type == _EVENT_STREAM:
                 yield answer
-            # 2025-06-18 basic/transports, "Listening for Messages from the Server": 405 says that there is no stream.
+            # 2025-06-18 basic/transports, "Listening for Messages from the Server": 405 means that there is no stream.
             elif answer.status in {405, 501}:
                 yield None
             else:
@@ -265,19 +265,19 @@ def _is_session_lost(response: Response) -> bool:
 
 
 class _Seen:
-    """The position up to which a stream was read."""
+    """The position up to which a stream has been read."""
 
     def __init__(self) -> None:
         self.event_id: str | None = None
         self.events = 0
-        """How many events with data, or with the server's pause, have come."""
+        """The number of events with data or `retry`."""
         self.retry: float | None = None
-        """Seconds that the server wants between two connections."""
+        """Seconds between two connections, as requested by the server."""
 
     def note(self, event: Event) -> None:
         self.events += bool(event.data) or event.retry_ms is not None
         if event.id:
             self.event_id = event.id
         if event.retry_ms is not None:
-            # 2025-11-25 basic/transports: clients must respect `retry`. Bounded, as a caller waits meanwhile.
+            # 2025-11-25 basic/transports: clients must respect `retry`. Bounded, because a caller waits.
             self.retry = min(event.retry_ms / 1000, _MAX_PAUSE)

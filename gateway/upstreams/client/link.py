@@ -1,4 +1,4 @@
-"""The interface of transports: requests go out, their responses come back, and other messages come by themselves."""
+"""The interface of transports, and reading and repairing messages of servers."""
 
 import asyncio
 import json
@@ -18,83 +18,80 @@ from gateway.wire.event_parser import EventParser
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, RequestId, Response
 
 MAX_DEPTH: Final = 128
-"""Levels of a message from an upstream."""
-
-INTERNAL_ERROR: Final = "was given up after an internal error"
-"""Why a link is closed whose own code has failed: those who call must not wait for what it will never take."""
+"""Levels of nesting in a message."""
+INTERNAL_ERROR: Final = "failed because of an internal error"
 
 _MAX_REPAIRED: Final = 8 * 2**20
 """Bytes: larger malformed messages are not repaired, because Python's own parser would block the event loop."""
 _EXCERPT: Final = 200
 _ENDS: Final = 4096
-"""Bytes at each end of an unreadable message in which its id is looked for."""
+"""Bytes at each end of an unreadable message that are searched for its id."""
 _TEXT: Final = rb'"(?:[^"\\]|\\.)*"'
 _ID: Final = rb'"id"\s*:\s*(?:(\d+)|"(\d+)")'
-# Only members with texts before it, or after it: such an id is the message's own, not that of something in a result.
+# With only string members before or after it, the id is that of the message and not of an object in the result.
 _FIRST_ID: Final = re.compile(rb"\s*\{\s*(?:%b\s*:\s*%b\s*,\s*)*%b" % (_TEXT, _TEXT, _ID))
 _LAST_ID: Final = re.compile(rb"%b\s*(?:,\s*%b\s*:\s*%b\s*)*\}\s*\Z" % (_ID, _TEXT, _TEXT))
-# The id of such a message is the server's own.
+# The id of a request is the server's own.
 _REQUEST: Final = re.compile(rb'\s*\{[^{\[]*"method"\s*:')
 _ID_DIGITS: Final = 18
 _MEMBERS: Final = frozenset({"id", "method", "params", "result", "error"})
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is not valid JSON, whether it could be repaired or not."""
+    """A message that is not valid JSON, repaired or not."""
 
     reason: str
     excerpt: str
-    """Its beginning."""
     answers: int | None = None
-    """The id of the request that it should have answered, if it could not be repaired."""
+    """The id of the request that has no response because of this message."""
 
 
 Incoming = Request | Notification | Unreadable
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """One request on its way out."""
+    """A request to a server."""
 
     id: int
     message: JsonObject
     subject: Subject | None = None
     """The caller that the request is authenticated as, where the server authenticates callers."""
     is_own: bool = False
-    """Whether it is a request of the gateway, and of no caller."""
+    """Whether the gateway itself sends the request."""
     fields: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Header fields for it, where the transport has any."""
+    """Header fields, if the transport has any."""
 
 
 class Inbox(Protocol):
-    """Takes messages that are no response to a request of ours."""
+    """Takes messages that are not responses."""
 
     def __call__(self, message: Incoming, *, during: RequestId | None) -> None:
-        """`during` is the request whose stream the message came on; None where the transport does not tell."""
+        """`during` is the request whose stream brought the message, if known."""
 
 
 class Link(Protocol):
     """One connection to a server."""
 
     has_fields: bool
-    """Whether messages have header fields beside them."""
+    """Whether messages have header fields."""
     noise: str
-    """The first thing that the server sent that is not a message; empty once it has sent a message."""
+    """The first output of the server that is not a message. Empty once the server has sent a message."""
     closed: asyncio.Future[str]
-    """Done when nothing can be sent any more, with the reason for people."""
+    """Done with a reason when nothing can be sent any more."""
 
     async def open(self, inbox: Inbox, *, subject: Subject | None) -> None:
         """Connect.
 
         Args:
-            inbox: takes what comes by itself.
+            inbox: takes messages that are not responses.
             subject: the caller that the session is for; None for the gateway's own session.
 
         Raises:
-            UnreachableError: it cannot be.
+            UnreachableError: the server cannot be reached.
         """
 
     async def request(self, outgoing: Outgoing) -> Response:
-        """Send, and return the response. Cancelling the wait drops it, where the transport does not cancel by itself.
+        """Send a request, and return its response.
 
         Raises:
             UpstreamError: no response will come.
@@ -104,24 +101,23 @@ class Link(Protocol):
         """Send a notification or a response.
 
         Raises:
-            UpstreamError: it could not be sent.
+            UpstreamError: the message could not be sent.
         """
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Take what comes outside of requests until cancelled, where the transport needs a stream for that.
+        """Take messages outside of requests until cancelled, if the transport needs a stream for them.
 
-        `ping` asks whether the server still knows the session.
+        `ping` checks whether the server still knows the session.
         """
 
     async def close(self) -> None:
-        """End the connection, politely if that is quick. Never raises."""
+        """End the connection. Never raises."""
 
 
 def messages_in(data: bytes) -> list[Incoming | Response]:
-    """The messages of a line, an event or a body.
+    """Return the messages of a line, an event or a body.
 
-    Malformed messages are repaired where their meaning is clear. One that cannot be repaired but has an id is an error
-    in response to that: the request's caller must not wait for the timeout. Anything else is left out.
+    Malformed messages are repaired if their meaning is clear. Otherwise the request with their id fails at once.
     """
     messages: list[Incoming | Response] = []
     read: list[jsonrpc.Message | InvalidMessageError]
@@ -129,12 +125,12 @@ def messages_in(data: bytes) -> list[Incoming | Response]:
         read = [jsonrpc.decode(data, max_depth=MAX_DEPTH)]
     except InvalidMessageError as error:
         read = _repaired(data)
-        # Programs also greet or log on their standard output: only what looks like a message is reported.
+        # Programs also log to standard output. Only text that looks like a message is reported.
         if error.code == ErrorCode.PARSE_ERROR and (read or data.lstrip(b"\xef\xbb\xbf \t[").startswith(b"{")):
             messages.append(unreadable(data, error.message, is_repaired=bool(read)))
     for each in read[0].entries if read and isinstance(read[0], Batch) else read:
         if isinstance(each, Response) and isinstance(each.id, str):
-            # Our ids are integers; some servers return them as text.
+            # Some servers return our integer ids as strings.
             messages.append(Response(own_id(each.id), each.result, each.error))
         elif isinstance(each, Request | Notification | Response):
             messages.append(each)
@@ -144,7 +140,7 @@ def messages_in(data: bytes) -> list[Incoming | Response]:
 
 
 def messages_at_end(parser: EventParser) -> list[Incoming | Response]:
-    """The messages of an event that the end of its stream cut off, if its data is complete."""
+    """Return the messages of a last event that has no closing blank line, if its data is complete."""
     if (event := parser.end()) is None:
         return []
     try:
@@ -155,7 +151,7 @@ def messages_at_end(parser: EventParser) -> list[Incoming | Response]:
 
 
 def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool = False) -> Unreadable:
-    """Describe a message that cannot be read; `end` is its end, if `data` is only its beginning."""
+    """Describe a message that cannot be read. `end` is the end of the message if `data` is only the start."""
     found = None
     if not is_repaired and not _REQUEST.match(data[:_ENDS]):
         found = _FIRST_ID.match(data[:_ENDS]) or _LAST_ID.search((end or data)[-_ENDS:])
@@ -167,7 +163,7 @@ def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool 
 
 
 def own_id(value: Json) -> RequestId | None:
-    """Return an id of ours that a server has sent back, perhaps as text or as a float."""
+    """Return an id of ours that a server has sent back, perhaps as a string or a float."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str) and value.isdecimal() and len(value) <= _ID_DIGITS:
@@ -176,11 +172,11 @@ def own_id(value: Json) -> RequestId | None:
 
 
 def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
-    """Read the messages of a text that breaks JSON or JSON-RPC in a usual way."""
+    """Read messages with common errors in JSON or JSON-RPC."""
     text = data.decode("utf-8-sig", errors="replace").strip() if len(data) <= _MAX_REPAIRED else ""
     found: list[jsonrpc.Message | InvalidMessageError] = []
     end = 0
-    # A program may have printed something before a message, and not ended its line.
+    # The program may have printed text before a message without ending the line.
     while (start := _OBJECT.search(text, end)) is not None:
         try:
             value, end = _SLOPPY.raw_decode(text, start.start())
@@ -188,7 +184,7 @@ def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
             break
         if (entry := _conventional(value, is_alone=end - start.start() == len(text))) is None:
             continue
-        # Half of a surrogate pair has no UTF-8: U+FFFD takes its place.
+        # Half of a surrogate pair has no UTF-8 form, and is replaced by U+FFFD.
         units = json.dumps(entry, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
         try:
             found.append(jsonrpc.decode(units.decode("utf-16-le", errors="replace").encode(), max_depth=MAX_DEPTH))
@@ -198,7 +194,7 @@ def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
 
 
 def _conventional(entry: JsonObject, *, is_alone: bool) -> JsonObject | None:
-    """A message as JSON-RPC has it; None if it is none, such as a line of a log that is JSON."""
+    """Return a valid JSON-RPC message, or None if the object is no message, such as a log line in JSON."""
     if "jsonrpc" not in entry and not (is_alone and entry.keys() <= _MEMBERS):
         return None
     fixed = {**entry, "jsonrpc": jsonrpc.VERSION}
@@ -212,7 +208,7 @@ def _conventional(entry: JsonObject, *, is_alone: bool) -> JsonObject | None:
     return fixed
 
 
-# `strict=False` takes control characters within strings. Numbers that JSON does not have become null.
+# `strict=False` accepts control characters in strings. Numbers that JSON does not have become null.
 _OBJECT: Final = re.compile(r'\{\s*"')
 _SLOPPY: Final = json.JSONDecoder(
     strict=False,
@@ -222,26 +218,26 @@ _SLOPPY: Final = json.JSONDecoder(
 
 
 class Pending:
-    """Responses that are waited for, by request id."""
+    """The requests that wait for a response, by id."""
 
     def __init__(self) -> None:
         self._waiting: Final[dict[RequestId, asyncio.Future[Response]]] = {}
         self._has_notified = False
-        """Whether an error without an id may be about a notification or response that was sent."""
+        """Whether an error without an id can be about a notification or response that was sent."""
 
     def expect(self, request_id: RequestId) -> asyncio.Future[Response]:
         waiting = self._waiting[request_id] = asyncio.get_running_loop().create_future()
         return waiting
 
     def note_notification(self) -> None:
-        """Note that something other than a request is sent."""
+        """Note that a notification or response is sent."""
         self._has_notified = True
 
     def forget(self, request_id: RequestId) -> None:
         self._waiting.pop(request_id, None)
 
     def take(self, messages: Iterable[Incoming | Response], inbox: Inbox) -> None:
-        """Hand responses to those who wait for them, and other messages to the inbox."""
+        """Pass responses to the requests that wait for them, and other messages to the inbox."""
         for each in messages:
             message = self._attributed(each) if isinstance(each, Response) else each
             if not isinstance(message, Response):
@@ -249,17 +245,17 @@ class Pending:
                 if not isinstance(message, Unreadable):
                     continue
             request_id = message.id if isinstance(message, Response) else message.answers
-            # One that nobody waits for came too late.
+            # The request may have been cancelled.
             if (waiting := self._waiting.get(request_id or "")) is None or waiting.done():
                 continue
             if isinstance(message, Response):
                 self._has_notified = False
                 waiting.set_result(message)
             else:
-                waiting.set_exception(BadAnswerError(f"answers with a message that cannot be read: {message.reason}"))
+                waiting.set_exception(BadAnswerError(f"sends a message that cannot be read: {message.reason}"))
 
     def _attributed(self, response: Response) -> Response | Unreadable:
-        """Assign an error without an id (JSON-RPC 2.0 §5) to the only open request, if there is just one."""
+        """Assign an error without an id (JSON-RPC 2.0 §5) to the only open request, if there is only one."""
         if response.id is not None or response.error is None:
             return response
         open_ids = [request_id for request_id, waiting in self._waiting.items() if not waiting.done()]
@@ -271,8 +267,8 @@ class Pending:
         return Unreadable(reason="an error without a request id", excerpt=str(response.error)[:_EXCERPT])
 
     def fail(self, error: Exception) -> None:
-        """End every wait."""
+        """Fail all requests."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(error)
-                waiting.exception()  # whoever waited may have been cancelled meanwhile
+                waiting.exception()  # marks the exception as retrieved if the request was cancelled

@@ -51,7 +51,7 @@ class RelayedCall:
         self._waiting = 0
         self._last: asyncio.Task[None] | None = None
         self.key: Final = call.client_key
-        """The owner of the session, where each client has its own."""
+        """The key of the client's session, if clients do not share one."""
         self.subject: Final = call.caller.subject
         """The caller that requests are authenticated as, where the server authenticates callers."""
         self.is_modern: Final = context.protocol_version in MODERN
@@ -59,7 +59,7 @@ class RelayedCall:
         is_shared = config.session == "shared"
         offered: JsonObject = {} if is_shared else allowed(config, context.client_capabilities)
         self.capabilities: Final[JsonObject] = offered if may_ask else {}
-        """The client's capabilities, as far as the keys of the upstream allow them."""
+        """The client's capabilities that the keys of the upstream allow."""
         # A principal can have several modern clients with different capabilities.
         self.declared: Final = allowed(config, EVERYTHING) if self.is_modern else offered
         """The capabilities of a session that is opened for this call."""
@@ -89,7 +89,7 @@ class RelayedCall:
         self._permit = permit
 
     async def answer(self, method: str, params: JsonObject) -> JsonObject:
-        """Ask the client a question of the upstream. Other calls can run in its place meanwhile.
+        """Ask the client a question of the upstream. Until the answer, another call can use the permit.
 
         Raises:
             RpcError: the client cannot be asked, or refused.
@@ -135,14 +135,14 @@ class RelayedCall:
         self._declined.append(capability)
         if method == "elicitation/create":
             return {"action": "decline"}
-        raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"The client offers no {capability}")
+        raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"The client does not support {capability}")
 
     def with_notes(self, result: JsonObject) -> JsonObject:
         """Return the result, with a note for the model about questions that were declined."""
         if not self._declined or not isinstance(content := result.get("content"), list):
             return result
         asked = " and ".join(dict.fromkeys(self._declined))
-        note = f"{self._upstream} asked for {asked}, which this client does not offer here; it was declined."
+        note = f"{self._upstream} asked for {asked}, which this client does not support. The request was declined."
         return {**result, "content": [*content, {"type": "text", "text": note}]}
 
     def progress(self, value: float, total: float | None, message: str | None) -> None:

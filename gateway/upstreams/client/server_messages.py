@@ -1,4 +1,4 @@
-"""Takes what a server says by itself: notifications go to the caller of the request, questions to its client."""
+"""Handles requests and notifications of a server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,51 +16,51 @@ from gateway.wire.jsonrpc import Notification, Request, RequestId
 
 _LIST_CHANGED: Final = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 MAX_OPEN_REQUESTS: Final = 1000
-"""Requests of one server that are answered at a time; more are dropped."""
+"""Open requests of one server. More are dropped."""
 _MAX_ID_LENGTH: Final = 1024
 _Announce = Callable[[str, JsonObject], object]
 
 
 class Listener(Protocol):
-    """Hears what a server says outside of requests."""
+    """Is notified of messages outside of calls."""
 
     def lists_changed(self) -> None:
-        """A list of it may be another now."""
+        """A list of the server may have changed."""
 
     def resource_updated(self, uri: str) -> None: ...
     def unreadable(self, message: Unreadable) -> None:
-        """It has sent a message that is not valid JSON."""
+        """The server has sent a message that is not valid JSON."""
 
 
 class ServerMessages:
-    """The messages of one session that are no responses."""
+    """The messages of one session that are not responses."""
 
     def __init__(
         self, listener: Listener, *, send: Callable[[JsonObject], Awaitable[None]], tasks: BackgroundTasks
     ) -> None:
-        """Take nothing yet; `send` sends the responses to the server's requests, which `tasks` make."""
+        """`send` sends responses to the server's requests, in tasks of `tasks`."""
         self.calls: Final[dict[RequestId, RelayedCall]] = {}
-        """The open requests of callers, by id, in the order in which they began."""
+        """The open calls by request id, oldest first."""
         self._listener: Final = listener
         self._send: Final = send
         self._tasks: Final = tasks
         self._answering: Final[dict[RequestId, asyncio.Task[None]]] = {}
         self._elicitations: Final[dict[str, _Announce | None]] = {}
-        """By id, what tells the client that was sent to a URL; None for one that is complete and has no client yet."""
+        """Elicitations by id: how to notify the client, or None if complete before the client is known."""
         self.has_changed_lists = False
-        """Whether the server has announced a change of its lists in this session, and nobody has compared them yet."""
+        """Whether the server has announced a change of its lists, and the lists have not been compared yet."""
         self._telling_roots: asyncio.Task[None] | None = None
         self.wants_roots = False
-        """Whether the server has asked for roots when there was no call, and so no client, to answer."""
+        """Whether the server has asked for roots while no call was open."""
         self.may_ask = True
-        """Whether the server may make requests; since 2026-07-28 it asks by its results."""
+        """Whether the server can send requests. Since 2026-07-28, questions are part of results."""
         self.acknowledged: Final = asyncio.Event()
-        """Set once the server has taken the newest `subscriptions/listen`."""
+        """Set once the server has acknowledged the newest `subscriptions/listen`."""
 
     def take(self, message: Incoming, *, during: RequestId | None) -> None:
-        """Take a message. An `Inbox`."""
+        """Handle a message. Implements `Inbox`."""
         if isinstance(message, Request):
-            # A server that floods, or takes no responses, must not fill the memory.
+            # The server may send too many requests, or not read the responses.
             if message.id in self._answering or len(self._answering) >= MAX_OPEN_REQUESTS:
                 return
             task = self._tasks.begin(self._answer(message, during), name="answer upstream")
@@ -74,7 +74,7 @@ class ServerMessages:
             self._notification(message, during)
 
     async def roots_told(self) -> bool:
-        """Wait until the server's last request for roots is answered; False if there was none since the last wait."""
+        """Wait for the response to the server's last request for roots. Return False if there was no new request."""
         telling, self._telling_roots = self._telling_roots, None
         if telling is None:
             return False
@@ -82,13 +82,13 @@ class ServerMessages:
         return True
 
     def expect_completion(self, elicitation: Json, call: RelayedCall) -> None:
-        """Remember the client that is sent to a URL (2025-11-25 client/elicitation), to tell it when that is done."""
+        """Remember which client to notify when an elicitation by URL is complete (2025-11-25 client/elicitation)."""
         name = elicitation.get("elicitationId") if isinstance(elicitation, dict) else None
         if isinstance(name, str) and call.announce is not None:
             self._match_completion(name, call.announce)
 
     def _match_completion(self, name: str, announce: _Announce | None) -> None:
-        """Tell the client once both are known, in either order: it, and that the elicitation is complete (None)."""
+        """Notify the client once the client and the completion (None) are known, in either order."""
         known = self._elicitations.get(name, announce)
         if (known is None) is (announce is None):
             if len(self._elicitations) < MAX_OPEN_REQUESTS and len(name) <= _MAX_ID_LENGTH:
@@ -132,9 +132,9 @@ class ServerMessages:
             call.log(str(level), params.get("data"), _text(params.get("logger")))
 
     def _call_of(self, during: RequestId | None) -> RelayedCall | None:
-        """The call that a message belongs to: that of its stream, or else the one that began last."""
+        """Return the call to which a message belongs."""
         call = None if during is None else self.calls.get(during)
-        # Over stdio nothing tells which request a message belongs to: the newest is the best guess there is.
+        # Over stdio, messages do not name their request. The newest call is the best guess.
         return call or next(reversed(self.calls.values()), None)
 
     async def _answer(self, request: Request, during: RequestId | None) -> None:
@@ -148,7 +148,7 @@ class ServerMessages:
             await self._send(message)
 
     async def _answered(self, request: Request, during: RequestId | None) -> JsonObject:
-        # 2025-06-18 basic/utilities/ping: answered at once, with an empty result.
+        # 2025-06-18 basic/utilities/ping: the response is an empty result.
         if request.method == "ping":
             return {}
         capability = QUESTIONS.get(request.method) if self.may_ask else None
@@ -157,18 +157,18 @@ class ServerMessages:
         call = self._call_of(during)
         if call is None:
             self.wants_roots |= capability == "roots"
-            raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"There is no client here that offers {capability}")
+            raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"No client supports {capability} outside of a call")
         if capability not in call.capabilities:
             return call.decline(request.method)
         self.expect_completion(request.params, call)
         try:
             return await call.answer(request.method, request.params)
-        except MissingCapabilityError:  # a mode of elicitation, or tools in sampling: the code is not a legacy one
+        except MissingCapabilityError:  # legacy revisions do not have its error code
             return call.decline(request.method)
 
 
 def _id(value: Json) -> RequestId:
-    """Return an id, or one that nothing has: lists and objects cannot be looked up, and True would be found as 1."""
+    """Return an id, or an unused id for other values. Lists are not hashable, and True would be found as 1."""
     return value if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 

@@ -1,4 +1,4 @@
-"""A session with an upstream, in either era: its handshake, requests with their metadata, and what is watched."""
+"""A session with an upstream, in either era."""
 
 import asyncio
 import itertools
@@ -29,7 +29,7 @@ log: Final = structlog.get_logger(__name__)
 CLIENT_INFO: Final[JsonObject] = {"name": "mcp-gateway", "version": __version__}
 _PING_SECONDS: Final = 5.0
 _ROOTS_SECONDS: Final = 0.2
-"""How long a server that was just told of roots may look at them."""
+"""Time for a server to process new roots before the next call."""
 _MAX_MESSAGE: Final = 4096
 """Characters of the message of an error."""
 _MAX_DATA: Final = 64 * 1024
@@ -39,14 +39,14 @@ _RELISTEN_SECONDS: Final = 1.0
 _MAX_RELISTEN_SECONDS: Final = 60.0
 _WATCH_SECONDS: Final = 5.0
 _FOR_NOW: Final = frozenset({ErrorCode.INTERNAL_ERROR, ErrorCode.TOO_MANY_REQUESTS})
-"""Errors of a server that is busy or starting: another time the same request may be taken."""
+"""Temporary errors of a server that is busy or starting."""
 _RESOURCES: Final = "resourceSubscriptions"
 _REASON: Final = 300
 """Characters of an error without a message."""
 
 
 class Session:
-    """One session. `capabilities` are those of the client that it is for (legacy; modern requests bring their own)."""
+    """One session with a server."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Session:
         listener: Listener,
         capabilities: JsonObject,
     ) -> None:
-        """Connect not yet."""
+        """`capabilities` are those of the client. Requests of the modern era contain their own."""
         self._link: Final = link
         self._listener: Final = listener
         self._declared: Final = capabilities
@@ -64,7 +64,7 @@ class Session:
         self._incoming: Final = ServerMessages(listener, send=self._respond, tasks=self._tasks)
         self._roots_lock: Final = asyncio.Lock()
         self._has_begun = False
-        """Whether a call of a client with roots was sent in it."""
+        """Whether a call of a client with roots was sent in this session."""
         self._watching: asyncio.Task[None] | None = None
         self._log_level: str | None = None
         self.era = Era.MODERN
@@ -75,9 +75,9 @@ class Session:
         self.instructions = ""
         """The server's, for models."""
         self.used_at = 0.0
-        """When it was used last, by `time.monotonic`."""
+        """The time of the last use, by `time.monotonic`."""
         self.subscribed: frozenset[str] = frozenset()
-        """URIs that are watched here."""
+        """The URIs of watched resources."""
 
     @property
     def is_closed(self) -> bool:
@@ -93,18 +93,18 @@ class Session:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether the server keeps nothing between requests: HTTP of the modern era, or without a session."""
-        # Only `HttpLink` has the attribute: with the other links the connection is the session, in both eras.
+        """Whether the server keeps no state between requests."""
+        # Only `HttpLink` has the attribute. With other links, the connection is the session.
         session_id = getattr(self._link, "session_id", "")
         return session_id is None or (self.era is Era.MODERN and hasattr(self._link, "session_id"))
 
     @property
     def noise(self) -> str:
-        """The first thing that the server sent that is not a message; empty once it has sent a message."""
+        """See `Link.noise`."""
         return self._link.noise
 
     def take_list_change(self) -> bool:
-        """Whether a change of its lists was announced in this session since the last call."""
+        """Return whether the server announced a change of its lists since the last call."""
         has_changed, self._incoming.has_changed_lists = self._incoming.has_changed_lists, False
         return has_changed
 
@@ -112,20 +112,20 @@ class Session:
         """Connect; see `Link.open`.
 
         Raises:
-            UnreachableError: it cannot be connected to.
+            UnreachableError: the server cannot be reached.
         """
         await self._link.open(self._incoming.take, subject=subject)
 
     async def handshake(self, era: Era) -> None:
-        """Introduce ourselves as the era has it; where that is refused, another may be tried on the same connection.
+        """Do the handshake of an era. After a failure, another era can be tried on the same connection.
 
         Raises:
-            UpstreamError: it is no server of this era.
+            UpstreamError: the server does not speak this era.
         """
         try:
             await self._introduced(era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY)
         except RpcError as error:
-            # Both eras: an error for the revision may name those that the server speaks.
+            # An error about the revision can list the revisions that the server supports.
             data, known = _mapping(error.data), MODERN if era is Era.MODERN else LEGACY
             supported = [version for version in known if version in _list(data.get("supported"))]
             if not supported:
@@ -173,13 +173,12 @@ class Session:
             fields=self._fields(method, given, call, mirrored),
         )
         if call is not None:
-            # Before it is sent: questions and progress may come before the response.
+            # Questions and progress can arrive before the response.
             self._incoming.calls[request_id] = call
         try:
             if call is not None and self.era is Era.LEGACY and "roots" in call.capabilities:
                 await self._tell_roots()
             response = await self._link.request(outgoing)
-            # Progress and log messages that came before the response reach our client before it, too.
             if call is not None:
                 await call.finish()
                 self._note_elicitations(response, call)
@@ -193,13 +192,13 @@ class Session:
         return _result_of(response)
 
     async def _tell_roots(self) -> None:
-        """Have a server that asked for roots outside of a call ask again within this one, before the call is sent."""
+        """Make a server that asked for roots outside of a call ask again within this call, before it is sent."""
         async with self._roots_lock:
             if self._has_begun and not self._incoming.wants_roots:
                 return
             with suppress(UpstreamError, RpcError, TimeoutError):
                 if not self._has_begun:
-                    # Servers ask as soon as they are initialized: once they answer this, the question has come.
+                    # Servers ask for roots after `initialized`, and before they respond to this ping.
                     self._has_begun = True
                     await self._ping_briefly()
                 if self._incoming.wants_roots:
@@ -207,7 +206,7 @@ class Session:
                     await self.notify("notifications/roots/list_changed")
                     await self._ping_briefly()
                 if await self._incoming.roots_told():
-                    # Servers look at the directories before they serve them, and nothing says when they have.
+                    # Servers check the directories first, and do not report when they have finished.
                     await asyncio.sleep(_ROOTS_SECONDS)
 
     async def _ping_briefly(self) -> None:
@@ -225,7 +224,7 @@ class Session:
         """Send a notification.
 
         Raises:
-            UpstreamError: it could not be sent.
+            UpstreamError: the notification could not be sent.
         """
         message: dict[str, Json] = {"jsonrpc": jsonrpc.VERSION, "method": method}
         if params is not None:
@@ -233,7 +232,7 @@ class Session:
         await self._link.send(message, self._fields(method, {}, None, ()))
 
     def roots_changed(self) -> None:
-        """Tell a legacy server that its client has other roots; a modern one is told roots when it asks."""
+        """Notify a legacy server that the roots of its client have changed. Modern servers ask when they need roots."""
         if self.era is Era.LEGACY and "roots" in self._declared:
             self._tasks.begin(self._tell_roots_changed(), name="tell upstream of roots")
 
@@ -242,21 +241,21 @@ class Session:
             await self.notify("notifications/roots/list_changed")
 
     async def ping(self) -> None:
-        """Ask whether it is there.
+        """Check whether the server responds.
 
         Raises:
-            RpcError: it answers with an error, which shows that it is.
-            UpstreamError: it is not.
+            RpcError: the server responds with an error.
+            UpstreamError: there was no response.
         """
         await self.request("server/discover" if self.era is Era.MODERN else "ping")
 
     async def watch(self, uris: frozenset[str]) -> None:
-        """Watch these resources from now on, and no others; return once the server knows, or has not said so in time.
+        """Watch exactly these resources. Return after the server's confirmation, or a timeout.
 
         Raises:
-            UpstreamError: it cannot be asked.
+            UpstreamError: the server did not respond.
         """
-        # Before the requests: a second call meanwhile must not subscribe again.
+        # Set first, so that a concurrent call does not subscribe again.
         before, self.subscribed = self.subscribed, uris
         with suppress(TimeoutError):
             async with asyncio.timeout(_WATCH_SECONDS):
@@ -269,11 +268,9 @@ class Session:
 
     async def _ask_for_each(self, method: str, uris: frozenset[str]) -> None:
         for uri in sorted(uris):
-            # What a client asks for may fit a template, and be nothing there: that says nothing of the server.
+            # A URI that fits a template need not exist at the server.
             with suppress(RpcError):
                 await self.request(method, {"uri": uri})
-
-    # The handshake.
 
     async def _introduced(self, era: Era, revision: str) -> None:
         self.era, self.revision, self._incoming.may_ask = era, revision, era is Era.LEGACY
@@ -285,11 +282,11 @@ class Session:
             {"protocolVersion": self.revision, "capabilities": self._declared, "clientInfo": CLIENT_INFO},
         )
         if self._watching is not None:
-            return  # the probe was answered after all
+            return  # the response to the probe came first
         revision = result.get("protocolVersion")
-        # 2025-06-18 basic/lifecycle, "Version Negotiation": a client disconnects from a revision that it does not know.
+        # 2025-06-18 basic/lifecycle, "Version Negotiation": a client disconnects if it does not support the revision.
         if revision not in LEGACY:
-            raise NotMcpError(f"speaks the revision {revision!r}; known are {', '.join(LEGACY)}")
+            raise NotMcpError(f"supports revision {revision!r}, but the gateway supports only {', '.join(LEGACY)}")
         self.era, self.revision, self._incoming.may_ask = Era.LEGACY, revision, True
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(result.get("serverInfo"))
@@ -299,19 +296,19 @@ class Session:
     async def _discover(self) -> None:
         result = await self.request("server/discover")
         if self._watching is not None:
-            return  # `initialize`, which was sent later, was answered first
+            return  # the response to `initialize`, which was sent later, came first
         versions = result.get("supportedVersions")
         known = [version for version in MODERN if version in _list(versions)]
         if not known:
-            raise NotMcpError(f"speaks the revisions {versions!r}; known are {', '.join(MODERN)}")
-        # The newest that both know: `MODERN` is in the order of dates.
+            raise NotMcpError(f"supports revisions {versions!r}, but the gateway supports only {', '.join(MODERN)}")
+        # `MODERN` is in the order of dates.
         self.era, self.revision, self._incoming.may_ask = Era.MODERN, known[-1], False
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(_mapping(result.get(meta.META)).get(meta.META_SERVER_INFO))
         self.instructions = str(result.get("instructions") or "")
 
     def _watch(self) -> None:
-        """Listen for what comes outside of requests, from now on and for what is watched now."""
+        """Listen for messages outside of requests, including updates of the watched resources."""
         if self._watching is not None:
             self._watching.cancel()
         self._incoming.acknowledged.clear()
@@ -320,7 +317,7 @@ class Session:
         self._watching.add_done_callback(_log_failure)
 
     async def _listen(self) -> None:
-        """`subscriptions/listen` (2026-07-28 basic/patterns/subscriptions), again and again."""
+        """Keep a `subscriptions/listen` request open (2026-07-28 basic/patterns/subscriptions)."""
         wanted: dict[str, Json] = {
             f"{kind}ListChanged": True
             for kind in ("tools", "prompts", "resources")
@@ -328,7 +325,7 @@ class Session:
         }
         if self.subscribed:
             wanted[_RESOURCES] = sorted(self.subscribed)
-        # A server that ends the stream at once must not be asked in a tight loop.
+        # The pause grows if the server ends the stream at once.
         pause = _RELISTEN_SECONDS
         while wanted:
             began = monotonic()
@@ -336,7 +333,7 @@ class Session:
                 await self.request("subscriptions/listen", {"notifications": wanted})
             except RpcError as error:
                 if error.code not in _FOR_NOW:
-                    return  # it offers none
+                    return  # the server does not support it
             except UpstreamError:
                 if self.is_closed:
                     return
@@ -344,16 +341,13 @@ class Session:
                 pause = _RELISTEN_SECONDS
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_RELISTEN_SECONDS)
-            if wanted.keys() - {_RESOURCES}:  # what changed meanwhile was not announced to us
+            if wanted.keys() - {_RESOURCES}:  # changes during the pause were not announced
                 self._listener.lists_changed()
-
-    # What goes out.
 
     def _with_meta(self, params: JsonObject, request_id: int, call: RelayedCall | None) -> JsonObject:
         fields: dict[str, Json] = {} if call is None else dict(call.meta)
         if call is not None and call.wants_progress:
-            # Ours, not the client's own: a token must be unique among the open requests of this session
-            # (2025-06-18 basic/utilities/progress).
+            # 2025-06-18 basic/utilities/progress: tokens must be unique in a session, so the client's cannot be used.
             fields[meta.META_PROGRESS_TOKEN] = request_id
         if self.era is Era.MODERN:
             fields[meta.META_PROTOCOL_VERSION] = self.revision
@@ -381,22 +375,22 @@ class Session:
         return {"MCP-Protocol-Version": self.revision}
 
     async def _set_level(self, level: str) -> None:
-        """Have a legacy server log at the level that its client wants."""
+        """Set the log level of a legacy server to that of its client."""
         if self.era is Era.MODERN or level == self._log_level or "logging" not in self.capabilities:
             return
-        # Noted first: a server that refuses is not asked again with every call.
+        # Set first, so that a server that refuses is not asked again.
         self._log_level = level
         with suppress(RpcError):
             await self.request("logging/setLevel", {"level": level})
 
     async def _cancel(self, request_id: int) -> None:
-        """Tell the server that nobody waits any more; over modern HTTP the closed stream has said so."""
+        """Notify the server of a cancellation. Over modern HTTP, closing the stream is enough."""
         if self.era is Era.MODERN and hasattr(self._link, "session_id"):
             return
         with suppress(UpstreamError, TimeoutError):
             async with asyncio.timeout(_CANCEL_SECONDS):
                 await self.notify(
-                    "notifications/cancelled", {"requestId": request_id, "reason": "the caller went away"}
+                    "notifications/cancelled", {"requestId": request_id, "reason": "the client has disconnected"}
                 )
 
     async def _respond(self, message: JsonObject) -> None:
@@ -420,7 +414,7 @@ def _result_of(response: Response) -> JsonObject:
             data if text_size(data, enough=_MAX_DATA) <= _MAX_DATA else None,
         )
     if not isinstance(response.result, dict):
-        raise BadAnswerError("answers with a result that is no object")
+        raise BadAnswerError("sends a result that is not an object")
     return response.result
 
 

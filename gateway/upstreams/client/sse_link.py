@@ -1,4 +1,4 @@
-"""A link over HTTP+SSE (2024-11-05 basic/transports): one stream for all that comes, a POST for each that goes."""
+"""A link over HTTP+SSE (2024-11-05 basic/transports): one stream from the server, and a POST for each message to it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,7 +22,7 @@ log: Final = structlog.get_logger(__name__)
 
 
 class SseLink:
-    """One session, which is its stream."""
+    """A session, which ends with its stream."""
 
     has_fields = True
     noise = ""
@@ -40,11 +40,11 @@ class SseLink:
         loop = asyncio.get_running_loop()
         self._inbox, self.closed, self._target = inbox, loop.create_future(), loop.create_future()
         self._reading = asyncio.create_task(self._read(), name="upstream stream")
-        # 2024-11-05 basic/transports: an `endpoint` event names the URI that messages are posted to.
+        # 2024-11-05 basic/transports: an `endpoint` event contains the URI for messages.
         await self._target
 
     async def request(self, outgoing: Outgoing) -> Response:
-        # Before the POST: the response may come on the stream while that is still open.
+        # The response can arrive before the POST ends.
         waiting = self._pending.expect(outgoing.id)
         try:
             await self._post(outgoing.message, outgoing.fields, outgoing)
@@ -66,7 +66,7 @@ class SseLink:
                 raise refusal(answer, await read_body(answer), has_session=True)
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Do nothing: what comes by itself comes on the same stream."""
+        """Do nothing, because all messages arrive on the same stream."""
 
     async def close(self) -> None:
         if self._reading is not None:
@@ -82,9 +82,9 @@ class SseLink:
         except UpstreamError as error:
             self._lost(error)
         except asyncio.CancelledError:
-            self._lost(ConnectionLostError("was ended"))
+            self._lost(ConnectionLostError("was closed"))
             raise
-        except Exception:  # Boundary: our bug, or no memory left, must not leave callers who wait for ever.
+        except Exception:  # Boundary: calls must not wait forever after an internal error.
             log.exception("stream of an upstream given up")
             self._lost(ConnectionLostError(INTERNAL_ERROR))
 
@@ -105,11 +105,11 @@ class SseLink:
         self._pending.take(messages_at_end(parser), self._inbox)
 
     def _endpoint(self, event: Event) -> None:
-        """Note where to post: within the origin of the stream, lest credentials go elsewhere."""
+        """Use the endpoint for messages. It must be within the origin of the stream."""
         try:
             url = self._channel.url.join(parse_url(event.data.decode(errors="replace")))
         except ValueError as error:
-            raise NotMcpError("names an endpoint that is no URL") from error
+            raise NotMcpError("names an endpoint with an invalid URL") from error
         # Credentials are sent with each POST.
         if origin_of(url) != origin_of(self._channel.url):
             raise NotMcpError("names an endpoint at another origin")
@@ -120,7 +120,7 @@ class SseLink:
         if not self._target.done():
             unreachable = error if isinstance(error, UnreachableError) else UnreachableError(str(error))
             self._target.set_exception(unreachable)
-            self._target.exception()  # nobody may wait for it any more
+            self._target.exception()  # marks the exception as retrieved
         if not self.closed.done():
             self.closed.set_result(str(error))
         self._pending.fail(error if isinstance(error, BadAnswerError) else ConnectionLostError(str(error)))

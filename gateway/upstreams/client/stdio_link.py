@@ -1,9 +1,7 @@
 """A link over the standard streams of a child process (basic/transports/stdio).
 
-Threats answered here: a child that floods its standard output with what is no message (it is ended after
-`MAX_GARBAGE`), one that writes a line that is too long (it is left out after `MAX_LINE`, and the child ended after
-`_MAX_LINES` times that), one that does not read (`MAX_UNREAD`), and one that ignores the end of its input (its whole
-tree is ended, as every tree of ours).
+Threats: a child that floods standard output with text (`MAX_GARBAGE`), writes lines that are too long (`MAX_LINE`,
+`_MAX_LINES`), does not read its input (`MAX_UNREAD`), or ignores the end of its input (its process tree is ended).
 """
 
 import asyncio
@@ -39,16 +37,17 @@ log: Final = structlog.get_logger(__name__)
 
 MAX_LINE: Final = 32 * 2**20
 _MAX_LINES: Final = 8
+"""The child is ended after a line of so many times `MAX_LINE`."""
 _TAIL: Final = 4096
-"""Bytes of the end of a line that is too long: some servers write the id last."""
+"""Bytes at the end of a line that is too long. Some servers write the id last."""
 _NOISE: Final = 200
-"""Bytes of the first line that is no message."""
+"""Bytes of the first line that is not a message."""
 MAX_GARBAGE: Final = 2**20
-"""Bytes of lines that are no messages, between two messages."""
+"""Bytes between two messages in lines that are not messages."""
 MAX_UNREAD: Final = 32 * 2**20
-"""Bytes that wait for a child that does not read."""
+"""Bytes that the child has not read yet."""
 CLOSE_SECONDS: Final = 2.0
-"""The time that a child has to end by itself once its input has."""
+"""The time for a child to exit after the end of its input."""
 _JOIN_SECONDS: Final = 1.0
 """The longest wait for the next line of pretty-printed JSON."""
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -57,18 +56,18 @@ _MESSAGE_LINE: Final = re.compile(rb'\{.*"jsonrpc"\s*:')
 _STDERR_BYTES: Final = 4096
 _TAIL_LINES: Final = 200
 _TAIL_LINE_BYTES: Final = 2000
-"""Of what it writes to standard error; of a longer line the beginning is kept."""
+"""The start of a longer line on standard error is kept."""
 _FOR_EVER: Final = 1e8
 """Seconds."""
 
 
 class StdioLink:
-    """One child process; it is ended with the link."""
+    """A child process, which is ended with the link."""
 
     has_fields = False
 
     def __init__(self, command: Callable[[LastingInput], Command], *, processes: Processes, said: "LineTail") -> None:
-        """Start nothing yet. `command` makes the command of a program that speaks MCP, given its input."""
+        """`command` returns the command to run, given its standard input."""
         self._command: Final = command
         self._processes: Final = processes
         self._said: Final = said
@@ -76,13 +75,13 @@ class StdioLink:
         self._pending: Final = Pending()
         self._line = bytearray()
         self._skipped = 0
-        """Bytes of a line that is too long and has not ended."""
+        """Bytes of the current line, if it is too long."""
         self._tail = b""
         self._text: Final = _MultilineText()
         self._joining: asyncio.TimerHandle | None = None
         self._garbage = 0
         self._has_spoken = False
-        """Whether it has written a message."""
+        """Whether the child has written a message."""
         self.noise = ""
         self._stderr: Final = BoundedBuffer(_STDERR_BYTES)
         self._running: asyncio.Task[None] | None = None
@@ -94,7 +93,7 @@ class StdioLink:
         self._inbox = inbox
         self.closed = asyncio.get_running_loop().create_future()
         self._running = asyncio.create_task(self._run(), name="upstream process")
-        await asyncio.sleep(0)  # its start is in the first step of the task
+        await asyncio.sleep(0)  # the first step of the task starts the child
         if self.closed.done():
             raise UnreachableError(self.closed.result())
 
@@ -119,33 +118,33 @@ class StdioLink:
             raise ConnectionLostError("does not read its standard input")
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Do nothing: what comes by itself comes on the same stream."""
+        """Do nothing, because all messages arrive on the same stream."""
 
     async def close(self) -> None:
         if self._running is None:
             return
-        # 2025-06-18 basic/lifecycle, "Shutdown": its input ends first, and only a server that stays is killed.
+        # 2025-06-18 basic/lifecycle, "Shutdown": close the input first, and kill a server that does not exit.
         self._input.close()
         await asyncio.wait([self._running], timeout=CLOSE_SECONDS)
-        self._end("was ended")
+        self._end("was closed")
         await asyncio.wait([self._running])
 
     async def _run(self) -> None:
-        """Start the child, and stay until it has ended; being cancelled ends it."""
+        """Run the child until it exits, or until this is cancelled."""
         loop = asyncio.get_running_loop()
         try:
             code = await self._processes.run(
                 self._command(self._input),
                 deadline=loop.time() + _FOR_EVER,
-                permit=ConcurrencyPermit(()),  # it is no call
+                permit=ConcurrencyPermit(()),  # not a call
                 sinks=Sinks(stdout=self._take, stderr=self._take_stderr),
             )
         except ExecutionError as error:
             self._lost(str(error))
         except asyncio.CancelledError:
-            self._lost("was ended")
+            self._lost("was closed")
             raise
-        except Exception:  # Boundary: our bug, or no memory left, must not leave callers who wait for ever.
+        except Exception:  # Boundary: calls must not wait forever after an internal error.
             log.exception("process of an upstream given up")
             self._lost(INTERNAL_ERROR)
         else:
@@ -158,10 +157,9 @@ class StdioLink:
         self._said.feed(chunk)
 
     def _take(self, chunk: bytes) -> None:
-        """Take a piece of what the child writes."""
         try:
             self._split(chunk)
-        except Exception:  # Boundary: as in `_run`; what came in this piece may be what somebody waits for.
+        except Exception:  # Boundary: as in `_run`.
             log.exception("message of an upstream not taken")
             self._end(INTERNAL_ERROR)
 
@@ -172,7 +170,7 @@ class StdioLink:
             if not newline:
                 return
         self._line += chunk
-        # Split only where a line ends: else a long one would be searched from its beginning with every chunk.
+        # Searching only the new chunk avoids searching a long line repeatedly.
         if b"\n" not in chunk:
             if len(self._line) > MAX_LINE:
                 self._skip(b"", is_end=False)
@@ -183,7 +181,7 @@ class StdioLink:
             self._take_line(line)
 
     def _skip(self, more: bytes, *, is_end: bool) -> None:
-        """Leave out a line that is too long, but for its beginning and its end, which may have the id."""
+        """Discard a line that is too long, except for its start and end, which can contain the id."""
         if not self._skipped:
             self._skipped, self._tail = len(self._line), bytes(self._line[-_TAIL:])
             del self._line[_TAIL:]
@@ -243,11 +241,11 @@ class StdioLink:
         if is_noise and not self._has_spoken:
             self.noise = self.noise or text[:_NOISE].decode(errors="replace").strip()
         if self._garbage > MAX_GARBAGE:
-            self._end("writes what is not MCP to its standard output")
+            self._end("writes text that is not MCP to standard output")
         self._pending.take(messages, self._inbox)
 
     def _end(self, reason: str) -> None:
-        # Noted first: what is cancelled would give a reason of its own.
+        # Set first, because the cancelled task would set another reason.
         self._lost(reason)
         if self._running is not None:
             self._running.cancel()
@@ -311,12 +309,12 @@ def _is_message_line(line: bytes) -> bool:
 
 
 class LineTail:
-    """The last lines of what processes write to standard error, which outlive them. Bounded."""
+    """The last lines that processes have written to standard error."""
 
     def __init__(self) -> None:
         self._lines: Final[deque[bytes]] = deque(maxlen=_TAIL_LINES)
         self._rest = b""
-        """The line that has not ended."""
+        """The current line."""
 
     def feed(self, chunk: bytes) -> None:
         *ended, rest = chunk[-_TAIL_LINES * _TAIL_LINE_BYTES :].split(b"\n")
@@ -327,6 +325,6 @@ class LineTail:
 
     @property
     def text(self) -> str:
-        """The lines, the newest last."""
+        """The lines, newest last."""
         lines = [*self._lines, *([self._rest] if self._rest else [])]
         return b"\n".join(lines).decode(errors="replace")

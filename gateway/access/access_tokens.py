@@ -19,7 +19,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import structlog
-from msgspec.structs import replace
 
 from gateway import exact_json
 from gateway.access.auth_error import AuthError, insufficient_scope, invalid_token, temporarily_unavailable
@@ -38,6 +37,7 @@ log: Final = structlog.get_logger(__name__)
 
 _MAX_TRIED: Final = 8
 """Keys that are tried for a token without `kid`. Anybody can send one, and each try costs a signature check."""
+_STREAM_SECONDS: Final = 3600.0
 MAX_TOKENS: Final = 4096
 """Verified tokens that are remembered."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
@@ -60,22 +60,21 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fingerprint(self) -> str:
         """A digest that differs between rules that accept different tokens."""
-        # Without scopes and views: `accepts` compares these with what the identity holds.
-        policy = ["client_id"] * self.takes_client_id + [self.entry.dpop] * (self.entry.dpop == "required")
-        facts = [self.issuer, *sorted(self.audiences), *policy, *(self.entry.algorithms or ())]
+        # Without required scopes and views: `accepts` compares these with what the identity holds.
+        facts = [self.issuer, *sorted(self.audiences), *(["client_id"] if self.takes_client_id else [])]
+        policy = self.entry.model_dump(include={"roles", "algorithms", "dpop"}, exclude_defaults=True)
+        if policy:
+            facts.append(repr(policy))
         return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
-    def renewed(self, identity: Identity) -> Identity | None:
-        """Return an identity that earlier rules accepted, with its scopes by these rules; None if it is not valid."""
-        roles = roles_of(identity.claims, self.entry)
-        scopes = scopes_of(identity.claims, roles, self.entry)
-        if identity.realm != self.issuer or identity.credential != self.fingerprint:
-            return None
-        if not scopes.issuperset(self.required_scopes):
-            return None
-        if identity.views is not None and not identity.views <= frozenset(self.views.values()):
-            return None
-        return replace(identity, roles=roles, scopes=scopes)
+    def accepts(self, identity: Identity) -> bool:
+        """Whether these rules still accept an identity that they, or earlier rules, accepted."""
+        return (
+            identity.realm == self.issuer
+            and identity.credential == self.fingerprint
+            and identity.holds(frozenset(self.required_scopes))
+            and (identity.views is None or identity.views <= frozenset(self.views.values()))
+        )
 
     def identity(self, claims: JsonObject, *, views: frozenset[str] | None) -> Identity | AuthError:
         """Return the identity of a token that is valid and meant for this server, if it has the required scopes."""
@@ -94,7 +93,8 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
             scopes=scopes,
             credential=self.fingerprint,
             views=views,
-            expires_at=float(claims["exp"]) if "exp" in claims else None,
+            # Responses about opaque tokens can lack it. Then a stream is authenticated again after a while.
+            expires_at=float(claims.get("exp", time.time() + _STREAM_SECONDS)),
             claims=dict(claims),
             roles=roles,
         )

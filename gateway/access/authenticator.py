@@ -116,7 +116,7 @@ class Authenticator:
             return credential or replace(missing_credentials(), is_for_proof=is_for_proof)
         # Keys first: that costs a digest, where a token may cost a signature check and a fetch.
         holder = self._keys.find(credential.secret)
-        if holder is not None:
+        if holder is not None and not credential.is_bound:
             return holder
         if not self._tokens or not credential.is_bearer:
             return invalid_token("The key is not known here")
@@ -168,7 +168,7 @@ class Authenticator:
         if identity.realm == REALM:
             return self._keys.revalidate(identity)
         tokens = self._tokens.get(identity.realm)
-        return None if tokens is None else tokens.rules.renewed(identity)
+        return identity if tokens is not None and tokens.rules.accepts(identity) else None
 
     def status(self) -> JsonObject | None:
         """Return the part of `/-/status` about authentication; None without a section `auth`."""

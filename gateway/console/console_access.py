@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from gateway.access.auth_error import AuthError, insufficient_scope, invalid_token, missing_credentials
 from gateway.access.authenticator import Authenticator
@@ -161,7 +162,8 @@ class ConsoleAccess:
         expires_at = self.cookies.expiry(identity)
         if self.authenticator.is_open:
             return ConsoleSession(place=place, expires_at=expires_at, token=self.token.digest)
-        return ConsoleSession(place=place, expires_at=expires_at, identity=identity)
+        # Without claims: a cookie has little space.
+        return ConsoleSession(place=place, expires_at=expires_at, identity=replace(identity, claims={}))
 
     async def _by_header(self, request: HttpRequest) -> Identity | AuthError | HttpError:
         fields = request.raw.headers

@@ -96,7 +96,7 @@ async def test_only_listed_algorithms_are_accepted() -> None:
             assert await status(authenticator, issuer.token(US)) == 200
 
 
-async def test_changed_roles_apply_to_earlier_identities() -> None:
+async def test_changed_roles_end_earlier_identities() -> None:
     async with authorization_server() as issuer:
         entry = {"issuer": issuer.issuer, "roles": {"scopes": {"ops": ["a"]}}}
         async with authenticating(entry) as authenticator:
@@ -104,9 +104,10 @@ async def test_changed_roles_apply_to_earlier_identities() -> None:
             assert identity.scopes == {"a", "s"}
             entry["roles"] = {"scopes": {"ops": ["b"], "*": ["c"]}}
             authenticator.configure(Auth.model_validate({"oauth": entry}))
-            renewed = authenticator.revalidate(identity)
-    assert isinstance(renewed, Identity)
-    assert renewed.scopes == frozenset({"b", "c", "s"})
+            assert authenticator.revalidate(identity) is None
+            renewed = await identified(authenticator, issuer.token(US, roles=["ops"], scope="s"))
+            assert renewed.scopes == {"b", "c", "s"}
+            assert authenticator.revalidate(renewed) == renewed
 
 
 def entry_of(issuer: OpaqueIssuer, **more: Any) -> dict[str, Any]:
@@ -396,6 +397,11 @@ async def test_schemes_fit_the_binding() -> None:
         for proofs in ((), (holder.proof(token),)):
             error = await used(authenticator, token, *proofs, scheme="Bearer")
             assert error.headers(NO_CHALLENGE)["WWW-Authenticate"].startswith('DPoP error="invalid_token"')
+        key = "key-of-ci-0123456789"
+        entry = {"issuer": holder.issuer.issuer}
+        authenticator.configure(Auth.model_validate({"oauth": entry, "api_keys": {"ci": {"secret": key}}}))
+        assert isinstance(await used(authenticator, key, scheme="Bearer"), Identity)
+        assert (await used(authenticator, key)).status == 401
         unbound = holder.issuer.token(US)
         assert (await used(authenticator, unbound, holder.proof(unbound))).status == 401
         assert isinstance(await used(authenticator, unbound, scheme="Bearer"), Identity)

@@ -1,7 +1,8 @@
-"""Events between parts of the daemon: publishers do not know their subscribers.
+"""Typed events between parts of the daemon, which do not know each other.
 
-An event is an instance of a class. Events that cross packages in both directions are defined here, others next to
-their publisher. Everything runs on the event loop, in the order of subscription.
+Events used in several rooms are defined here, others in the room that publishes them. Handlers run on the event loop,
+in
+order of subscription.
 """
 
 from collections import defaultdict
@@ -14,7 +15,7 @@ E = TypeVar("E")
 
 
 class Events:
-    """The subscriptions of one daemon."""
+    """The subscriptions of a daemon."""
 
     def __init__(self) -> None:
         self._handlers: Final[defaultdict[type, list[Callable[[Any], None]]]] = defaultdict(list)
@@ -58,7 +59,7 @@ class UpstreamResourceUpdated(msgspec.Struct, frozen=True):
 
 
 Change = Literal["changed", "updated", "enabled", "disabled"]
-"""A list was changed, a resource updated, a primitive enabled or disabled."""
+"""A changed list, an updated resource, or an enabled or disabled primitive."""
 
 
 class PluginChange(msgspec.Struct, frozen=True):

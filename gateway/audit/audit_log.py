@@ -195,7 +195,13 @@ def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def check_audit_is_apart(loaded: LoadedConfig, problems: Problems) -> None:
-    """Refuse a log file that the daemon also reads, because the first record would corrupt it."""
+    """Refuse a log file that the daemon also reads, because the first record would corrupt it.
+
+    Args:
+        loaded: The configuration.
+        problems: Receives the error.
+        reserved: Names of other files beside the configuration that the daemon reads.
+    """
     if loaded.document.audit is None:
         return
     path = audit_path(loaded.document.audit, loaded.root).resolve()

@@ -59,7 +59,7 @@ class LineWriter:
 
         Returns:
             False if the line was dropped because too many bytes wait and the reader reads nothing. Small lines are
-                never dropped.
+            never dropped.
         """
         size = len(line) if len(line) > EXEMPT_BYTES else 0
         self._waiting_bytes += size

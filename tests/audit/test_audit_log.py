@@ -67,7 +67,7 @@ print(dropped)
 """No file may grow beyond a size: what a full disk does, without one. In a process of its own, which it befalls too."""
 
 
-def test_records_are_lines_of_json_with_their_time_in_a_file_for_its_owner_alone(tmp_path: Path) -> None:
+def test_records_are_json_lines_in_a_private_file(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     with opened(path) as log:
         log.append({"event": "call", "name": "a\nb\u2028", "lone": "\ud800", "large": 2**70})
@@ -82,7 +82,7 @@ def test_records_are_lines_of_json_with_their_time_in_a_file_for_its_owner_alone
 
 
 @pytest.mark.parametrize("text", ["a\u2028b", "a\x85b", "a\x9b31mb", "a\u202eb", "a\x7fb", "größer 🦉"])
-def test_no_text_ends_a_line_or_moves_a_terminal(tmp_path: Path, text: str) -> None:
+def test_caller_text_cannot_end_a_line_or_affect_terminals(tmp_path: Path, text: str) -> None:
     path = tmp_path / "audit.log"
     with opened(path) as log:
         log.append({"requested": text})
@@ -90,7 +90,7 @@ def test_no_text_ends_a_line_or_moves_a_terminal(tmp_path: Path, text: str) -> N
     assert path.read_text().removesuffix("\n").isprintable()
 
 
-def test_the_last_records_are_there_after_the_end(tmp_path: Path) -> None:
+def test_last_records_are_written_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     with opened(path) as log:
         for number in range(5000):
@@ -99,7 +99,7 @@ def test_the_last_records_are_there_after_the_end(tmp_path: Path) -> None:
     assert (log.written, log.dropped, log.waiting) == (5000, 0, 0)
 
 
-def test_what_is_there_is_kept(tmp_path: Path) -> None:
+def test_existing_records_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     path.write_text('{"old": 1}\n')
     path.chmod(0o640)
@@ -109,7 +109,7 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_file_that_was_moved_away_is_followed_by_a_new_one(tmp_path: Path) -> None:
+def test_moved_file_is_recreated(tmp_path: Path) -> None:
     path, moved = tmp_path / "audit.log", tmp_path / "audit.log.1"
     with opened(path) as log:
         log.append({"number": 1})
@@ -123,7 +123,7 @@ def test_a_file_that_was_moved_away_is_followed_by_a_new_one(tmp_path: Path) -> 
     assert [record["number"] for record in records(path)] == [3]
 
 
-def test_it_is_opened_anew_when_that_is_asked_for(tmp_path: Path) -> None:
+def test_file_is_reopened_on_request(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     with opened(path) as log:
         log.append({"number": 1})
@@ -133,7 +133,7 @@ def test_it_is_opened_anew_when_that_is_asked_for(tmp_path: Path) -> None:
     assert [record["number"] for record in records(path)] == [1, 2]
 
 
-def test_a_directory_that_is_taken_away_loses_nothing_once_it_is_back(tmp_path: Path) -> None:
+def test_removed_directory_loses_no_records(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     with opened(folder / "audit.log") as log:
@@ -149,7 +149,7 @@ def test_a_directory_that_is_taken_away_loses_nothing_once_it_is_back(tmp_path: 
     assert [record["number"] for record in records(folder / "audit.log")] == [1, 2]
 
 
-def test_a_full_disk_costs_nothing_but_what_does_not_fit_into_memory_and_that_is_confessed(tmp_path: Path) -> None:
+def test_full_disk_only_drops_records_over_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     child = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, timeout=60, check=False
@@ -170,7 +170,7 @@ def test_a_full_disk_costs_nothing_but_what_does_not_fit_into_memory_and_that_is
     assert len(lines) - len(whole) <= 1
 
 
-def test_an_end_while_nothing_can_be_written_takes_a_moment_and_no_more(tmp_path: Path) -> None:
+def test_end_is_not_delayed_by_an_unwritable_file(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     log = AuditLog(folder / "audit.log", retry_seconds=3600)
@@ -183,7 +183,7 @@ def test_an_end_while_nothing_can_be_written_takes_a_moment_and_no_more(tmp_path
     assert not (folder / "audit.log").exists()
 
 
-def test_what_comes_before_the_start_or_after_the_end_is_not_waited_for(tmp_path: Path) -> None:
+def test_records_before_start_and_after_end_are_ignored(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     log.append({"number": 1})
     log.start()
@@ -193,7 +193,7 @@ def test_what_comes_before_the_start_or_after_the_end_is_not_waited_for(tmp_path
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo", "device", "nowhere", "nul"])
-def test_what_cannot_be_appended_to_is_refused(tmp_path: Path, kind: str) -> None:
+def test_unwritable_path_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / kind
     match kind:
         case "directory":

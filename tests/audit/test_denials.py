@@ -3,7 +3,7 @@
 from gateway.audit.recorder import MAX_BURST, DenialLogLimiter
 
 
-def test_a_flood_is_counted_and_a_trickle_written_down() -> None:
+def test_denial_floods_are_counted() -> None:
     now = 100.0
     denials = DenialLogLimiter(lambda: now)
     assert [denials.allows() for _ in range(int(MAX_BURST))] == [0] * int(MAX_BURST)

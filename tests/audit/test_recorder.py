@@ -83,7 +83,7 @@ def records(folder: Path, event: str = "call", *, file: str = "audit.log") -> li
     return [line for line in lines if line["event"] == event]
 
 
-async def test_a_call_is_one_record_of_who_what_and_how_it_ended(folder: Path) -> None:
+async def test_call_is_one_record(folder: Path) -> None:
     async with started(folder) as served:
         peer = await served.legacy(identity=Identity(principal="ada", realm="api_keys"))
         await call(peer, "hi", name="Ada")
@@ -112,7 +112,7 @@ async def test_a_call_is_one_record_of_who_what_and_how_it_ended(folder: Path) -
 
 
 @ERAS
-async def test_every_kind_of_call_and_of_ending_is_told_apart(folder: Path, era: str) -> None:
+async def test_kinds_and_outcomes_are_recorded(folder: Path, era: str) -> None:
     nobody = Identity(principal="bob", realm="api_keys", scopes=frozenset())
     async with started(folder) as served:
         peer = served.modern(identity=nobody) if era == "modern" else await served.legacy(identity=nobody)
@@ -156,7 +156,7 @@ async def test_every_kind_of_call_and_of_ending_is_told_apart(folder: Path, era:
 
 
 @ERAS
-async def test_what_the_user_and_the_model_are_asked_is_recorded_with_the_call(folder: Path, era: str) -> None:
+async def test_input_requests_are_recorded(folder: Path, era: str) -> None:
     async with started(folder) as served:
         peer = await served.of(era)
         await call(peer, "asks")
@@ -177,7 +177,7 @@ async def test_what_the_user_and_the_model_are_asked_is_recorded_with_the_call(f
         assert endings == ["ok", "ok", "tool_error"]
 
 
-async def test_digests_tell_like_arguments_and_cannot_be_tried_out(folder: Path) -> None:
+async def test_equal_arguments_have_equal_keyed_digests(folder: Path) -> None:
     async with started(folder) as served:
         peer = await served.of("modern")
         for name in ("Ada", "Ada", "Bob"):
@@ -189,7 +189,7 @@ async def test_digests_tell_like_arguments_and_cannot_be_tried_out(folder: Path)
     assert first != elsewhere, "without MCP_GATEWAY_SECRET_KEY each process has a key of its own"
 
 
-async def test_digests_are_the_same_wherever_the_same_key_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_digests_depend_only_on_the_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_GATEWAY_SECRET_KEY", "k" * 32)
     for _ in range(2):
         async with started(folder) as served:
@@ -198,7 +198,7 @@ async def test_digests_are_the_same_wherever_the_same_key_is(folder: Path, monke
     assert first == second
 
 
-async def test_arguments_are_kept_where_the_file_says_so_with_secrets_masked(folder: Path) -> None:
+async def test_full_arguments_are_recorded_with_secrets_masked(folder: Path) -> None:
     (folder / "config.yaml").write_text(FILE.replace("audit.log", "audit.log, arguments: full"))
     async with started(folder) as served:
         peer = await served.of("modern")
@@ -230,7 +230,7 @@ async def test_start_reload_and_end_are_recorded(folder: Path) -> None:
 
 
 @ERAS
-async def test_what_a_limit_refuses_is_told_from_what_failed(folder: Path, era: str) -> None:
+async def test_refused_calls_have_their_own_outcome(folder: Path, era: str) -> None:
     (folder / "config.yaml").write_text(FILE.replace("fails: {", "fails: {rate_limit: 1/hour, "))
     async with started(folder) as served:
         peer = await served.of(era)
@@ -239,7 +239,7 @@ async def test_what_a_limit_refuses_is_told_from_what_failed(folder: Path, era: 
     assert [each["outcome"] for each in records(folder)] == ["tool_error", "over_limit"]
 
 
-async def test_what_is_not_as_it_was_locked_is_recorded(folder: Path) -> None:
+async def test_differences_from_the_lock_are_recorded(folder: Path) -> None:
     (folder / "mcp-gateway.lock").write_text('{"version": 1}')
     async with started(folder):
         pass
@@ -262,7 +262,7 @@ async def test_a_reload_changes_the_file_and_turns_it_on_and_off(folder: Path) -
     assert len(records(folder, file="other.log")) == 1
 
 
-async def test_a_file_that_cannot_be_written_keeps_the_daemon_from_starting(folder: Path) -> None:
+async def test_unwritable_file_prevents_the_start(folder: Path) -> None:
     (folder / "config.yaml").write_text(FILE.replace("audit.log", "nowhere/audit.log"))
     settings = read_settings({"config": folder / "config.yaml", "log_level": "error", "no_watch": True})
     async with Gateway(settings) as gateway:
@@ -272,7 +272,7 @@ async def test_a_file_that_cannot_be_written_keeps_the_daemon_from_starting(fold
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "secret", "mcp-gateway.lock", "link"])
-def test_the_log_is_not_written_into_what_the_daemon_reads(folder: Path, name: str) -> None:
+def test_log_file_cannot_be_a_configuration_file(folder: Path, name: str) -> None:
     (folder / "link").symlink_to("config.yaml")
     (folder / "config.yaml").write_text(FILE.replace("audit.log", name), encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
@@ -280,7 +280,7 @@ def test_the_log_is_not_written_into_what_the_daemon_reads(folder: Path, name: s
     assert [each.path for each in caught.value.problems if each.severity is Severity.ERROR] == ["audit.file"]
 
 
-async def test_a_reload_to_a_file_that_cannot_be_written_keeps_what_is_served(folder: Path) -> None:
+async def test_reload_to_an_unwritable_file_is_refused(folder: Path) -> None:
     async with started(folder) as served:
         text = FILE.replace("audit.log", "nowhere/audit.log").replace("Greet.", "Other.")
         (folder / "config.yaml").write_text(text)
@@ -293,7 +293,7 @@ async def test_a_reload_to_a_file_that_cannot_be_written_keeps_what_is_served(fo
     assert len(records(folder)) == 1
 
 
-async def test_who_was_not_let_in_is_recorded_without_what_was_tried(folder: Path) -> None:
+async def test_denied_requests_are_recorded_without_credentials(folder: Path) -> None:
     async with started(folder) as served, aiohttp.ClientSession() as http:
         url = served.gateway.url or ""
         for number in range(40):
@@ -312,7 +312,7 @@ async def test_who_was_not_let_in_is_recorded_without_what_was_tried(folder: Pat
     assert "guess" not in (folder / "audit.log").read_text()
 
 
-async def test_a_log_that_fails_later_fails_no_call_and_shows_in_the_status(folder: Path) -> None:
+async def test_failing_log_does_not_fail_calls(folder: Path) -> None:
     logs = folder / "logs"
     logs.mkdir()
     (folder / "config.yaml").write_text(FILE.replace("audit.log", "logs/audit.log"))
@@ -332,7 +332,7 @@ async def test_a_log_that_fails_later_fails_no_call_and_shows_in_the_status(fold
     assert records(folder, file="logs/audit.log")
 
 
-async def test_a_command_that_is_no_daemon_keeps_no_log(folder: Path) -> None:
+async def test_commands_do_not_write_the_audit_log(folder: Path) -> None:
     async with house(folder) as served:
         await call(await served.of("modern"), "fails")
     assert not (folder / "audit.log").exists()
@@ -353,7 +353,7 @@ async def test_every_field_of_a_record_is_in_the_documents(folder: Path) -> None
 
 
 @pytest.mark.parametrize("kept", ["digest", "full"])
-async def test_a_call_with_arguments_of_any_depth_that_is_let_in_is_recorded(folder: Path, kept: str) -> None:
+async def test_deeply_nested_arguments_are_recorded(folder: Path, kept: str) -> None:
     file = folder / "config.yaml"
     text = file.read_text().replace("{file: audit.log}", f"{{file: audit.log, arguments: {kept}}}")
     file.write_text(text + "limits: {request_depth: 900}\n")
@@ -378,7 +378,7 @@ class Served:
     audit_place: tuple[None, str] = (None, "")
 
 
-def test_a_reload_does_not_wait_for_the_log_that_it_replaces(tmp_path: Path) -> None:
+def test_reload_does_not_wait_for_the_replaced_log(tmp_path: Path) -> None:
     is_stuck, release = threading.Event(), threading.Event()
     events: list[str] = []
 

@@ -42,7 +42,7 @@ async def test_what_is_not_json_is_a_parse_error(client: Client) -> None:
 
 @cells()
 @requirement("base/invalid-request", "base/error-id")
-async def test_json_that_is_no_message_is_an_invalid_request(client: Client) -> None:
+async def test_json_that_is_not_a_message_is_an_invalid_request(client: Client) -> None:
     for message in NO_MESSAGES:
         answer = await client.wire.raw(orjson.dumps(message))
         assert answer.error["code"] == -32600, message
@@ -52,7 +52,7 @@ async def test_json_that_is_no_message_is_an_invalid_request(client: Client) -> 
 
 @cells()
 @requirement("base/invalid-request", "base/error-id")
-async def test_a_mistake_is_answered_under_the_id_that_can_be_read(client: Client) -> None:
+async def test_error_has_the_readable_id(client: Client) -> None:
     answer = await client.raw(orjson.dumps({"jsonrpc": "2.0", "id": "mine", "method": 7}))
     assert (answer.error["code"], answer.message["id"]) == (-32600, "mine")
     answer = await client.raw(orjson.dumps({"jsonrpc": "2.0", "id": 0, "method": "tools/list", "params": [1]}))

@@ -126,7 +126,7 @@ def test_many_mistakes_of_one_file_are_found_together() -> None:
     ]
 
 
-def test_nesting_is_bounded() -> None:
+def test_nesting_is_limited() -> None:
     assert value_of("a: " + "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1)) is not None
     # PyYAML 6.0.4 and later stop at 1,000 levels themselves, some of them before the first event.
     for text in ("a: " + "[" * (MAX_DEPTH + 1), "a: " + "[" * 100_000, '{"a":' * 100_000, "- " * 100_000):

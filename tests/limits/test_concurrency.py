@@ -62,7 +62,7 @@ async def test_a_call_over_the_limit_waits_its_turn() -> None:
     assert is_idle(limiter)
 
 
-async def test_a_free_place_is_had_without_waiting_and_no_other_is() -> None:
+async def test_try_acquire_only_takes_a_free_place() -> None:
     limiter = ConcurrencyLimiter()
     first = limiter.try_acquire("t", (1, 9))
     assert first is not None
@@ -76,7 +76,7 @@ async def test_a_free_place_is_had_without_waiting_and_no_other_is() -> None:
 
 
 @pytest.mark.parametrize("queue", [0, 9])
-async def test_a_raised_limit_lets_those_run_that_wait(queue: int) -> None:
+async def test_raised_limit_wakes_waiting_calls(queue: int) -> None:
     limiter = ConcurrencyLimiter()
     await take(limiter, limit=(1, 9))
     waiting = [asyncio.create_task(take(limiter, limit=(1, 9))) for _ in range(2)]
@@ -97,7 +97,7 @@ async def test_waiting_ends_with_the_deadline_and_leaves_the_queue() -> None:
     (await take(limiter, limit=(1, 1))).release()
 
 
-async def test_a_place_is_taken_until_the_clean_up_after_the_call_is_done() -> None:
+async def test_place_is_held_until_cleanup_is_done() -> None:
     limiter, cleaned = ConcurrencyLimiter(), asyncio.Event()
     held = await take(limiter)
 
@@ -114,7 +114,7 @@ async def test_a_place_is_taken_until_the_clean_up_after_the_call_is_done() -> N
     assert is_idle(limiter)
 
 
-async def test_no_place_is_lost_when_waiters_are_cancelled_in_the_moment_that_it_is_theirs() -> None:
+async def test_cancellation_at_the_moment_of_a_grant_loses_no_place() -> None:
     limiter = ConcurrencyLimiter()
     held = await take(limiter, limit=(1, 9))
     waiting = [asyncio.create_task(take(limiter, limit=(1, 9))) for _ in range(4)]
@@ -127,7 +127,7 @@ async def test_no_place_is_lost_when_waiters_are_cancelled_in_the_moment_that_it
     assert is_idle(limiter)
 
 
-async def test_a_suspended_call_lets_others_run_and_resumes_before_those_that_wait() -> None:
+async def test_suspended_call_resumes_before_waiting_calls() -> None:
     limiter = ConcurrencyLimiter()
     first = await take(limiter, limit=(1, 9))
     first.suspend()
@@ -144,7 +144,7 @@ async def test_a_suspended_call_lets_others_run_and_resumes_before_those_that_wa
     assert is_idle(limiter)
 
 
-async def test_callers_who_have_gone_cost_no_memory_and_a_suspended_call_is_not_forgotten(
+async def test_unused_semaphores_are_dropped_except_with_suspended_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shared_capacity, "_MAX_UNUSED", 10)
@@ -163,7 +163,7 @@ async def test_callers_who_have_gone_cost_no_memory_and_a_suspended_call_is_not_
     assert is_idle(limiter)
 
 
-async def test_a_callers_calls_wait_for_each_other_and_for_nobody_else() -> None:
+async def test_caller_limit_does_not_affect_other_callers() -> None:
     limiter = ConcurrencyLimiter()
     first = await take(limiter, of_caller=(1, 1))
     second = asyncio.create_task(take(limiter, primitive="other", of_caller=(1, 1)))
@@ -175,7 +175,7 @@ async def test_a_callers_calls_wait_for_each_other_and_for_nobody_else() -> None
     assert is_idle(limiter)
 
 
-async def test_calls_of_all_callers_share_the_places_of_all() -> None:
+async def test_total_limit_applies_to_all_callers() -> None:
     limiter = ConcurrencyLimiter()
     first = await take(limiter, of_all=(1, 9))
     second = asyncio.create_task(take(limiter, "bob", of_all=(1, 9)))
@@ -204,7 +204,7 @@ async def test_a_full_queue_refuses_and_names_the_limit(
     assert (limiter.running, limiter.waiting, limiter.refused) == (0, 0, 1)
 
 
-async def test_what_was_taken_is_given_back_when_the_next_place_is_not_had_in_time() -> None:
+async def test_acquired_places_are_released_when_a_later_one_times_out() -> None:
     limiter = ConcurrencyLimiter()
     held = await take(limiter, of_all=(1, 9))
     with pytest.raises(ExecutionError, match="in_all"):
@@ -232,7 +232,7 @@ async def test_all_places_of_a_call_are_suspended_and_resumed_together() -> None
     assert is_idle(limiter)
 
 
-async def test_a_call_that_is_cancelled_as_it_resumes_counts_in_every_limit_until_it_ends() -> None:
+async def test_call_cancelled_while_resuming_counts_until_it_ends() -> None:
     limiter = ConcurrencyLimiter()
     first = await take_every(limiter)
     first.suspend()
@@ -250,7 +250,7 @@ async def test_a_call_that_is_cancelled_as_it_resumes_counts_in_every_limit_unti
     assert is_idle(limiter)
 
 
-async def test_callers_have_their_turns_in_rotation() -> None:
+async def test_callers_are_served_in_rotation() -> None:
     limiter, order = ConcurrencyLimiter(), []
 
     async def call(caller: str) -> None:
@@ -266,7 +266,7 @@ async def test_callers_have_their_turns_in_rotation() -> None:
     assert order[:6] == ["loud", "quiet"] * 3
 
 
-async def test_who_fills_the_queue_gives_way_to_those_who_have_less_in_it() -> None:
+async def test_caller_that_fills_the_queue_yields_to_others() -> None:
     limiter = ConcurrencyLimiter()
     held = await take(limiter, "loud", limit=(1, 4))
     loud = [asyncio.create_task(take(limiter, "loud", limit=(1, 4))) for _ in range(4)]

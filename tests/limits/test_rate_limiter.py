@@ -59,29 +59,29 @@ def how_many(budget: RateLimiter, allowed: RateLimit, *, caller: str = "ada") ->
     return count
 
 
-def test_as_many_pass_as_the_rate_says_and_no_more() -> None:
+def test_rate_allows_exactly_its_amount() -> None:
     budget = RateLimiter(Watch())
     assert how_many(budget, limit("10/minute")) == 10
     assert budget.refused == 1
 
 
-def test_one_callers_calls_cost_another_nothing() -> None:
+def test_caller_rates_are_independent() -> None:
     budget = RateLimiter(Watch())
     assert [how_many(budget, limit("3/hour"), caller=caller) for caller in ("ada", "bob")] == [3, 3]
 
 
-def test_all_callers_share_what_is_for_all() -> None:
+def test_total_rate_applies_to_all_callers() -> None:
     budget, allowed = RateLimiter(Watch()), limit("3/hour", "4/hour")
     assert [how_many(budget, allowed, caller=caller) for caller in ("ada", "bob", "eve")] == [3, 1, 0]
 
 
-def test_a_call_that_one_rate_refuses_costs_nothing_of_the_other() -> None:
+def test_call_refused_by_one_rate_does_not_count_for_the_other() -> None:
     budget, allowed = RateLimiter(Watch()), limit("1/hour", "2/hour")
     assert [passes(budget, allowed) for _ in range(9)] == [True, *[False] * 8]
     assert passes(budget, allowed, caller="bob")
 
 
-def test_the_refusal_names_the_rate_the_key_and_when_to_come_back() -> None:
+def test_refusal_names_the_rate_the_key_and_the_retry_delay() -> None:
     budget = RateLimiter(Watch(now=WINDOW * 100))
     how_many(budget, limit("10/minute"))
     with pytest.raises(OverLimitError) as caught:
@@ -98,9 +98,7 @@ def test_the_refusal_names_the_rate_the_key_and_when_to_come_back() -> None:
     start=st.integers(0, 24 * WINDOW).map(lambda eighths: eighths / 8),  # exact, as sums of them are
     steps=st.lists(st.integers(0, 8 * WINDOW).map(lambda eighths: eighths / 8), max_size=120),
 )
-def test_who_comes_back_when_told_is_let_in_and_no_window_holds_more_than_the_rate(
-    amount: int, start: float, steps: list[float]
-) -> None:
+def test_retry_after_the_delay_succeeds_within_the_rate(amount: int, start: float, steps: list[float]) -> None:
     watch = Watch(start)
     budget, allowed, passed = RateLimiter(watch), limit(f"{amount}/minute"), []
     for step in steps:
@@ -116,7 +114,7 @@ def test_who_comes_back_when_told_is_let_in_and_no_window_holds_more_than_the_ra
 
 
 @pytest.mark.parametrize("written", ["10/minute", "100/minute"])
-def test_the_time_to_wait_is_the_time_that_it_takes(written: str) -> None:
+def test_retry_delay_is_exact(written: str) -> None:
     watch = Watch()
     budget, allowed = RateLimiter(watch), limit(written)
     how_many(budget, allowed)
@@ -128,7 +126,7 @@ def test_the_time_to_wait_is_the_time_that_it_takes(written: str) -> None:
     assert passes(budget, allowed)
 
 
-def test_a_budget_does_not_begin_anew_when_the_file_is_edited() -> None:
+def test_budget_survives_an_edit() -> None:
     watch = Watch()
     budget = RateLimiter(watch)
     assert how_many(budget, limit("10/minute")) == 10
@@ -143,21 +141,21 @@ def test_a_budget_does_not_begin_anew_when_the_file_is_edited() -> None:
     assert how_many(budget, limit("20/hour")) == 0
 
 
-def test_a_call_that_is_taken_back_makes_room_for_another() -> None:
+def test_refund_makes_room() -> None:
     budget, allowed = RateLimiter(Watch()), limit("1/hour", "1/hour")
     assert passes(budget, allowed)
     at_once(budget.refund("t", allowed, caller="ada"))
     assert [passes(budget, allowed) for _ in range(2)] == [True, False]
 
 
-def test_taking_back_gives_nobody_more_than_the_rate() -> None:
+def test_refunds_do_not_exceed_the_rate() -> None:
     budget, allowed = RateLimiter(Watch()), limit("2/hour")
     for _ in range(5):
         at_once(budget.refund("t", allowed, caller="ada"))
     assert how_many(budget, allowed) == 2
 
 
-def test_memory_is_bounded_and_what_is_over_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rate_limiter, "MAX_LOGS", 100)
     watch = Watch()
     budget, allowed = RateLimiter(watch), limit("1/minute")
@@ -171,19 +169,19 @@ def test_memory_is_bounded_and_what_is_over_is_forgotten(monkeypatch: pytest.Mon
     assert len(budget) == 60
 
 
-def test_a_callers_name_of_any_length_is_one_caller() -> None:
+def test_long_caller_names_are_hashed() -> None:
     budget, allowed = RateLimiter(Watch()), limit("1/minute")
     assert [passes(budget, allowed, caller="x" * 9000 + end) for end in "aab"] == [True, False, True]
 
 
 @pytest.mark.parametrize("written", ["10/minute", "1/second", "9999999/day"])
-def test_a_rate_reads_as_it_was_written(written: str) -> None:
+def test_rate_is_printed_as_written(written: str) -> None:
     parsed = parse_rate(written)
     assert isinstance(parsed, ParsedRate)
     assert str(parsed) == written
 
 
-def test_an_edit_to_a_longer_time_is_not_waited_out_in_the_shorter_one() -> None:
+def test_edit_to_a_longer_period_keeps_counting_calls() -> None:
     watch = Watch()
     budget = RateLimiter(watch)
     assert how_many(budget, limit("30/minute")) == 30
@@ -193,7 +191,7 @@ def test_an_edit_to_a_longer_time_is_not_waited_out_in_the_shorter_one() -> None
     assert how_many(budget, limit("30/hour")) == 0
 
 
-def test_a_caller_who_keeps_trying_while_refused_waits_no_longer() -> None:
+def test_refused_attempts_do_not_extend_the_wait() -> None:
     watch = Watch()
     budget, allowed = RateLimiter(watch), limit("1/minute")
     assert passes(budget, allowed)

@@ -77,7 +77,7 @@ async def until(limits: Limits, *, is_away: bool) -> None:
 
 
 @pytest.mark.parametrize("amount", [10, 100])
-async def test_a_rate_holds_for_all_replicas_together_and_says_when_to_retry(store: RedisServer, amount: int) -> None:
+async def test_rate_applies_to_all_replicas(store: RedisServer, amount: int) -> None:
     async with replicas(store.url) as (a, b):
         allowed = rate(f"{amount}/hour", in_all=f"{amount + 5}/hour")
         passed = sum(await asyncio.gather(*(each.passes(allowed) for each in (a, b) for _ in range(amount))))
@@ -96,7 +96,7 @@ async def test_a_rate_holds_for_all_replicas_together_and_says_when_to_retry(sto
         assert all([await store.client.pttl(key) > 0 async for key in store.client.scan_iter("mcp-gateway:rate:*")])
 
 
-async def test_a_budget_outlives_an_edit_and_a_call_that_is_taken_back_makes_room(store: RedisServer) -> None:
+async def test_shared_budget_survives_an_edit_and_refunds(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         assert [await each.passes(rate("2/hour")) for each in (a, b, a)] == [True, True, False]
         assert [await each.passes(rate("3/hour")) for each in (b, a)] == [True, False]
@@ -109,7 +109,7 @@ async def test_a_budget_outlives_an_edit_and_a_call_that_is_taken_back_makes_roo
             await asyncio.sleep(0.02)
 
 
-async def test_what_a_replica_has_let_through_counts_there_while_the_store_is_away(store: RedisServer) -> None:
+async def test_replica_counts_its_own_calls_while_the_store_is_away(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         assert await a.passes(rate("3/hour"))
         await store.stop()
@@ -122,7 +122,7 @@ async def test_what_a_replica_has_let_through_counts_there_while_the_store_is_aw
 
 
 @pytest.mark.parametrize("is_of_all", [False, True])
-async def test_calls_at_once_are_limited_over_all_replicas_and_none_waits_for_ever(
+async def test_concurrency_is_limited_across_replicas(
     store: RedisServer,
     is_of_all: bool,  # noqa: FBT001
 ) -> None:
@@ -147,7 +147,7 @@ async def test_calls_at_once_are_limited_over_all_replicas_and_none_waits_for_ev
                 await asyncio.sleep(0.02)
 
 
-async def test_a_replica_with_a_long_queue_leaves_places_to_one_with_a_short_one(store: RedisServer) -> None:
+async def test_long_queue_does_not_starve_other_replicas(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         limit: Limit = (1, 1000)
         order: list[str] = []
@@ -171,7 +171,7 @@ async def test_a_replica_with_a_long_queue_leaves_places_to_one_with_a_short_one
         await asyncio.gather(*many)
 
 
-async def test_the_queue_is_that_of_all_replicas(store: RedisServer) -> None:
+async def test_queue_is_shared_by_all_replicas(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         limit: Limit = (1, 2)
         held = await a.begin(of_caller=limit)
@@ -186,7 +186,7 @@ async def test_the_queue_is_that_of_all_replicas(store: RedisServer) -> None:
         (await b.begin(of_caller=limit)).release()
 
 
-async def test_one_of_two_calls_that_come_at_once_to_two_replicas_has_the_last_place_in_the_queue(
+async def test_last_queue_place_goes_to_one_of_two_replicas(
     store: RedisServer,
 ) -> None:
     async with replicas(store.url, 3) as (a, b, c):
@@ -203,7 +203,7 @@ async def test_one_of_two_calls_that_come_at_once_to_two_replicas_has_the_last_p
                 (await each).release()
 
 
-async def test_calls_that_wait_go_on_when_the_store_goes_away_and_count_when_it_is_back(store: RedisServer) -> None:
+async def test_waiting_calls_continue_while_the_store_is_away(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         limit: Limit = (2, 10)
         held = [await a.begin(of_all=limit), await a.begin(of_all=limit)]
@@ -227,7 +227,7 @@ async def test_calls_that_wait_go_on_when_the_store_goes_away_and_count_when_it_
         (await more).release()
 
 
-async def test_a_suspended_call_lends_its_place_to_another_replica(store: RedisServer) -> None:
+async def test_suspended_call_frees_its_place_for_another_replica(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         limit: Limit = (1, 10)
         first = await a.begin(of_all=limit)
@@ -240,7 +240,7 @@ async def test_a_suspended_call_lends_its_place_to_another_replica(store: RedisS
         first.release()
 
 
-async def test_a_session_counts_once_however_many_replicas_serve_it(store: RedisServer) -> None:
+async def test_session_counts_once_across_replicas(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
 
         async def add(limits: Limits, nonce: str, caller: str = "ada") -> SessionAdmission:

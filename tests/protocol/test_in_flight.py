@@ -73,7 +73,7 @@ async def test_a_cancellation_from_elsewhere_wins_over_the_senders() -> None:
         await task
 
 
-async def test_an_id_that_is_being_served_cannot_be_used_again() -> None:
+async def test_id_in_use_is_refused() -> None:
     in_flight = InFlight()
     task = await start(in_flight, 1)
     with pytest.raises(RpcError):

@@ -42,7 +42,7 @@ async def warnings_after(pipeline: ReloadPipeline, change: Callable[[], object])
     return pipeline.store.current.warnings
 
 
-async def test_a_variable_of_the_environment_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_environment_variables_are_reread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(folder / "config.yaml") as pipeline:
         monkeypatch.setenv("PLACE", "town")
         await reload(pipeline)
@@ -51,7 +51,7 @@ async def test_a_variable_of_the_environment_is_read_again(folder: Path, monkeyp
         assert found.definition["description"] == "In town."
 
 
-async def test_code_of_a_plugin_that_is_still_used_stays_loaded(folder: Path) -> None:
+async def test_plugin_code_in_use_stays_loaded(folder: Path) -> None:
     async with opened(folder / "config.yaml") as pipeline:
         loaded = {name: module for name, module in sys.modules.items() if name.endswith(".words")}
         edit(folder, "Fixed.", "Changed.")()
@@ -71,7 +71,7 @@ async def test_warnings_have_the_lines_of_the_new_file(folder: Path) -> None:
         assert (after.message, after.location.line) == (before.message, before.location.line + 2)
 
 
-async def test_a_program_that_anybody_may_change_now_is_warned_of(folder: Path) -> None:
+async def test_world_writable_program_is_a_warning(folder: Path) -> None:
     async with opened(folder / "config.yaml") as pipeline:
         found = await warnings_after(pipeline, lambda: (folder / "run.sh").chmod(0o757))
         assert [each.path for each in found] == ["tools.command.shell.command", "tools.vague.input.data"]

@@ -70,14 +70,14 @@ def warnings(pipeline: ReloadPipeline) -> list[str]:
     return [str(problem) for problem in pipeline.store.current.warnings]
 
 
-async def test_the_files_own_come_first_then_those_of_entries_in_the_order_of_the_file(path: Path) -> None:
+async def test_own_definitions_precede_generated_ones(path: Path) -> None:
     servers = Servers(second={"a": says("Second")}, first={"z": says("First"), "b": says("First")})
     async with opened(path, sources=[servers]) as pipeline:
         assert list(pipeline.store.current.tools) == ["own", "z", "b", "a"]
         assert warnings(pipeline) == []
 
 
-async def test_a_name_that_is_taken_is_not_offered_and_both_places_are_named(path: Path) -> None:
+async def test_duplicate_name_is_left_out_and_both_locations_are_named(path: Path) -> None:
     def twice(place: str, position: str) -> str:
         return f"`{place}` ({path}:{position}) has that name already"
 
@@ -91,7 +91,7 @@ async def test_a_name_that_is_taken_is_not_offered_and_both_places_are_named(pat
         ]
 
 
-async def test_an_error_in_a_definition_from_elsewhere_leaves_out_that_one_alone(path: Path) -> None:
+async def test_invalid_generated_definition_is_left_out_alone(path: Path) -> None:
     broken = {"description": "Wrong.", "content": ["{{ nothing }}"]}
     servers = Servers(first={"broken": broken, "right": says("First")})
     async with opened(path, sources=[servers]) as pipeline:
@@ -102,7 +102,7 @@ async def test_an_error_in_a_definition_from_elsewhere_leaves_out_that_one_alone
         assert warning.startswith(f"{path}:4:10: tools.broken.content.0.text: `nothing` is not an input")
 
 
-async def test_two_resources_of_one_uri_are_no_reason_to_refuse_the_file(path: Path) -> None:
+async def test_duplicate_resource_uris_do_not_refuse_the_file(path: Path) -> None:
     servers = Servers()
     servers.resources = {name: {"uri": "test://same", "text": name} for name in ("one", "two")}
     path.write_text(FILE.replace("  second: {base_url: https://two.example.com}\n", ""))
@@ -112,7 +112,7 @@ async def test_two_resources_of_one_uri_are_no_reason_to_refuse_the_file(path: P
         assert [each.name for each in catalog.left_out] == ["two"]
 
 
-async def test_a_name_from_elsewhere_takes_an_alias_of_the_file_away_and_is_no_error(path: Path) -> None:
+async def test_generated_name_overrides_an_alias(path: Path) -> None:
     servers = Servers(first={"former": says("First")})
     async with opened(path, sources=[servers]) as pipeline:
         found = pipeline.store.current.tool("former")
@@ -120,14 +120,14 @@ async def test_a_name_from_elsewhere_takes_an_alias_of_the_file_away_and_is_no_e
         assert found.name == "former"
 
 
-async def test_what_the_operator_wrote_wrong_for_a_source_refuses_the_file(path: Path) -> None:
+async def test_invalid_source_settings_refuse_the_file(path: Path) -> None:
     servers = Servers(first={"refuse": says("No")})
     with pytest.raises(ConfigError, match=r"config\.yaml:4:10: connections\.first: cannot be right"):
         async with opened(path, sources=[servers]):
             pass
 
 
-async def test_the_lock_and_the_digest_follow_what_a_source_offers(path: Path) -> None:
+async def test_lock_and_digest_cover_generated_definitions(path: Path) -> None:
     servers = Servers(first={"a": says("One")})
     async with opened(path, sources=[servers]) as pipeline:
         pins, digest = dict(pipeline.served.catalog.pins), pipeline.served.digest
@@ -140,7 +140,7 @@ async def test_the_lock_and_the_digest_follow_what_a_source_offers(path: Path) -
     assert not (path.parent / LOCK_NAME).exists()
 
 
-async def test_a_source_follows_the_document_that_is_served(path: Path) -> None:
+async def test_source_follows_the_served_document(path: Path) -> None:
     servers = Servers()
     async with opened(path, sources=[servers]) as pipeline:
         path.write_text(FILE.replace("second", "third"))

@@ -41,7 +41,7 @@ def said_of(folder: Path) -> list[tuple[str, str, Severity]]:
     ]
 
 
-def test_a_sound_certificate_is_loaded_and_watched(folder: Path) -> None:
+def test_valid_certificate_is_loaded_and_watched(folder: Path) -> None:
     dependencies = FileDependencies()
     loaded, identity = with_identity(load(folder / "config.yaml"), dependencies=dependencies)
     assert loaded.problems == ()
@@ -49,7 +49,7 @@ def test_a_sound_certificate_is_loaded_and_watched(folder: Path) -> None:
     assert dependencies.files == {folder / "tls/server.pem", folder / "tls/server.key"}
 
 
-def test_without_tls_there_is_nothing_to_load(folder: Path) -> None:
+def test_no_certificate_is_loaded_without_tls(folder: Path) -> None:
     (folder / "config.yaml").write_text("listen: {sse: false}")
     assert with_identity(load(folder / "config.yaml"), dependencies=FileDependencies())[1] is None
 
@@ -90,7 +90,7 @@ CERT, KEY = "3:11 listen.tls.cert", "4:10 listen.tls.key"
     ],
     ids=["no certificate", "no key", "not a certificate", "a key instead", "not a key", "another's key", "encrypted"],
 )
-def test_files_that_cannot_be_used_are_a_mistake_at_their_place(
+def test_unusable_certificate_files_are_errors(
     folder: Path, spoil: Callable[[Path], object], place: str, message: str
 ) -> None:
     spoil(folder)
@@ -104,8 +104,6 @@ def test_files_that_cannot_be_used_are_a_mistake_at_their_place(
         (timedelta(days=1), timedelta(days=3), "tls/server.pem is not valid yet; clients will refuse it"),
     ],
 )
-def test_a_certificate_out_of_its_time_is_a_warning(
-    folder: Path, start: timedelta, end: timedelta, message: str
-) -> None:
+def test_expired_certificate_is_a_warning(folder: Path, start: timedelta, end: timedelta, message: str) -> None:
     Authority().issue(folder / "tls/server.pem", folder / "tls/server.key", start=start, end=end)
     assert said_of(folder) == [(CERT, message, Severity.WARNING)]

@@ -47,7 +47,7 @@ async def test_every_file_and_every_directory_of_plugins_has_a_digest(folder: Pa
     assert {path.name for path in files if files[path] != renewed[path]} == {"plugins"}
 
 
-async def test_the_digest_of_all_tells_of_files_and_code(folder: Path) -> None:
+async def test_digest_depends_on_files_and_code(folder: Path) -> None:
     async with offered(folder) as pipeline:
         seen = [pipeline.served.digest]
         for name, old, new in (("tools.yaml", "second:", "other:"), ("plugins/words.py", "WORD", "another")):
@@ -57,9 +57,7 @@ async def test_the_digest_of_all_tells_of_files_and_code(folder: Path) -> None:
     assert len(set(seen)) == 3
 
 
-async def test_the_digest_of_all_is_the_same_in_every_process_that_serves_the_same(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_digest_is_the_same_in_every_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The digest of a secret has a key that each process draws for itself, so that nobody tries secrets out on it."""
     async with offered(folder) as pipeline:
         here = pipeline.served
@@ -70,7 +68,7 @@ async def test_the_digest_of_all_is_the_same_in_every_process_that_serves_the_sa
     assert here.digest == there.digest
 
 
-async def test_a_link_that_leads_to_the_next_release_is_followed_by_a_reload(folder: Path) -> None:
+async def test_changed_release_link_triggers_a_reload(folder: Path) -> None:
     """The usual way to deploy; a directory that becomes a link is not: tests/attacks/test_files.py."""
     for release in ("one", "two"):
         (folder / release).mkdir()
@@ -85,7 +83,7 @@ async def test_a_link_that_leads_to_the_next_release_is_followed_by_a_reload(fol
         assert list(pipeline.served.catalog.resources) == ["docs:///two.md"]
 
 
-async def test_a_directory_that_takes_the_place_of_a_root_is_served_without_a_reload(folder: Path) -> None:
+async def test_replaced_root_is_served_without_a_reload(folder: Path) -> None:
     (folder / "docs").mkdir()
     (folder / "config.yaml").write_text(f'{FILE}resources: {{docs: {{files: "*.md", root: docs}}}}\n')
     async with offered(folder) as pipeline:
@@ -99,7 +97,7 @@ async def test_a_directory_that_takes_the_place_of_a_root_is_served_without_a_re
         assert outcome.data == b"new"
 
 
-async def test_a_refused_file_leaves_the_secrets_of_what_is_served_masked(folder: Path) -> None:
+async def test_refused_file_keeps_served_secrets_masked(folder: Path) -> None:
     async with offered(folder) as pipeline:
         (folder / "token").write_text("tr0ub4dor-tr0ub4dor")
         (folder / "tools.yaml").write_text("tools: {second: {python: none}}\n")
@@ -107,7 +105,7 @@ async def test_a_refused_file_leaves_the_secrets_of_what_is_served_masked(folder
         assert pipeline.redactor.text("hunter2-hunter2, tr0ub4dor-tr0ub4dor") == f"{MASK}, {MASK}"
 
 
-async def test_calls_that_began_before_a_reload_find_their_secrets_masked(folder: Path) -> None:
+async def test_calls_from_before_a_reload_keep_their_secrets_masked(folder: Path) -> None:
     async with offered(folder) as pipeline:
         (folder / "token").write_text("tr0ub4dor-tr0ub4dor")
         await reload(pipeline)
@@ -139,7 +137,7 @@ async def test_what_a_reload_does_on_the_event_loop_does_not_grow_with_the_file(
     assert await lines(400) < await lines(20) * 1.5
 
 
-async def test_no_reload_looks_through_all_that_is_old_for_garbage(tmp_path: Path) -> None:
+async def test_reload_does_not_collect_old_garbage(tmp_path: Path) -> None:
     collected: list[int] = []
 
     def note(phase: str, facts: dict[str, int]) -> None:

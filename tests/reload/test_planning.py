@@ -16,7 +16,7 @@ def listening(tls: Any) -> Manifest:
 
 
 @pytest.mark.parametrize(("before", "after", "sections"), [(OLD, NEW, ()), (None, NEW, ("listen",))])
-def test_another_certificate_needs_no_restart_and_tls_itself_does(before: Any, after: Any, sections: Any) -> None:
+def test_only_switching_tls_requires_a_restart(before: Any, after: Any, sections: Any) -> None:
     assert plan(listening(before), listening(after)).restart_required == sections
 
 

@@ -18,7 +18,7 @@ def say() -> str:
 """
 
 
-async def test_a_replaced_plugin_is_shut_down_where_the_end_follows_at_once(tmp_path: Path) -> None:
+async def test_replaced_plugin_is_shut_down_at_an_immediate_exit(tmp_path: Path) -> None:
     plugins, main = tmp_path / "plugins", tmp_path / "config.yaml"
     plugins.mkdir()
     main.write_text('plugins: [plugins]\ntools: {say: {python: "words:say"}}\n')
@@ -50,7 +50,7 @@ def say() -> str:
 """
 
 
-async def test_a_change_undone_within_the_grace_leaves_the_plugin_running(tmp_path: Path) -> None:
+async def test_reverted_change_keeps_the_plugin_running(tmp_path: Path) -> None:
     plugins, main = tmp_path / "plugins", tmp_path / "config.yaml"
     plugins.mkdir()
     main.write_text('plugins: [plugins]\ntools: {say: {python: "words:say"}}\n')
@@ -67,7 +67,7 @@ async def test_a_change_undone_within_the_grace_leaves_the_plugin_running(tmp_pa
     assert sorted((plugins / "log").read_text().splitlines()) == ["down one", "down two", "up one", "up two"]
 
 
-async def test_a_change_undone_in_a_file_that_is_refused_leaves_nothing_running(tmp_path: Path) -> None:
+async def test_reverted_change_in_a_refused_file_leaves_nothing_running(tmp_path: Path) -> None:
     plugins, main = tmp_path / "plugins", tmp_path / "config.yaml"
     plugins.mkdir()
     main.write_text('plugins: [plugins]\ntools: {say: {python: "words:say"}}\n')

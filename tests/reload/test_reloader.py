@@ -86,19 +86,19 @@ def save_by_rename(path: Path, text: str) -> None:
     temporary.rename(path)
 
 
-async def test_saves_by_rename_are_each_seen_once(config: Path, loads: Loads) -> None:
+async def test_each_save_by_rename_reloads_once(config: Path, loads: Loads) -> None:
     for text in ("two", "three", "four"):
         save_by_rename(config, text)
         assert await loads.next() == text
     assert loads.served.empty()
 
 
-async def test_a_write_in_place_is_seen(config: Path, loads: Loads) -> None:
+async def test_write_in_place_triggers_a_reload(config: Path, loads: Loads) -> None:
     config.write_text("written")
     assert await loads.next() == "written"
 
 
-async def test_what_changes_between_loading_and_the_first_look_is_seen(config: Path) -> None:
+async def test_change_before_the_first_snapshot_is_detected(config: Path) -> None:
     loads = Loads(config)
     reloader = loads.reloader()
     save_by_rename(config, "early")
@@ -106,7 +106,7 @@ async def test_what_changes_between_loading_and_the_first_look_is_seen(config: P
         assert await loads.next() == "early"
 
 
-async def test_what_goes_between_loading_and_the_first_look_is_seen(config: Path) -> None:
+async def test_removal_before_the_first_snapshot_is_detected(config: Path) -> None:
     files = frozenset({config})
     loads = Loads(config, WatchPlan(files=files, present=files))
     reloader = loads.reloader()
@@ -115,7 +115,7 @@ async def test_what_goes_between_loading_and_the_first_look_is_seen(config: Path
         assert await loads.next() == "missing"
 
 
-async def test_what_was_never_there_is_not_missed(config: Path) -> None:
+async def test_missing_optional_file_is_not_a_change(config: Path) -> None:
     loads = Loads(config, WatchPlan(files=frozenset({config, config.with_name("optional")})))
     async for _ in watching(loads.reloader()):
         save_by_rename(config, "two")
@@ -123,7 +123,7 @@ async def test_what_was_never_there_is_not_missed(config: Path) -> None:
         assert loads.served.empty()
 
 
-async def test_a_bug_that_a_file_brings_out_does_not_end_the_watch(config: Path) -> None:
+async def test_bug_during_a_reload_does_not_end_the_watch(config: Path) -> None:
     loads = Loads(config)
     reloader = loads.reloader()
     async for _ in watching(reloader):
@@ -135,7 +135,7 @@ async def test_a_bug_that_a_file_brings_out_does_not_end_the_watch(config: Path)
         assert await loads.next() == "right"
 
 
-async def test_a_reload_goes_on_when_whoever_asked_for_it_leaves(config: Path) -> None:
+async def test_reload_completes_after_its_caller_is_cancelled(config: Path) -> None:
     loads = Loads(config)
     reloader = loads.reloader()
     asking = asyncio.create_task(reloader.reload())
@@ -145,7 +145,7 @@ async def test_a_reload_goes_on_when_whoever_asked_for_it_leaves(config: Path) -
     await reloader.close()
 
 
-async def test_requests_during_a_reload_share_the_next_one_which_reads_the_files_after_they_asked(config: Path) -> None:
+async def test_requests_during_a_reload_share_the_next_one(config: Path) -> None:
     builds, began, release = 0, asyncio.Event(), asyncio.Event()
 
     class SlowLoads(Loads):
@@ -172,7 +172,7 @@ async def test_requests_during_a_reload_share_the_next_one_which_reads_the_files
     await reloader.close()
 
 
-async def test_a_save_that_is_followed_by_a_request_is_loaded_once(config: Path) -> None:
+async def test_save_followed_by_a_request_is_loaded_once(config: Path) -> None:
     loads = Loads(config)
     reloader = loads.reloader()
     async for _ in watching(reloader):
@@ -184,7 +184,7 @@ async def test_a_save_that_is_followed_by_a_request_is_loaded_once(config: Path)
         assert loads.served.empty()
 
 
-async def test_a_write_through_a_link_to_another_directory_is_seen(tmp_path: Path) -> None:
+async def test_write_through_a_link_is_detected(tmp_path: Path) -> None:
     real = tmp_path / "elsewhere" / "real.yaml"
     real.parent.mkdir()
     real.write_text("one")
@@ -197,7 +197,7 @@ async def test_a_write_through_a_link_to_another_directory_is_seen(tmp_path: Pat
         assert await loads.next() == "two"
 
 
-async def test_a_save_that_a_look_falls_into_is_loaded_once(config: Path) -> None:
+async def test_save_during_a_snapshot_is_loaded_once(config: Path) -> None:
     """The look sees the file half written; by the time it is read, it is whole."""
     is_half_written, looks = False, 0
 
@@ -233,14 +233,14 @@ async def test_a_save_that_a_look_falls_into_is_loaded_once(config: Path) -> Non
         assert loads.served.empty()
 
 
-async def test_a_file_that_does_not_matter_reloads_nothing(config: Path, loads: Loads) -> None:
+async def test_unrelated_file_does_not_trigger_a_reload(config: Path, loads: Loads) -> None:
     (config.parent / "daemon.log").write_text("a line")
     save_by_rename(config, "two")
     assert await loads.next() == "two"
     assert loads.served.empty()
 
 
-async def test_a_broken_file_keeps_what_is_served_until_it_is_right(config: Path) -> None:
+async def test_invalid_file_keeps_the_served_catalog(config: Path) -> None:
     loads = Loads(config)
     reloader = loads.reloader()
     async for _ in watching(reloader):
@@ -255,7 +255,7 @@ async def test_a_broken_file_keeps_what_is_served_until_it_is_right(config: Path
         assert reloader.status.is_good
 
 
-async def test_who_hears_of_a_reload_finds_its_status(config: Path) -> None:
+async def test_reload_event_follows_the_status(config: Path) -> None:
     """Nothing is awaited between the swap and the status: a client cannot see the new tool beside the old problem."""
     statuses: list[ReloadStatus] = []
 
@@ -286,7 +286,7 @@ async def test_a_configmap_swap_is_one_reload(tmp_path: Path) -> None:
         assert loads.served.empty()
 
 
-async def test_a_configmap_swap_between_loading_and_the_first_look_is_seen(tmp_path: Path) -> None:
+async def test_configmap_swap_before_the_first_snapshot_is_detected(tmp_path: Path) -> None:
     for version in ("v1", "v2"):
         (tmp_path / version).mkdir()
         (tmp_path / version / "config.yaml").write_text(version)
@@ -301,7 +301,7 @@ async def test_a_configmap_swap_between_loading_and_the_first_look_is_seen(tmp_p
         assert await loads.next() == "v2"
 
 
-async def test_a_directory_that_is_removed_and_made_again_is_watched_again(config: Path) -> None:
+async def test_recreated_directory_is_watched_again(config: Path) -> None:
     loads = Loads(config)
     async for _ in watching(loads.reloader(poll=SOON)):
         config.unlink()
@@ -316,7 +316,7 @@ async def test_a_directory_that_is_removed_and_made_again_is_watched_again(confi
             pass
 
 
-async def test_without_events_the_poll_finds_the_change(config: Path) -> None:
+async def test_polling_detects_changes_without_events(config: Path) -> None:
     loads = Loads(config, WatchPlan(files=frozenset({config})))
     loads.plan = _without_events(loads.plan)
     reloader = loads.reloader(poll=SOON)
@@ -325,14 +325,14 @@ async def test_without_events_the_poll_finds_the_change(config: Path) -> None:
         assert await loads.next() == "polled"
 
 
-async def test_a_reload_on_request_says_how_it_went(config: Path) -> None:
+async def test_requested_reload_returns_its_status(config: Path) -> None:
     reloader = Loads(config).reloader()
     assert (await reloader.reload()).is_good
     config.write_text("broken")
     assert not (await reloader.reload()).is_good
 
 
-async def test_new_and_removed_files_of_a_tree_are_seen(tmp_path: Path) -> None:
+async def test_new_and_removed_files_of_a_tree_are_detected(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("one")
     tree = tmp_path / "docs" / "deep"

@@ -21,7 +21,7 @@ def globs_of(root: Path, *patterns: str) -> Globs:
     return globs
 
 
-def test_a_log_that_grows_beside_served_files_is_neither_looked_at_nor_heard(tmp_path: Path) -> None:
+def test_unrelated_log_beside_served_files_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "docs" / "deep").mkdir(parents=True)
     (tmp_path / "docs" / "deep" / "page.md").write_text("one")
     plan = WatchPlan(globs=frozenset({globs_of(tmp_path, "docs/**/*.md")}), suffixes=())
@@ -34,7 +34,7 @@ def test_a_log_that_grows_beside_served_files_is_neither_looked_at_nor_heard(tmp
     assert not plan.matters(str(tmp_path / ".venv" / "page.md"))
 
 
-def test_what_the_globs_mean_is_both(tmp_path: Path) -> None:
+def test_files_matching_globs_are_watched_and_compared(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     plan = WatchPlan(globs=frozenset({globs_of(tmp_path, "docs/**/*.md")}), suffixes=())
     before = plan.snapshot()
@@ -62,9 +62,7 @@ async def plan(tmp_path: Path) -> AsyncIterator[WatchPlan]:
     "name",
     ["other.yaml", "README.md", "tools.d/other.yaml", "tools.d/.t.yaml", "tools.d/notes.md", "prompts/data.json"],
 )
-async def test_a_file_beside_those_that_are_meant_is_neither_looked_at_nor_heard(
-    tmp_path: Path, plan: WatchPlan, name: str
-) -> None:
+async def test_unmatched_file_is_ignored(tmp_path: Path, plan: WatchPlan, name: str) -> None:
     before = plan.snapshot()
     (tmp_path / name).write_text("tools: {c: {content: x}}\n")
     assert not plan.snapshot().differs_from(before)
@@ -74,7 +72,7 @@ async def test_a_file_beside_those_that_are_meant_is_neither_looked_at_nor_heard
 @pytest.mark.parametrize(
     "name", ["config.yaml", "later.yaml", "tools.d/two.yaml", "deep/new.yaml", "deep/er/new.yaml", "prompts/new.md"]
 )
-async def test_a_file_that_is_meant_is_both(tmp_path: Path, plan: WatchPlan, name: str) -> None:
+async def test_matched_file_is_watched_and_compared(tmp_path: Path, plan: WatchPlan, name: str) -> None:
     before = plan.snapshot()
     saved = tmp_path / "saved"
     saved.write_text("tools: {c: {content: x}}\n")
@@ -99,7 +97,7 @@ def deep(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["rm", "-rf", str(root)], check=True)  # pytest's own way of removing it recurses
 
 
-def test_directories_of_any_depth_below_a_root_are_looked_at_within_bounds(deep: Path) -> None:
+def test_deep_directories_are_scanned_within_limits(deep: Path) -> None:
     for plan in (WatchPlan(trees=frozenset({deep})), WatchPlan(globs=frozenset({globs_of(deep, "**/*.md")}))):
         before = plan.snapshot()
         assert MAX_DEPTH <= len(before.states) <= MAX_DEPTH + 2
@@ -107,7 +105,7 @@ def test_directories_of_any_depth_below_a_root_are_looked_at_within_bounds(deep:
         assert plan.snapshot().differs_from(before)
 
 
-def test_a_directory_that_took_the_place_of_a_file_before_the_first_look_is_a_change(tmp_path: Path) -> None:
+def test_directory_replacing_a_file_is_a_change(tmp_path: Path) -> None:
     place = tmp_path / "one.yaml"
     place.write_text("tools: {}")
     loaded = Snapshot(taken_at=place.stat().st_ctime_ns + 1)

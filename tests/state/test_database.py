@@ -71,14 +71,14 @@ def fill(ballast: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["file", "memory"])
-async def test_what_was_written_is_read(where: str, file: Path) -> None:
+async def test_written_rows_are_read(where: str, file: Path) -> None:
     async with opened(file if where == "file" else None) as database:
         await note(database, "a")
         assert await names(database) == {"a"}
         assert database.is_durable == (where == "file")
 
 
-async def test_a_file_outlives_its_database_and_belongs_to_its_owner_alone(file: Path) -> None:
+async def test_database_file_is_durable_and_private(file: Path) -> None:
     async with opened(file) as database:
         database.post(lambda connection: connection.execute("INSERT INTO notes VALUES ('posted', '')"))
     assert file.stat().st_mode & 0o077 == 0
@@ -87,7 +87,7 @@ async def test_a_file_outlives_its_database_and_belongs_to_its_owner_alone(file:
 
 
 @pytest.mark.parametrize("where", ["file", "memory"])
-async def test_work_that_fails_is_undone_alone(where: str, file: Path) -> None:
+async def test_failed_work_is_rolled_back_alone(where: str, file: Path) -> None:
     def twice(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO notes VALUES ('undone', '')")
         connection.execute("INSERT INTO notes VALUES ('undone', '')")
@@ -102,7 +102,7 @@ async def test_work_that_fails_is_undone_alone(where: str, file: Path) -> None:
 
 
 @pytest.mark.parametrize("others", [0, 3])
-async def test_a_statement_that_fails_is_undone_alone(others: int, file: Path) -> None:
+async def test_failed_statement_is_rolled_back_alone(others: int, file: Path) -> None:
     insert = "INSERT INTO notes VALUES ('statement', ''), (?, '')"
     async with opened(file) as database:
         jobs = [database.run(SqliteStatement(insert, ("statement",)))]
@@ -118,7 +118,7 @@ async def test_a_statement_that_fails_is_undone_alone(others: int, file: Path) -
         assert database.is_durable
 
 
-async def test_a_schema_grows_by_steps(file: Path) -> None:
+async def test_schema_steps_are_applied(file: Path) -> None:
     async with opened(file) as database:
         await note(database, "old")
     grown = Schema(store="notes", steps=(*NOTES.steps, "ALTER TABLE notes ADD COLUMN size INTEGER NOT NULL DEFAULT 7"))
@@ -133,7 +133,7 @@ async def test_a_schema_grows_by_steps(file: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"not a database" * 500, b""])
-async def test_a_file_that_is_no_database_is_put_aside(file: Path, broken: bytes) -> None:
+async def test_file_that_is_not_a_database_is_renamed(file: Path, broken: bytes) -> None:
     file.write_bytes(broken)
     async with opened(file) as database:
         await note(database, "new", durable=True)
@@ -143,7 +143,7 @@ async def test_a_file_that_is_no_database_is_put_aside(file: Path, broken: bytes
         assert await names(database) == {"new"}
 
 
-async def test_a_file_that_breaks_is_put_aside_and_what_can_be_read_is_kept(file: Path) -> None:
+async def test_corrupt_file_is_renamed_and_its_readable_rows_are_kept(file: Path) -> None:
     other = Schema(store="other", steps=("CREATE TABLE other (name TEXT PRIMARY KEY) STRICT",))
     async with opened(file, NOTES, other) as database:
         await database.run(lambda connection: connection.execute("INSERT INTO other VALUES ('kept')"))
@@ -170,7 +170,7 @@ async def test_a_file_that_breaks_is_put_aside_and_what_can_be_read_is_kept(file
         assert await database.run(lambda each: each.execute("SELECT name FROM other").fetchall()) == [("kept",)]
 
 
-async def test_a_full_disk_loses_nothing_and_is_written_when_there_is_room(small_disk: Path) -> None:
+async def test_full_disk_loses_no_rows(small_disk: Path) -> None:
     file, ballast = small_disk / "state.sqlite", small_disk / "ballast"
     async with opened(file) as database:
         await note(database, "first", durable=True)
@@ -188,7 +188,7 @@ async def test_a_full_disk_loses_nothing_and_is_written_when_there_is_room(small
         assert await names(database) == {"first", "second", "third"}
 
 
-async def test_a_file_that_somebody_locks_is_written_when_it_is_free(file: Path) -> None:
+async def test_locked_file_is_written_later(file: Path) -> None:
     async with opened(file) as database:
         await note(database, "first")
         outside = sqlite3.connect(file, isolation_level=None)
@@ -203,7 +203,7 @@ async def test_a_file_that_somebody_locks_is_written_when_it_is_free(file: Path)
         assert await names(database) == {"first", "second"}
 
 
-async def test_a_file_that_is_locked_at_the_start_keeps_what_it_has(file: Path) -> None:
+async def test_file_locked_at_the_start_keeps_its_rows(file: Path) -> None:
     async with opened(file) as database:
         await note(database, "first")
     outside = sqlite3.connect(file, isolation_level=None)
@@ -217,7 +217,7 @@ async def test_a_file_that_is_locked_at_the_start_keeps_what_it_has(file: Path) 
         assert await names(database) == {"first", "second"}
 
 
-async def test_a_file_that_is_deleted_is_made_again_with_all_it_had(file: Path) -> None:
+async def test_deleted_file_is_recreated_with_its_rows(file: Path) -> None:
     async with opened(file) as database:
         await note(database, "first")
         for each in file.parent.glob("state.sqlite*"):
@@ -228,14 +228,14 @@ async def test_a_file_that_is_deleted_is_made_again_with_all_it_had(file: Path) 
         assert await names(database) == {"first", "second"}
 
 
-async def test_memory_alone_refuses_what_must_be_durable() -> None:
+async def test_durable_work_without_a_file_is_refused() -> None:
     async with opened(None) as database:
         with pytest.raises(NotDurableError):
             await note(database, "a", durable=True)
         assert await names(database) == set()
 
 
-async def test_a_closed_database_takes_no_work(file: Path) -> None:
+async def test_closed_database_refuses_work(file: Path) -> None:
     async with opened(file) as database:
         pass
     with pytest.raises(RuntimeError, match="closed"):

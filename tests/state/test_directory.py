@@ -23,14 +23,14 @@ CONFIG = Path("/etc/mcp-gateway/config.yaml")
         (None, {"XDG_STATE_HOME": "/home/a/state"}, "/home/a/state/mcp-gateway/config-53767cc43179"),
     ],
 )
-def test_the_directory_is_the_first_that_is_named(
+def test_first_configured_directory_is_used(
     given: str | None, environ: Mapping[str, str], expected: str | None
 ) -> None:
     found = directory_of(given, config=CONFIG, environ=environ)
     assert found == (None if expected is None else Path(expected))
 
 
-def test_without_any_of_them_it_is_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_directory_is_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     for environ in ({}, {"XDG_STATE_HOME": "relative"}):
         found = directory_of(None, config=CONFIG, environ=environ)
@@ -38,13 +38,13 @@ def test_without_any_of_them_it_is_in_the_home(monkeypatch: pytest.MonkeyPatch) 
         assert found.parent == Path("/home/somebody/.local/state/mcp-gateway")
 
 
-def test_two_files_of_one_name_have_two_directories() -> None:
+def test_files_with_the_same_name_have_separate_directories() -> None:
     environ = {"XDG_STATE_HOME": "/s"}
     first, second = (directory_of(None, config=Path(each), environ=environ) for each in ("/a/x.yaml", "/b/x.yaml"))
     assert first != second
 
 
-def test_it_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+def test_directory_is_private(tmp_path: Path) -> None:
     wanted = tmp_path / "a" / "b"
     with StateDirectory(wanted) as directory:
         assert directory.path == wanted
@@ -54,7 +54,7 @@ def test_it_is_made_for_its_owner_alone(tmp_path: Path) -> None:
         assert wanted.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_second_daemon_does_without(tmp_path: Path) -> None:
+def test_second_daemon_uses_memory(tmp_path: Path) -> None:
     script = (
         "import sys\nfrom pathlib import Path\nfrom gateway.state.state import StateDirectory\n"
         "with StateDirectory(Path(sys.argv[1])) as directory: print(directory.path, directory.problem)"
@@ -67,7 +67,7 @@ def test_a_second_daemon_does_without(tmp_path: Path) -> None:
     assert after.stdout.strip() == str(tmp_path)
 
 
-def test_what_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_unusable_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with StateDirectory(tmp_path / "file" / "below") as directory:
         assert directory.path is None

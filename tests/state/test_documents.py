@@ -19,14 +19,14 @@ async def test_a_document_outlives_the_process(tmp_path: Path) -> None:
             assert await state.documents.read("openapi:b") is None
 
 
-async def test_one_that_was_changed_behind_its_back_is_none() -> None:
+async def test_corrupt_document_is_ignored() -> None:
     async with asyncio.timeout(30), DaemonState(None) as state:
         await state.documents.save("a", b"right")
         await state.database.run(lambda connection: connection.execute("UPDATE documents SET content = x'00'"))
         assert await state.documents.read("a") is None
 
 
-async def test_one_that_is_too_large_is_refused() -> None:
+async def test_document_over_the_limit_is_refused() -> None:
     async with asyncio.timeout(30), DaemonState(None) as state:
         with pytest.raises(ValueError, match="more than"):
             await state.documents.save("a", bytes(MAX_BYTES + 1))

@@ -20,7 +20,7 @@ NEW: Final = b"the new key of sixteen"
 SCOPE: Final = StateScope(owner="a", method="tools/call", params={"name": "t"}, definition="d")
 
 
-def test_what_the_old_key_signed_is_good_while_both_are_there() -> None:
+def test_old_key_stays_valid_during_rotation() -> None:
     before, both, after = SigningKeys([OLD]), SigningKeys([NEW, OLD]), SigningKeys([NEW])
     cursor = Cursors(before).issue("tools", "f", 3)
     assert Cursors(both).redeem(cursor, "tools", "f") == 3
@@ -32,12 +32,12 @@ def test_what_the_old_key_signed_is_good_while_both_are_there() -> None:
         RequestStateSigner(after).open(state, SCOPE)
 
 
-def test_the_newest_signs() -> None:
+def test_newest_key_signs() -> None:
     cursor = Cursors(SigningKeys([NEW, OLD])).issue("tools", "f", 3)
     assert Cursors(SigningKeys([NEW])).redeem(cursor, "tools", "f") == 3
 
 
-def test_a_file_that_is_swapped_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_key_file_is_reread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
     file = tmp_path / "keys"
     file.write_bytes(OLD + b"\n")
@@ -56,18 +56,14 @@ def test_a_file_that_is_swapped_is_read_again(tmp_path: Path, monkeypatch: pytes
     assert keys() == (NEW, OLD)
 
 
-def test_a_file_that_was_swapped_right_after_it_was_read_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_file_replaced_right_after_reading_is_reread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
     file = tmp_path / "keys"
     file.write_bytes(NEW)
     assert SigningKeys([OLD], file=file)() == (NEW,)
 
 
-def test_a_key_that_can_be_guessed_is_said_when_it_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_key_is_reported_when_reread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
     file = tmp_path / "keys"
     file.write_bytes(OLD)
@@ -83,9 +79,7 @@ def test_a_key_that_can_be_guessed_is_said_when_it_is_read_again(
     }
 
 
-def test_a_key_that_could_not_be_written_is_written_once_it_can_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritten_key_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys_module, "_LOOK_SECONDS", 0.0)
     directory = tmp_path / "none yet"
     with capture_logs() as logged:
@@ -99,7 +93,7 @@ def test_a_key_that_could_not_be_written_is_written_once_it_can_be(
     assert own_keys(directory)() != first, "who deletes the file wants another key"
 
 
-def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+def test_key_file_is_created_once_and_private(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     first = kept_keys(file)()
     assert len(first[0]) >= 32
@@ -122,6 +116,6 @@ async def test_a_state_is_used_once_across_restarts(tmp_path: Path) -> None:
             assert signer.open(unused, SCOPE) == State()
 
 
-async def test_without_a_directory_keys_end_with_the_process() -> None:
+async def test_keys_without_a_directory_end_with_the_process() -> None:
     async with asyncio.timeout(30), DaemonState(None) as one, DaemonState(None) as other:
         assert one.keys() != other.keys()

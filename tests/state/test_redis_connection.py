@@ -12,7 +12,7 @@ STEPS: Final = 40
 """Turns of the event loop, more than a command takes until it waits for its answer."""
 
 
-async def test_a_command_that_is_cancelled_does_not_go_on(tmp_path: Path) -> None:
+async def test_cancelled_command_ends(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(60),
         redis_server(tmp_path) as server,
@@ -32,7 +32,7 @@ async def test_a_command_that_is_cancelled_does_not_go_on(tmp_path: Path) -> Non
         assert went_on == []
 
 
-async def test_a_replica_says_that_it_lives_while_others_take_the_return_of_the_store_slowly(tmp_path: Path) -> None:
+async def test_replica_stays_alive_during_slow_return_callbacks(tmp_path: Path) -> None:
     is_told, may_end = asyncio.Event(), asyncio.Event()
 
     async def take() -> None:

@@ -84,19 +84,19 @@ def now() -> Now:
     return Now()
 
 
-async def test_what_was_saved_is_loaded(store: SessionStore) -> None:
+async def test_saved_record_is_loaded(store: SessionStore) -> None:
     await store.save("a", RECORD)
     store.save_soon({"b": RECORD, "c": SessionRecord(expires=150.0)})
     assert [await store.load(nonce) for nonce in "abcd"] == [RECORD, RECORD, SessionRecord(expires=150.0), None]
 
 
-async def test_the_last_that_was_saved_counts(store: SessionStore) -> None:
+async def test_last_saved_record_is_loaded(store: SessionStore) -> None:
     store.save_soon({"a": RECORD})
     await store.save("a", SessionRecord(expires=300.0))
     assert await store.load("a") == SessionRecord(expires=300.0)
 
 
-async def test_what_has_expired_is_forgotten(store: SessionStore, now: Now) -> None:
+async def test_expired_record_is_forgotten(store: SessionStore, now: Now) -> None:
     await store.save("a", RECORD)
     now.seconds = 200.0
     assert await store.load("a") is None
@@ -106,7 +106,7 @@ async def test_what_has_expired_is_forgotten(store: SessionStore, now: Now) -> N
     assert await store.load("b") == RECORD
 
 
-async def test_an_end_is_not_written_over(store: SessionStore) -> None:
+async def test_end_of_a_session_is_not_overwritten(store: SessionStore) -> None:
     ended = SessionRecord(expires=200.0, is_ended=True)
     await store.save("a", ended)
     store.save_soon({"a": RECORD})
@@ -127,15 +127,13 @@ async def test_a_file_outlives_the_process_and_forgets_what_has_expired(tmp_path
         assert await store.load("b") is None
 
 
-async def test_memory_does_not_know_the_past(now: Now, tmp_path: Path) -> None:
+async def test_memory_store_does_not_know_the_past(now: Now, tmp_path: Path) -> None:
     for kind in ("memory", "sqlite in memory"):
         async with opened(kind, now, tmp_path) as store:
             assert not store.knows_the_past
 
 
-async def test_sessions_that_are_written_all_the_time_do_not_hold_up_the_return_of_the_store(
-    tmp_path: Path, now: Now
-) -> None:
+async def test_constant_writes_do_not_delay_return_callbacks(tmp_path: Path, now: Now) -> None:
     async with redis_server(tmp_path / "redis") as server, Replica(server.url, clock=now) as replica:
 
         async def write_on(nonce: str) -> None:

@@ -10,9 +10,7 @@ from gateway.state.used_request_states import UsedStates
 from tests.redis_server import redis_server
 
 
-async def test_claims_of_calls_that_were_refused_are_bounded_and_good_for_nobody_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unused_claims_are_bounded_and_exclusive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(used_request_states, "MAX_USED", 10)
     async with redis_server(tmp_path / "redis") as server, Replica(server.url, clock=lambda: 1000.0) as replica:
         here, elsewhere = (UsedStates(clock=lambda: 1000.0, shared=replica.store) for _ in range(2))

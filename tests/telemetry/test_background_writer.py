@@ -54,7 +54,7 @@ def test_all_lines_are_written_in_their_order_before_the_end() -> None:
     assert (writer.written, writer.dropped, writer.waiting) == (300, 0, 0)
 
 
-def test_lines_beyond_the_bound_are_dropped_counted_and_told_of() -> None:
+def test_lines_over_the_limit_are_dropped_and_reported() -> None:
     sink = Memory()
     sink.may_write.clear()
     with writing(sink, max_bytes=100) as writer:
@@ -65,7 +65,7 @@ def test_lines_beyond_the_bound_are_dropped_counted_and_told_of() -> None:
     assert (writer.written, writer.unreported) == (11, 0)
 
 
-def test_a_line_that_is_larger_than_the_bound_is_written_and_nothing_beside_it() -> None:
+def test_line_larger_than_the_limit_is_written_alone() -> None:
     sink = Memory()
     sink.may_write.clear()
     with writing(sink, max_bytes=100) as writer:
@@ -73,7 +73,7 @@ def test_a_line_that_is_larger_than_the_bound_is_written_and_nothing_beside_it()
     assert sink.lines == [b"x" * 1000, b"1 dropped"]
 
 
-def test_a_line_that_could_not_be_written_is_written_later_and_once() -> None:
+def test_failed_line_is_retried_once() -> None:
     sink = Memory()
     sink.refusals = 3
     with writing(sink) as writer:
@@ -94,7 +94,7 @@ def test_a_retry_is_made_at_once_when_it_is_asked_for() -> None:
         assert sink.lines == [b"a"]
 
 
-def test_the_end_waits_for_no_sink_that_refuses() -> None:
+def test_end_does_not_wait_for_a_failing_sink() -> None:
     sink = Memory()
     sink.refusals = 1_000_000_000
     with writing(sink, retry_seconds=3600) as writer:
@@ -104,7 +104,7 @@ def test_the_end_waits_for_no_sink_that_refuses() -> None:
     assert (writer.waiting, sink.lines) == (1, [])
 
 
-def test_nothing_is_taken_before_the_start_or_after_the_end() -> None:
+def test_lines_before_start_and_after_end_are_ignored() -> None:
     sink = Memory()
     with writing(sink) as writer:
         pass

@@ -74,7 +74,7 @@ def test_a_call_is_in_flight_until_it_ends(metrics: CallMetrics) -> None:
 
 
 @given(asked=st.lists(st.text()))
-def test_whatever_callers_ask_for_that_is_unknown_counts_under_one_name(asked: list[Json]) -> None:
+def test_unknown_names_share_one_label(asked: list[Json]) -> None:
     metrics = CallMetrics()
     for name in asked:
         run(metrics, call_of("tools/call", None, params={"name": name}))
@@ -82,7 +82,7 @@ def test_whatever_callers_ask_for_that_is_unknown_counts_under_one_name(asked: l
     assert series(metrics, "mcp_gateway_calls_total") == expected
 
 
-def test_with_what_is_removed_go_its_series_alone(metrics: CallMetrics) -> None:
+def test_removed_definitions_lose_only_their_series(metrics: CallMetrics) -> None:
     for name in ("kept", "removed", None):
         run(metrics, call_of("tools/call", name))
         run(metrics, call_of("tools/call", name), CallResult(outcome=Outcome.TOOL_ERROR, seconds=1))
@@ -94,7 +94,7 @@ def test_with_what_is_removed_go_its_series_alone(metrics: CallMetrics) -> None:
     assert metrics.in_flight().keys() == left.keys()
 
 
-def test_a_call_that_ends_after_its_tool_was_removed_brings_no_series_back(metrics: CallMetrics) -> None:
+def test_call_of_a_removed_tool_does_not_restore_its_series(metrics: CallMetrics) -> None:
     call = call_of("tools/call", "removed")
     metrics.began(call)
     metrics.keep({})

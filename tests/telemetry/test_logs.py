@@ -86,7 +86,7 @@ def test_a_library_s_record_becomes_an_event(target: Target) -> None:
     assert "DeprecationWarning: old" in second["event"]
 
 
-def test_secrets_are_masked_wherever_they_stand(target: Target) -> None:
+def test_secrets_are_masked_everywhere(target: Target) -> None:
     with logs(target):
         log = structlog.get_logger()
         log.info(
@@ -105,7 +105,7 @@ def test_secrets_are_masked_wherever_they_stand(target: Target) -> None:
 HOSTILE = "a\x1b]0;owned\x07\n2026-01-01 [info] forged\x9b31m\u202egnp.exe\u2028"
 
 
-def test_what_others_chose_moves_no_terminal_and_forges_no_line(target: Target) -> None:
+def test_caller_text_cannot_affect_terminals_or_forge_lines(target: Target) -> None:
     with logs(target, style="console"):
         structlog.get_logger().info("reload refused", problem=HOSTILE, names={"x": [HOSTILE]})
         structlog.get_logger().info("reload refused")

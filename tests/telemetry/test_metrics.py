@@ -32,7 +32,7 @@ class Slow(Collector):
         yield family
 
 
-async def test_the_loop_goes_on_while_thousands_of_series_are_written() -> None:
+async def test_rendering_metrics_does_not_block_the_loop() -> None:
     loop = asyncio.get_running_loop()
     turns, writing = 0, asyncio.Event()
     metrics = MetricsExposition(sources(), counted=[Slow(lambda: loop.call_soon_threadsafe(writing.set))])
@@ -47,7 +47,7 @@ async def test_the_loop_goes_on_while_thousands_of_series_are_written() -> None:
     assert turns > 1
 
 
-async def test_sources_are_asked_where_the_event_loop_is() -> None:
+async def test_metric_sources_are_read_on_the_event_loop() -> None:
     where: list[object] = []
 
     def streams() -> float:

@@ -266,7 +266,7 @@ async def test_a_trace_does_not_keep_an_answer_from_being_cached(
     assert len(upstream.headers) == before + 1
 
 
-async def test_what_the_file_says_of_a_trace_goes_out_as_it_is(
+async def test_trace_headers_in_the_file_take_precedence(
     traced: Daemon, upstream: Upstream, http: aiohttp.ClientSession
 ) -> None:
     await call(traced, http, "own", traceparent=fresh())
@@ -286,7 +286,7 @@ async def test_a_plugin_runs_within_its_span(
         assert own.parent_id == python.span_id
 
 
-async def test_what_a_plugin_asks_others_is_a_part_of_its_span(
+async def test_plugin_http_requests_are_children_of_its_span(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession
 ) -> None:
     given = fresh()
@@ -302,7 +302,7 @@ async def test_what_a_plugin_asks_others_is_a_part_of_its_span(
     }
 
 
-async def test_the_message_says_which_trace_it_belongs_to_and_the_http_request_is_linked(
+async def test_meta_trace_is_the_parent_and_the_http_trace_is_linked(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession
 ) -> None:
     given = fresh()
@@ -311,7 +311,7 @@ async def test_the_message_says_which_trace_it_belongs_to_and_the_http_request_i
     assert served.links == [OTHER.split("-")[2]]
 
 
-async def test_header_fields_count_where_the_message_says_nothing(
+async def test_trace_headers_apply_without_meta(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession
 ) -> None:
     given = fresh()
@@ -323,7 +323,7 @@ async def test_header_fields_count_where_the_message_says_nothing(
 @pytest.mark.parametrize(
     "given", ["", "x", f"00-{'0' * 32}-{PARENT}-01", f"ff-{TRACE}-{PARENT}-01", f"{OTHER}-more", 7]
 )
-async def test_a_malformed_trace_is_begun_anew(
+async def test_malformed_trace_starts_a_new_one(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession, given: Json
 ) -> None:
     version, trace_id, _, _ = (await call(traced, http, "child", traceparent=given)).split("-")
@@ -345,7 +345,7 @@ async def test_a_malformed_trace_is_begun_anew(
         ("tools/list", {"cursor": "x"}, "tools/list", "-32602", {"rpc.response.status_code": "-32602"}),
     ],
 )
-async def test_how_a_call_ended_is_told_as_the_conventions_have_it(
+async def test_outcomes_follow_the_semantic_conventions(
     traced: Daemon,
     collector: Collector,
     http: aiohttp.ClientSession,
@@ -374,7 +374,7 @@ async def test_a_failing_backend_shows_in_its_span(
     assert (shell.is_error, shell.attributes["process.exit.code"]) == (True, 3)
 
 
-async def test_neither_arguments_nor_paths_nor_texts_of_errors_are_recorded(
+async def test_spans_contain_no_arguments_paths_or_error_messages(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession
 ) -> None:
     given = fresh()
@@ -389,7 +389,7 @@ async def test_neither_arguments_nor_paths_nor_texts_of_errors_are_recorded(
     assert b"secret-path" not in everything
 
 
-async def test_a_session_is_told_apart_and_not_given_away(
+async def test_session_id_is_recorded_as_a_hash(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession
 ) -> None:
     url, given = await traced.url(), fresh()
@@ -432,7 +432,7 @@ async def test_a_call_that_is_cancelled_ends_its_spans(
     assert [span.attributes["error.type"] for span in spans] == ["cancelled"] * 3
 
 
-async def test_without_a_collector_the_trace_is_handed_on_as_it_came(
+async def test_trace_is_propagated_without_a_collector(
     untraced: Daemon, upstream: Upstream, http: aiohttp.ClientSession
 ) -> None:
     assert (
@@ -446,9 +446,7 @@ async def test_without_a_collector_the_trace_is_handed_on_as_it_came(
     assert await call(untraced, http, "child", traceparent="nonsense", tracestate="a=1") == ""
 
 
-async def test_a_collector_that_never_answers_holds_up_neither_calls_nor_the_exit(
-    config: Path, http: aiohttp.ClientSession
-) -> None:
+async def test_silent_collector_delays_neither_calls_nor_the_exit(config: Path, http: aiohttp.ClientSession) -> None:
     held: list[asyncio.StreamWriter] = []
 
     async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,7 +14,7 @@ ZEROS = "0" * 32
 
 
 @pytest.mark.parametrize("parent", [PARENT, PARENT[:-2] + "00", "01" + PARENT[2:], f"cc{PARENT[2:]}-what-comes-later"])
-def test_a_well_formed_trace_is_taken(parent: str) -> None:
+def test_valid_trace_context_is_used(parent: str) -> None:
     found = read_trace({"traceparent": parent})
     assert found == TraceContext(parent=parent)
     assert found.trace_id == "0af7651916cd43dd8448eb211c80319c"
@@ -38,16 +38,16 @@ def test_a_well_formed_trace_is_taken(parent: str) -> None:
         f"00-0af7651916cd43dd8448eb211c80319c-{ZEROS[:16]}-01",
     ],
 )
-def test_a_malformed_one_says_nothing(parent: Json) -> None:
+def test_malformed_trace_context_is_ignored(parent: Json) -> None:
     assert read_trace({"traceparent": parent, "tracestate": "a=1"}) is None
 
 
 @pytest.mark.parametrize("state", ["", 7, "a=1\nX-Evil: 1", "a=\0", "é=1", "a" * 513])
-def test_a_malformed_state_is_left_behind(state: Json) -> None:
+def test_malformed_tracestate_is_dropped(state: Json) -> None:
     assert read_trace({"traceparent": PARENT, "tracestate": state}) == TraceContext(parent=PARENT)
 
 
-def test_what_nobody_records_is_handed_on_as_it_came() -> None:
+def test_trace_context_is_propagated_without_spans() -> None:
     context = TraceContext(parent=PARENT, state="a=1,b=2")
     with Untraced(context).step("shell", kind="internal", facts={}) as step:
         assert step.context is context
@@ -58,7 +58,7 @@ def test_what_nobody_records_is_handed_on_as_it_came() -> None:
     parent=st.text() | st.from_regex(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}.*", fullmatch=True),
     state=st.text() | st.none(),
 )
-def test_whatever_comes_can_stand_in_a_header_field_and_in_an_environment(parent: str, state: str | None) -> None:
+def test_trace_context_is_safe_in_headers_and_environments(parent: str, state: str | None) -> None:
     found = read_trace({"traceparent": parent, "tracestate": state})
     if found is not None:
         assert all(re.fullmatch("[ -~]+", value) for value in found.fields.values())

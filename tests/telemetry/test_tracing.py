@@ -29,7 +29,7 @@ async def told() -> AsyncIterator[list[Json]]:
         {**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"},
     ],
 )
-async def test_nothing_is_recorded_that_nobody_asked_for(environ: Mapping[str, str], told: list[Json]) -> None:
+async def test_tracing_is_off_by_default(environ: Mapping[str, str], told: list[Json]) -> None:
     assert open_tracing(environ) is None
     assert told == []
 
@@ -49,7 +49,7 @@ async def test_nothing_is_recorded_that_nobody_asked_for(environ: Mapping[str, s
         ),
     ],
 )
-async def test_a_wish_that_cannot_be_met_is_said_and_nothing_fails(
+async def test_unsupported_tracing_settings_are_logged(
     environ: Mapping[str, str], variable: str, told: list[Json]
 ) -> None:
     assert open_tracing(environ) is None
@@ -58,7 +58,7 @@ async def test_a_wish_that_cannot_be_met_is_said_and_nothing_fails(
     assert line["reason"].startswith(variable)
 
 
-async def test_where_the_packages_are_missing_the_log_says_how_to_get_them(
+async def test_missing_packages_are_logged_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch, told: list[Json]
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
@@ -68,9 +68,7 @@ async def test_where_the_packages_are_missing_the_log_says_how_to_get_them(
     assert (line["log_level"], line["install"]) == ("warning", install_command("otel"))
 
 
-async def test_a_variable_that_says_nonsense_costs_the_spans_alone(
-    monkeypatch: pytest.MonkeyPatch, told: list[Json]
-) -> None:
+async def test_invalid_variable_only_disables_spans(monkeypatch: pytest.MonkeyPatch, told: list[Json]) -> None:
     monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many")
     assert open_tracing(ENDPOINT) is None
     [line] = told

@@ -85,7 +85,7 @@ async def closed() -> AsyncIterator[RunningServer]:
 
 
 @pytest.mark.parametrize("headers", [bearer(CI), {"X-API-Key": CI}, {"authorization": f"bearer {CI}"}])
-async def test_a_key_lets_its_holder_in_either_way(served: RunningServer, headers: dict[str, str]) -> None:
+async def test_key_is_accepted_in_both_headers(served: RunningServer, headers: dict[str, str]) -> None:
     assert (await served.send(*modern("tools/list", headers=headers))).status == 200
     assert await served.initialize(headers=headers)
 
@@ -104,7 +104,7 @@ async def test_a_key_lets_its_holder_in_either_way(served: RunningServer, header
     ],
 )
 @pytest.mark.asyncio(loop_scope="module")
-async def test_without_a_key_nothing_is_answered_before(
+async def test_missing_key_is_refused_before_anything_else(
     closed: RunningServer, method: str, path: str, headers: dict[str, str], status: int, error: str | None
 ) -> None:
     body = initialize_request() if method == "POST" else None
@@ -126,7 +126,7 @@ async def test_a_key_in_the_query_string_is_not_read(served: RunningServer) -> N
 
 
 @pytest.mark.parametrize("credential", [bearer(CI), {"X-API-Key": CI}])
-async def test_no_tool_sees_what_its_caller_showed(served: RunningServer, credential: dict[str, str]) -> None:
+async def test_tools_do_not_see_credentials(served: RunningServer, credential: dict[str, str]) -> None:
     fields = {**credential, "Cookie": "a=b", "X-Request-Id": "42"}
     answer = await served.send(*modern("tools/call", {"name": "echo", "arguments": {}}, headers=fields))
     assert answer.status == 200
@@ -148,7 +148,7 @@ async def test_a_preflight_needs_no_key_and_allows_both_headers(served: RunningS
     assert "X-API-Key" in allowed
 
 
-async def test_a_page_may_read_why_it_was_not_let_in(served: RunningServer) -> None:
+async def test_allowed_origin_can_read_the_401(served: RunningServer) -> None:
     answer = await served.send(initialize_request(), {"Origin": "http://localhost:3000"})
     assert answer.status == 401
     assert "WWW-Authenticate" in answer.headers["Access-Control-Expose-Headers"]
@@ -160,7 +160,7 @@ async def test_probes_and_unknown_paths_need_no_key(served: RunningServer) -> No
 
 
 @pytest.mark.parametrize(("method", "path"), OWN)
-async def test_the_daemons_own_paths_are_for_operators(served: RunningServer, method: str, path: str) -> None:
+async def test_admin_paths_require_the_operator_scope(served: RunningServer, method: str, path: str) -> None:
     body = b"" if method == "POST" else None
     refused = await served.send(body, bearer(CI), method=method, path=path)
     assert refused.status == 403
@@ -169,7 +169,7 @@ async def test_the_daemons_own_paths_are_for_operators(served: RunningServer, me
     assert (await served.send(body, bearer(ADMIN), method=method, path=path)).status == 200
 
 
-async def test_a_session_belongs_to_its_holder_and_is_unknown_to_others(served: RunningServer) -> None:
+async def test_session_is_unknown_to_other_callers(served: RunningServer) -> None:
     session_id = await served.initialize(headers=bearer(CI))
     for method in ("GET", "DELETE", "POST"):
         body = legacy_request("ping") if method == "POST" else None
@@ -182,7 +182,7 @@ async def test_a_session_belongs_to_its_holder_and_is_unknown_to_others(served: 
         assert mine.status == 200
 
 
-async def test_a_key_that_is_taken_away_ends_its_session_and_what_runs_in_it(served: RunningServer) -> None:
+async def test_removed_key_ends_its_sessions_and_calls(served: RunningServer) -> None:
     gone, stays = await served.initialize(headers=bearer(CI)), await served.initialize(headers=bearer(OTHER))
     running = asyncio.create_task(served.send(call("wait"), {"Mcp-Session-Id": gone, **bearer(CI)}))
     async with asyncio.timeout(SECONDS):
@@ -196,7 +196,7 @@ async def test_a_key_that_is_taken_away_ends_its_session_and_what_runs_in_it(ser
     assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": stays, **bearer(OTHER)})).status == 200
 
 
-async def test_a_key_that_is_taken_away_ends_its_modern_calls(served: RunningServer) -> None:
+async def test_removed_key_ends_its_modern_calls(served: RunningServer) -> None:
     running = asyncio.create_task(
         served.send(*modern("tools/call", {"name": "wait", "arguments": {}}, headers=bearer(CI)))
     )
@@ -210,7 +210,7 @@ async def test_a_key_that_is_taken_away_ends_its_modern_calls(served: RunningSer
 
 
 @pytest.mark.parametrize("path", STREAMS)
-async def test_a_key_that_is_taken_away_ends_its_streams(served: RunningServer, path: str) -> None:
+async def test_removed_key_ends_its_streams(served: RunningServer, path: str) -> None:
     mine = await opened(served, path, CI)
     others = await opened(served, path, OTHER)
     served.adopt(without("ci"))
@@ -222,7 +222,7 @@ async def test_a_key_that_is_taken_away_ends_its_streams(served: RunningServer, 
         assert mine.last == others.last == LISTEN_RESULT
 
 
-async def test_a_key_that_allows_something_else_ends_what_was_opened_to_listen_and_lets_calls_finish(
+async def test_changed_scopes_end_streams_and_let_calls_finish(
     served: RunningServer,
 ) -> None:
     listening, others = await opened(served, LISTEN, CI), await opened(served, LISTEN, OTHER)
@@ -240,7 +240,7 @@ async def test_a_key_that_allows_something_else_ends_what_was_opened_to_listen_a
     assert not others.has_ended
 
 
-async def test_a_session_goes_on_with_the_next_key_when_the_old_one_is_taken_away(served: RunningServer) -> None:
+async def test_session_continues_with_a_rotated_key(served: RunningServer) -> None:
     session_id = await served.initialize(headers=bearer(CI))
     assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **bearer(NEXT)})).status == 200
     old_stream = await opened(served, "/mcp", CI, session_id)
@@ -250,7 +250,7 @@ async def test_a_session_goes_on_with_the_next_key_when_the_old_one_is_taken_awa
     assert (await served.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **bearer(NEXT)})).status == 200
 
 
-async def test_authentication_that_begins_ends_what_anybody_had() -> None:
+async def test_enabling_authentication_ends_anonymous_sessions() -> None:
     async with http_server() as served:
         session_id = await served.initialize()
         served.adopt(KEYS)
@@ -259,14 +259,14 @@ async def test_authentication_that_begins_ends_what_anybody_had() -> None:
             assert answer.status == (404 if headers else 401)
 
 
-async def test_a_message_for_http_sse_is_taken_from_who_opened_the_stream_alone(served: RunningServer) -> None:
+async def test_http_sse_messages_require_the_caller_of_the_stream(served: RunningServer) -> None:
     stream = await opened(served, "/sse", CI)
     endpoint = stream.endpoint.removeprefix("/ops")
     for headers, status in ((bearer(OTHER), 404), ({}, 401), (bearer(NEXT), 202), (bearer(CI), 202)):
         assert (await served.send(initialize_request(), headers, path=endpoint)).status == status
 
 
-async def test_without_the_section_credentials_mean_nothing() -> None:
+async def test_credentials_are_ignored_without_auth() -> None:
     async with http_server() as served:
         for headers in ({}, bearer("anything"), {"Authorization": "Bearer"}, {**bearer("a"), "X-API-Key": "b"}):
             assert (await served.send(*modern("tools/list", headers=headers))).status == 200

@@ -40,7 +40,7 @@ async def found(kept: EventStore, event_id: str) -> list[bytes] | str:
             return "nothing"
 
 
-async def test_what_came_after_an_event_is_found_and_nothing_else() -> None:
+async def test_find_returns_only_the_events_after_an_event() -> None:
     kept = EventStore(ReplayQuota(ReplayBounds()), sends_priming_event=True)
     one, other = said_on(kept, b"a", b"b", b"c"), said_on(kept, b"x")
     assert await found(kept, at(one, 0)) == [b"a", b"b", b"c"]
@@ -49,7 +49,7 @@ async def test_what_came_after_an_event_is_found_and_nothing_else() -> None:
     assert await found(kept, at(other, 0)) == [b"x"]
 
 
-async def test_a_stream_of_another_process_goes_on_with_a_new_one_unless_an_answer_is_lost_with_it() -> None:
+async def test_stream_of_another_process_continues_unless_its_response_is_lost() -> None:
     room = ReplayQuota(ReplayBounds())
     before = EventStore(room, sends_priming_event=True, process="before")
     now = EventStore(room, sends_priming_event=True, process="now")
@@ -66,7 +66,7 @@ async def test_a_stream_of_another_process_goes_on_with_a_new_one_unless_an_answ
         assert await found(now, forged) in {"nothing", "refused 400"}
 
 
-async def test_an_id_that_was_never_given_out_here_is_refused() -> None:
+async def test_unknown_event_id_is_refused() -> None:
     room = ReplayQuota(ReplayBounds())
     kept, others = EventStore(room, sends_priming_event=True), EventStore(room, sends_priming_event=True)
     mine, foreign = said_on(kept, b"a"), said_on(others, b"secret")
@@ -87,7 +87,7 @@ async def test_an_id_that_was_never_given_out_here_is_refused() -> None:
         assert await found(kept, event_id) == "refused 400"
 
 
-async def test_a_stream_without_a_priming_event_has_no_event_zero() -> None:
+async def test_stream_without_priming_event_has_no_event_zero() -> None:
     kept = EventStore(ReplayQuota(ReplayBounds()), sends_priming_event=False)
     stream = said_on(kept, b"a")
     assert stream.preamble == b""
@@ -95,7 +95,7 @@ async def test_a_stream_without_a_priming_event_has_no_event_zero() -> None:
     assert await found(kept, at(stream, 1)) == []
 
 
-async def test_a_stream_keeps_its_newest_events_and_says_so_once() -> None:
+async def test_full_stream_keeps_its_newest_events_and_warns_once() -> None:
     for bounds in (ReplayBounds(stream_events=2), ReplayBounds(stream_bytes=20)):
         kept = EventStore(ReplayQuota(bounds), sends_priming_event=True)
         with capture_logs() as logs:
@@ -108,13 +108,13 @@ async def test_a_stream_keeps_its_newest_events_and_says_so_once() -> None:
         assert stream.size == 20
 
 
-async def test_an_event_over_the_bound_is_not_kept_and_costs_nothing() -> None:
+async def test_event_over_the_limit_is_not_kept() -> None:
     room = ReplayQuota(ReplayBounds(stream_bytes=10))
     stream = said_on(EventStore(room, sends_priming_event=True), b"x" * 11)
     assert (stream.after(0), room.used) == ([], 0)
 
 
-async def test_over_the_sessions_bounds_finished_streams_go_first_the_oldest_before_the_others() -> None:
+async def test_session_over_its_limit_drops_finished_streams_first() -> None:
     for bounds in (ReplayBounds(session_events=3), ReplayBounds(session_bytes=30)):
         kept = EventStore(ReplayQuota(bounds), sends_priming_event=True)
         running = said_on(kept, b"r" * 10, stream=kept.open(answers_request=True))
@@ -128,7 +128,7 @@ async def test_over_the_sessions_bounds_finished_streams_go_first_the_oldest_bef
         assert await found(kept, at(running, 0)) == [b"R" * 10, b"1" * 10, b"2" * 10]
 
 
-async def test_the_oldest_events_of_all_sessions_make_room_for_new_ones() -> None:
+async def test_total_limit_drops_the_oldest_events_of_all_sessions() -> None:
     room = ReplayQuota(ReplayBounds(total_bytes=40))
     first, second = EventStore(room, sends_priming_event=True), EventStore(room, sends_priming_event=True)
     early = said_on(first, b"a" * 20, b"b" * 10)
@@ -141,7 +141,7 @@ async def test_the_oldest_events_of_all_sessions_make_room_for_new_ones() -> Non
     assert (room.used, len(room.streams)) == (20, 1)
 
 
-async def test_abandoned_sessions_together_keep_no_more_than_the_room_of_all() -> None:
+async def test_abandoned_sessions_stay_within_the_total_limit() -> None:
     room = ReplayQuota(ReplayBounds())
     stores = [EventStore(room, sends_priming_event=True) for _ in range(200)]
     for each in stores:
@@ -152,7 +152,7 @@ async def test_abandoned_sessions_together_keep_no_more_than_the_room_of_all() -
     assert (room.used, room.streams) == (0, {})
 
 
-async def test_what_is_too_old_is_forgotten_with_its_stream() -> None:
+async def test_expired_events_are_forgotten_with_their_stream() -> None:
     room = ReplayQuota(ReplayBounds(age=timedelta()))
     kept = EventStore(room, sends_priming_event=True)
     stream = said_on(kept, b"a", b"b")
@@ -161,7 +161,7 @@ async def test_what_is_too_old_is_forgotten_with_its_stream() -> None:
     assert (len(kept), room.used) == (0, 0)
 
 
-async def test_an_ended_session_keeps_nothing_not_even_what_is_said_later() -> None:
+async def test_ended_session_keeps_no_events() -> None:
     room = ReplayQuota(ReplayBounds())
     kept = EventStore(room, sends_priming_event=True)
     stream = said_on(kept, b"a")
@@ -170,7 +170,7 @@ async def test_an_ended_session_keeps_nothing_not_even_what_is_said_later() -> N
     assert (len(kept), room.used, stream.after(0)) == (0, 0, [])
 
 
-async def test_events_that_the_store_does_not_take_are_complained_of_once() -> None:
+async def test_failing_event_copies_are_logged_once() -> None:
     async with Replica(f"redis://127.0.0.1:{free_port()}", clock=time.time) as replica:
         copies = EventCopies(replica, max_events=1000, age=timedelta(minutes=10))
         with capture_logs() as logs:

@@ -55,7 +55,7 @@ async def fetch(url: str, headers: dict[str, str]) -> tuple[int, str, str]:
         return response.status, response.content_type, await response.text()
 
 
-async def test_an_answer_alone_is_plain_json_with_its_status() -> None:
+async def test_response_without_notifications_is_json() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         return await late(request).finish(Reply(body=b'{"error":1}', status=404))
 
@@ -63,7 +63,7 @@ async def test_an_answer_alone_is_plain_json_with_its_status() -> None:
         assert await fetch(url, BOTH) == (404, "application/json", '{"error":1}')
 
 
-async def test_a_message_before_the_answer_makes_it_a_stream_of_events() -> None:
+async def test_notification_makes_the_response_an_event_stream() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = late(request)
         await response.send(NOTE)
@@ -79,7 +79,7 @@ async def test_a_message_before_the_answer_makes_it_a_stream_of_events() -> None
     assert second["result"] == {}
 
 
-async def test_an_error_after_the_stream_began_is_its_last_event() -> None:
+async def test_error_after_the_stream_opened_is_its_last_event() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = late(request)
         await response.send(NOTE)
@@ -91,7 +91,7 @@ async def test_an_error_after_the_stream_began_is_its_last_event() -> None:
     assert text.endswith('data: {"error":1}\n\n')
 
 
-async def test_who_takes_json_alone_gets_the_answer_without_the_messages() -> None:
+async def test_json_only_client_gets_no_notifications() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = late(request)
         await response.send(NOTE)
@@ -101,7 +101,7 @@ async def test_who_takes_json_alone_gets_the_answer_without_the_messages() -> No
         assert (await fetch(url, {"Accept": "application/json"}))[1] == "application/json"
 
 
-async def test_who_takes_streams_alone_gets_a_stream_but_an_early_error_keeps_its_status() -> None:
+async def test_stream_only_client_gets_a_stream_but_early_errors_keep_their_status() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         status = int(request.query.get("status", "200"))
         return await late(request).finish(Reply(body=ANSWER.body, status=status))
@@ -111,7 +111,7 @@ async def test_who_takes_streams_alone_gets_a_stream_but_an_early_error_keeps_it
         assert (await fetch(f"{url}?status=400", {"Accept": "text/event-stream"}))[0] == 400
 
 
-async def test_nothing_to_say_is_202_without_a_body() -> None:
+async def test_empty_reply_is_202_without_a_body() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         return await late(request).finish(Reply(body=None))
 
@@ -120,7 +120,7 @@ async def test_nothing_to_say_is_202_without_a_body() -> None:
     assert (status, text) == (202, "")
 
 
-async def test_a_slow_answer_becomes_a_stream_whose_comments_keep_it_alive() -> None:
+async def test_slow_response_becomes_a_stream_with_keep_alive_comments() -> None:
     release = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -142,7 +142,7 @@ async def test_a_slow_answer_becomes_a_stream_whose_comments_keep_it_alive() -> 
     assert rest.count("data:") == 1
 
 
-async def test_who_did_not_name_streams_waits_for_plain_json() -> None:
+async def test_client_that_does_not_name_event_streams_gets_slow_responses_as_json() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = late(request)
         await asyncio.sleep(1.2)
@@ -152,7 +152,7 @@ async def test_who_did_not_name_streams_waits_for_plain_json() -> None:
         assert (await fetch(url, {"Accept": "*/*"}))[1] == "application/json"
 
 
-async def test_a_stream_says_at_once_that_it_is_open_and_is_not_buffered_by_proxies() -> None:
+async def test_stream_opens_with_a_comment_and_disables_proxy_buffering() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         stream = EventStream(request, pace=QUIET, headers={})
         await stream.open()
@@ -169,7 +169,7 @@ async def test_a_stream_says_at_once_that_it_is_open_and_is_not_buffered_by_prox
 
 
 @pytest.mark.parametrize("size", [1000, 100_000])
-async def test_a_reader_that_does_not_read_is_dropped(size: int) -> None:
+async def test_slow_reader_is_dropped(size: int) -> None:
     ended = asyncio.Event()
     sent = 0
 
@@ -195,7 +195,7 @@ async def test_a_reader_that_does_not_read_is_dropped(size: int) -> None:
         assert not reader.at_eof()
 
 
-async def test_a_large_plain_answer_to_a_reader_that_does_not_read_is_dropped_too() -> None:
+async def test_slow_reader_of_a_large_json_response_is_dropped() -> None:
     ended = asyncio.Event()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -215,7 +215,7 @@ async def test_a_large_plain_answer_to_a_reader_that_does_not_read_is_dropped_to
         writer.close()
 
 
-async def test_when_the_reader_leaves_the_handler_is_cancelled_and_no_timer_stays() -> None:
+async def test_disconnect_cancels_the_handler_and_its_timer() -> None:
     ended = asyncio.Event()
     before = asyncio.all_tasks()
 
@@ -249,7 +249,7 @@ async def taken(quota: WriteQuota) -> asyncio.Task[bool]:
     return waiting
 
 
-async def test_small_events_and_comments_go_out_whatever_else_of_their_caller_is_unread() -> None:
+async def test_small_events_and_comments_are_exempt_from_the_quota() -> None:
     quota = WriteQuota(SizeShares(per_caller=10, in_all=10))
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -270,7 +270,7 @@ async def test_small_events_and_comments_go_out_whatever_else_of_their_caller_is
     waiting.cancel()
 
 
-async def test_small_events_that_queue_on_one_stream_are_counted() -> None:
+async def test_queued_small_events_of_one_stream_are_counted() -> None:
     quota = WriteQuota(SizeShares(per_caller=1_000_000, in_all=1_000_000))
     ended = asyncio.Event()
 
@@ -294,7 +294,7 @@ async def test_small_events_that_queue_on_one_stream_are_counted() -> None:
 
 
 @pytest.mark.parametrize("is_granted", [False, True])
-async def test_the_last_event_comes_after_one_that_waited_for_room(*, is_granted: bool) -> None:
+async def test_last_event_follows_an_event_that_waited_for_room(*, is_granted: bool) -> None:
     quota = WriteQuota(SizeShares(per_caller=100_000, in_all=100_000))
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -319,7 +319,7 @@ async def test_the_last_event_comes_after_one_that_waited_for_room(*, is_granted
     assert len(quota) == 0
 
 
-async def test_an_answer_after_a_message_that_waits_for_room_is_an_event_behind_it() -> None:
+async def test_response_follows_a_notification_that_waited_for_room() -> None:
     quota = WriteQuota(SizeShares(per_caller=10, in_all=10))
 
     async def answer(request: web.Request) -> web.StreamResponse:

@@ -19,7 +19,7 @@ PUBLIC_URL = "https://Tools.example.com:8443/ops"
     "host",
     ["localhost", "localhost:1", "LOCALHOST:8000", "localhost.:8000", "127.0.0.1:9", "[::1]:8000", "tools.example.com"],
 )
-def test_loopback_names_and_the_public_name_are_ours_on_any_port(host: str) -> None:
+def test_loopback_and_public_names_are_accepted_on_any_port(host: str) -> None:
     assert Guard(address=LOOPBACK, public_url=PUBLIC_URL).check(host=host, origin=None) is None
 
 
@@ -39,7 +39,7 @@ def test_loopback_names_and_the_public_name_are_ours_on_any_port(host: str) -> N
         "local host",
     ],
 )
-def test_any_other_host_is_refused_and_told_which_key_to_set(host: str | None) -> None:
+def test_other_hosts_are_refused_with_the_key_to_set(host: str | None) -> None:
     refusal = Guard(address=LOOPBACK).check(host=host, origin=None)
     assert refusal is not None
     assert refusal.status == 421
@@ -57,7 +57,7 @@ def test_any_other_host_is_refused_and_told_which_key_to_set(host: str | None) -
         (EVERYWHERE, "rebound.example.com", False),
     ],
 )
-def test_the_address_listened_on_is_ours_and_on_every_interface_any_address(
+def test_listen_address_is_accepted_and_any_address_on_a_wildcard(
     address: Address,
     host: str,
     passes: bool,  # noqa: FBT001 - a column of the table
@@ -78,7 +78,7 @@ def test_the_address_listened_on_is_ours_and_on_every_interface_any_address(
         ("localhost", False),
     ],
 )
-def test_configured_hosts_take_the_place_of_the_default_ones(
+def test_configured_hosts_replace_the_defaults(
     host: str,
     passes: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
@@ -97,7 +97,7 @@ def test_configured_hosts_take_the_place_of_the_default_ones(
         "https://TOOLS.example.com:8443",
     ],
 )
-def test_pages_of_loopback_and_of_the_public_url_may_call(origin: str) -> None:
+def test_loopback_and_public_origins_are_allowed(origin: str) -> None:
     guard = Guard(address=LOOPBACK, public_url=PUBLIC_URL)
     assert guard.check(host="localhost", origin=origin) is None
     assert guard.cors(origin)["Access-Control-Allow-Origin"] == origin
@@ -132,7 +132,7 @@ def test_pages_of_loopback_and_of_the_public_url_may_call(origin: str) -> None:
         "https://tools.example.com:8443/",
     ],
 )
-def test_any_other_page_is_refused_and_told_which_key_to_set(origin: str) -> None:
+def test_other_origins_are_refused_with_the_key_to_set(origin: str) -> None:
     guard = Guard(address=LOOPBACK, public_url=PUBLIC_URL)
     refusal = guard.check(host="localhost", origin=origin)
     assert refusal is not None
@@ -141,20 +141,20 @@ def test_any_other_page_is_refused_and_told_which_key_to_set(origin: str) -> Non
     assert "Access-Control-Allow-Origin" not in guard.cors(origin)
 
 
-def test_configured_origins_take_the_place_of_the_default_ones() -> None:
+def test_configured_origins_replace_the_defaults() -> None:
     guard = Guard(address=LOOPBACK, allowed_origins=["https://app.example.com:443", "null"])
     assert guard.check(host="localhost", origin="https://app.example.com") is None
     assert guard.check(host="localhost", origin="null") is None
     assert guard.check(host="localhost", origin="http://localhost:3000") is not None
 
 
-def test_a_good_host_does_not_excuse_a_bad_origin_nor_the_other_way_round() -> None:
+def test_host_and_origin_must_both_be_allowed() -> None:
     guard = Guard(address=LOOPBACK)
     assert guard.check(host="localhost", origin="http://evil.example.com") is not None
     assert guard.check(host="evil.example.com", origin="http://localhost") is not None
 
 
-def test_a_preflight_allows_the_standard_fields_and_mirrored_parameters_alone() -> None:
+def test_preflight_allows_only_standard_and_parameter_headers() -> None:
     guard = Guard(address=LOOPBACK)
     fields = guard.preflight("http://localhost:3000", requested_headers="mcp-param-region, x-evil, Mcp-Param-Größe")
     allowed = fields["Access-Control-Allow-Headers"].split(", ")
@@ -163,7 +163,7 @@ def test_a_preflight_allows_the_standard_fields_and_mirrored_parameters_alone() 
     assert "DELETE" in fields["Access-Control-Allow-Methods"]
 
 
-def test_loopback_is_told_from_everything_else() -> None:
+def test_loopback_addresses_are_recognized() -> None:
     assert is_loopback_address("127.3.2.1")
     assert is_loopback_address("::1")
     assert is_loopback_address("::ffff:127.0.0.1")
@@ -178,7 +178,7 @@ ODD = st.text(alphabet=st.sampled_from("localhst127.0:[]/@#?%*\\ \t\udcffé-"), 
 
 
 @given(host=ODD, origin=ODD | st.builds("http://{}".format, ODD))
-def test_nothing_odd_passes_for_a_name_of_ours(host: str, origin: str) -> None:
+def test_malformed_hosts_are_refused(host: str, origin: str) -> None:
     guard = Guard(address=LOOPBACK)
     ours = {"localhost", "127.0.0.1"}
     if guard.check(host=host, origin=None) is None:
@@ -188,7 +188,7 @@ def test_nothing_odd_passes_for_a_name_of_ours(host: str, origin: str) -> None:
 
 
 @given(before=st.sampled_from(["[::1]", "[::1", "::1]", "localhost"]), after=ODD)
-def test_nothing_odd_beside_a_name_of_ours_passes_for_it(before: str, after: str) -> None:
+def test_malformed_variants_of_our_name_are_refused(before: str, after: str) -> None:
     host = before + after
     is_ours = re.fullmatch(r"(\[::1\]|localhost)\.?(:[0-9]+)?", host) is not None
     guard = Guard(address=LOOPBACK)

@@ -39,7 +39,7 @@ async def closed() -> AsyncIterator[RunningServer]:
 )
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_stranger_is_refused_before_anything_else_with_a_json_rpc_error(
+async def test_unknown_host_is_refused_with_a_json_rpc_error(
     closed: RunningServer, method: str, headers: dict[str, str], status: int, key: str
 ) -> None:
     answer = await closed.send(initialize_request() if method == "POST" else None, headers, method=method)
@@ -50,7 +50,7 @@ async def test_a_stranger_is_refused_before_anything_else_with_a_json_rpc_error(
     assert len(closed.sessions) == 0
 
 
-async def test_a_page_of_an_allowed_origin_may_read_answers_and_errors(served: RunningServer) -> None:
+async def test_allowed_origin_gets_cors_headers(served: RunningServer) -> None:
     for body in (initialize_request(), b"{"):
         answer = await served.send(body, {"Origin": PAGE})
         assert answer.headers["Access-Control-Allow-Origin"] == PAGE
@@ -58,7 +58,7 @@ async def test_a_page_of_an_allowed_origin_may_read_answers_and_errors(served: R
         assert answer.headers["Vary"] == "Origin"
 
 
-async def test_without_an_origin_there_are_no_cors_fields(served: RunningServer) -> None:
+async def test_request_without_origin_gets_no_cors_headers(served: RunningServer) -> None:
     assert "Access-Control-Allow-Origin" not in (await served.send(initialize_request())).headers
 
 
@@ -75,7 +75,7 @@ async def test_a_preflight_is_answered(served: RunningServer) -> None:
     assert "DELETE" in answer.headers["Access-Control-Allow-Methods"]
 
 
-async def test_probes_are_answered_whatever_host_they_name(served: RunningServer) -> None:
+async def test_probes_accept_any_host(served: RunningServer) -> None:
     for path, key in (("/-/healthy", "healthy"), ("/-/ready", "ready")):
         answer = await served.send(None, {"Host": "10.1.2.3:8000"}, method="GET", path=path)
         assert (answer.status, answer.json[key]) == (200, True)
@@ -84,13 +84,13 @@ async def test_probes_are_answered_whatever_host_they_name(served: RunningServer
 
 
 @pytest.mark.parametrize("path", ["/-/healthy", "/-/ready", "/-/status", "/-/config", "/metrics", "/no-such-page"])
-async def test_a_page_is_kept_by_no_cache_and_taken_for_nothing_else(served: RunningServer, path: str) -> None:
+async def test_admin_responses_are_not_cached_or_sniffed(served: RunningServer, path: str) -> None:
     answer = await served.send(None, method="GET", path=path)
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-async def test_a_daemon_that_stops_is_healthy_and_not_ready(served: RunningServer) -> None:
+async def test_draining_daemon_is_healthy_but_not_ready(served: RunningServer) -> None:
     served.health.begin_stopping()
     assert (await served.send(None, method="GET", path="/-/healthy")).status == 200
     answer = await served.send(None, method="GET", path="/-/ready")
@@ -106,14 +106,14 @@ class Broken(tuple[str, ...]):
         raise RuntimeError("a bug")
 
 
-async def test_a_probe_that_fails_is_answered_with_500_and_logged() -> None:
+async def test_failing_probe_returns_500_and_is_logged() -> None:
     async with http_server(missing=Broken(["shop"])) as served:
         with capture_logs() as logged:
             assert (await served.send(None, method="GET", path="/-/ready")).status == 500
         assert [(line["event"], line["path"]) for line in logged] == [("request handler failed", "/-/ready")]
 
 
-async def test_a_stranger_is_told_that_there_are_problems_and_not_which() -> None:
+async def test_only_operators_see_the_problems() -> None:
     async with http_server(missing=["shop"]) as served:
         for headers, problem in (
             ({}, "the upstream shop is required and cannot be reached"),
@@ -123,7 +123,7 @@ async def test_a_stranger_is_told_that_there_are_problems_and_not_which() -> Non
             assert (answer.status, answer.json["problems"]) == (503, [problem])
 
 
-async def test_the_status_is_for_callers_on_this_machine() -> None:
+async def test_status_is_only_available_locally() -> None:
     async with http_server(allowed_hosts=["*"]) as served:
         answer = await served.send(None, method="GET", path="/-/status")
         assert answer.status == 200
@@ -138,7 +138,7 @@ async def test_the_status_is_for_callers_on_this_machine() -> None:
             assert (await served.send(None, {name: value}, method="GET", path="/-/status")).status == 404
 
 
-async def test_an_address_in_use_is_said_to_be() -> None:
+async def test_address_in_use_is_reported() -> None:
     async with http_server() as served:
         app = HttpListener(web.Application(), address=served.address)
         with pytest.raises(ListenError, match="already in use"):
@@ -149,13 +149,13 @@ async def test_an_address_in_use_is_said_to_be() -> None:
     ("host", "reason"),
     [("192.0.2.1", "not an address of this machine"), ("no-such-host.invalid", "cannot be resolved")],
 )
-async def test_an_address_of_elsewhere_is_said_to_be(host: str, reason: str) -> None:
+async def test_address_of_another_machine_is_reported(host: str, reason: str) -> None:
     with pytest.raises(ListenError, match=reason):
         await HttpListener(web.Application(), address=Address(host, 0)).start()
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
-async def test_ipv6_is_listened_on() -> None:
+async def test_ipv6_addresses_are_supported() -> None:
     listener = HttpListener(web.Application(), address=Address("::1", 0))
     try:
         await listener.start()
@@ -166,7 +166,7 @@ async def test_ipv6_is_listened_on() -> None:
     await listener.close()
 
 
-async def test_a_reload_on_request_answers_with_what_it_found(served: RunningServer) -> None:
+async def test_reload_request_returns_the_problems(served: RunningServer) -> None:
     answer = await served.send(None, method="POST", path="/-/reload")
     assert (answer.status, answer.json) == (200, {"generation": 2, "problems": []})
     served.course.problems.append("config.yaml:3:1: tools: …")
@@ -175,13 +175,13 @@ async def test_a_reload_on_request_answers_with_what_it_found(served: RunningSer
 
 
 @pytest.mark.parametrize("headers", [{"X-Forwarded-For": "10.0.0.1"}, {"Origin": PAGE}])
-async def test_a_reload_is_for_callers_on_this_machine_and_for_no_web_page(
+async def test_reload_is_only_available_locally_and_not_from_web_pages(
     served: RunningServer, headers: dict[str, str]
 ) -> None:
     assert (await served.send(None, headers, method="POST", path="/-/reload")).status == 404
 
 
-async def test_a_reload_is_asked_for_by_post(served: RunningServer) -> None:
+async def test_reload_requires_post(served: RunningServer) -> None:
     answer = await served.send(None, method="GET", path="/-/reload")
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
 
@@ -194,7 +194,7 @@ THROUGH_A_PROXY = {
 }
 
 
-async def test_a_trusted_proxy_tells_which_host_was_asked_for() -> None:
+async def test_forwarded_host_of_a_trusted_proxy_is_used() -> None:
     async with http_server(
         allowed_hosts=["tools.example.com"], public_url=None, trusted_proxies=["127.0.0.1"]
     ) as served:
@@ -204,14 +204,14 @@ async def test_a_trusted_proxy_tells_which_host_was_asked_for() -> None:
         assert (await served.send(initialize_request(), evil)).status == 421
 
 
-async def test_nobody_else_tells_which_host_was_asked_for() -> None:
+async def test_forwarded_host_of_other_peers_is_ignored() -> None:
     async with http_server(
         allowed_hosts=["tools.example.com"], public_url=None, trusted_proxies=["10.0.0.0/8"]
     ) as served:
         assert (await served.send(initialize_request(), THROUGH_A_PROXY)).status == 421
 
 
-async def test_a_prefix_is_answered_whether_or_not_the_proxy_takes_it_off() -> None:
+async def test_paths_work_with_and_without_the_prefix() -> None:
     async with http_server(public_url="https://tools.example.com/ops/team/", allowed_hosts=["127.0.0.1"]) as served:
         for path in ("/mcp", "/mcp/", "/ops/team/mcp", "/ops/team/mcp/"):
             assert (await served.send(initialize_request(), path=path)).status == 200

@@ -55,7 +55,7 @@ def few(*, in_all: int | None = None, per_caller: int | None = None) -> Connecti
     return ConnectionLimits(quota=connection_quota(Quota(in_all=in_all, per_caller=per_caller)))
 
 
-async def test_a_head_that_trickles_in_is_given_up_and_told_why() -> None:
+async def test_slow_head_returns_408() -> None:
     async with http_server(connection_limits=ConnectionLimits(head_seconds=0.2)) as served, line(served) as slow:
         for byte in HEAD:
             slow.say(bytes([byte]))
@@ -65,13 +65,13 @@ async def test_a_head_that_trickles_in_is_given_up_and_told_why() -> None:
     assert b"listen.receive_timeout" in told
 
 
-async def test_a_connection_that_says_nothing_is_closed_without_a_word() -> None:
+async def test_silent_connection_is_closed_without_a_response() -> None:
     async with http_server(connection_limits=ConnectionLimits(head_seconds=0.05)) as served, line(served) as silent:
         assert await silent.rest() == b""
 
 
 @pytest.mark.parametrize("cut", [1, len(HEAD), len(HEAD) + 1])
-async def test_a_head_in_pieces_is_answered(cut: int) -> None:
+async def test_head_in_several_chunks_is_accepted(cut: int) -> None:
     async with http_server() as served, line(served) as patient:
         whole = HEAD + b"\r\n"
         for piece in (whole[:cut], whole[cut:]):
@@ -80,7 +80,7 @@ async def test_a_head_in_pieces_is_answered(cut: int) -> None:
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_connection_whose_first_head_came_stays() -> None:
+async def test_connection_with_a_complete_head_stays_open() -> None:
     async with http_server(connection_limits=ConnectionLimits(head_seconds=1)) as served, line(served) as patient:
         patient.say(HEAD + b"\r\n")
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
@@ -102,9 +102,7 @@ POST: Final = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"
     ],
     ids=["a head", "a body", "a part of the next head", "an empty line"],
 )
-async def test_a_later_head_that_trickles_in_is_given_up_like_the_first(
-    first: bytes, status: bytes, rest: bytes
-) -> None:
+async def test_slow_later_head_returns_408(first: bytes, status: bytes, rest: bytes) -> None:
     async with http_server(connection_limits=ConnectionLimits(head_seconds=0.5)) as served, line(served) as slow:
         slow.say(first)
         assert (await slow.answer()).startswith(b"HTTP/1.1 " + status)
@@ -115,7 +113,7 @@ async def test_a_later_head_that_trickles_in_is_given_up_like_the_first(
         assert b"listen.receive_timeout" in await slow.rest()
 
 
-async def test_heads_and_bodies_of_a_busy_connection_are_nobodys_delay() -> None:
+async def test_head_timeout_does_not_apply_to_a_busy_connection() -> None:
     body = POST + b"Content-Type: application/json\r\nContent-Length: 40\r\n\r\n"
     async with (
         http_server(connection_limits=ConnectionLimits(head_seconds=0.5), receive_seconds=9) as served,
@@ -136,7 +134,7 @@ async def test_heads_and_bodies_of_a_busy_connection_are_nobodys_delay() -> None
         assert (await busy.answer()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_connection_that_is_not_used_any_more_is_closed() -> None:
+async def test_idle_connection_is_closed() -> None:
     async with http_server(connection_limits=ConnectionLimits(idle_seconds=0.05)) as served, line(served) as idle:
         idle.say(HEAD + b"\r\n")
         assert (await idle.answer()).startswith(b"HTTP/1.1 200 ")
@@ -144,7 +142,7 @@ async def test_a_connection_that_is_not_used_any_more_is_closed() -> None:
         assert await idle.rest() == b""
 
 
-async def test_a_body_that_does_not_come_is_given_up_and_told_why() -> None:
+async def test_slow_body_returns_408() -> None:
     async with http_server(receive_seconds=0.05) as served, line(served) as slow:
         slow.say(
             b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
@@ -154,7 +152,7 @@ async def test_a_body_that_does_not_come_is_given_up_and_told_why() -> None:
     assert b"listen.receive_timeout" in told
 
 
-async def test_the_rest_of_a_body_that_was_given_up_is_not_waited_for_any_longer(
+async def test_rest_of_an_abandoned_body_is_not_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_connection, "_LINGER_SECONDS", 3600.0)
@@ -168,7 +166,7 @@ async def test_the_rest_of_a_body_that_was_given_up_is_not_waited_for_any_longer
         assert (await slow.rest()).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_one_address_cannot_take_all_connections() -> None:
+async def test_connections_are_limited_per_address() -> None:
     async with (
         http_server(connection_limits=few(in_all=4, per_caller=2)) as served,
         line(served) as first,
@@ -184,7 +182,7 @@ async def test_one_address_cannot_take_all_connections() -> None:
                 assert (await working.answer()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_connections_that_are_closed_make_room() -> None:
+async def test_closed_connections_free_their_quota() -> None:
     async with http_server(connection_limits=few(in_all=1)) as served:
         for _ in range(3):
             async with line(served) as only:
@@ -194,7 +192,7 @@ async def test_connections_that_are_closed_make_room() -> None:
                 assert (await only.rest()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_this_machine_has_no_share_unless_the_file_gives_it_one() -> None:
+async def test_loopback_has_no_connection_limit_by_default() -> None:
     quota = connection_quota(Quota(in_all=202))
     assert quota.per_caller == 101
     async with http_server(connection_limits=ConnectionLimits(quota=quota)) as served, AsyncExitStack() as stack:
@@ -204,7 +202,7 @@ async def test_this_machine_has_no_share_unless_the_file_gives_it_one() -> None:
         assert {(await each.answer())[:13] for each in lines} == {b"HTTP/1.1 200 "}
 
 
-def test_where_proxies_are_named_their_connections_are_nobodys_share() -> None:
+def test_connections_of_trusted_proxies_have_no_limit_per_caller() -> None:
     quota = connection_quota(Quota(in_all=1000), has_proxies=True)
     assert (quota.in_all, quota.per_caller) == (1000, 1000)
     assert connection_quota(Quota(in_all=1000, per_caller=7), has_proxies=True).per_caller == 7
@@ -222,7 +220,7 @@ def test_where_proxies_are_named_their_connections_are_nobodys_share() -> None:
     ],
     ids=["long line", "long field", "many fields", "control", "control of many", "control of long"],
 )
-async def test_heads_are_bounded_in_every_direction(flood: bytes, status: bytes) -> None:
+async def test_heads_are_limited(flood: bytes, status: bytes) -> None:
     async with http_server() as served, line(served) as one:
         one.say(flood)
         told = await one.answer()
@@ -232,7 +230,7 @@ async def test_heads_are_bounded_in_every_direction(flood: bytes, status: bytes)
 
 
 @pytest.mark.parametrize("target", [b"http://[]@/mcp", b"http://[::1/mcp", b"http://h:x/mcp", b"a"])
-async def test_a_target_that_is_no_url_is_a_bad_request(caplog: pytest.LogCaptureFixture, target: bytes) -> None:
+async def test_invalid_target_returns_400(caplog: pytest.LogCaptureFixture, target: bytes) -> None:
     async with http_server() as served, line(served) as one:
         one.say(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (await one.answer()).split(b" ", 2)[1] == b"400"
@@ -263,7 +261,7 @@ def chunked(body: bytes, *, size: int, extension: bytes = b"", trailer: bytes = 
     ],
     ids=["for two bytes", "for one message", "without an end", "a little for each byte"],
 )
-async def test_a_body_that_is_outweighed_by_its_framing_is_refused(make: Callable[[], bytes]) -> None:
+async def test_body_with_excessive_chunk_framing_is_refused(make: Callable[[], bytes]) -> None:
     sent = make()
     async with http_server() as served, line(served) as greedy:
         greedy.say(sent[:1000])

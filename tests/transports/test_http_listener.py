@@ -15,7 +15,7 @@ from tests.certificates import Authority
 from tests.executors.recording import OneFile
 
 
-async def test_a_client_that_does_not_shake_hands_is_let_go(tmp_path: Path) -> None:
+async def test_tls_handshake_times_out(tmp_path: Path) -> None:
     Authority().issue(tmp_path / "server.pem", tmp_path / "server.key")
     identity = load_identity(Tls(cert="server.pem", key="server.key"), Problems(OneFile(tmp_path)))
     assert identity is not None

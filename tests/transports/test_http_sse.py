@@ -73,7 +73,7 @@ async def connected(served: RunningServer, fields: Mapping[str, str] = MappingPr
         yield client
 
 
-async def test_the_endpoint_is_a_path_under_the_public_prefix_with_an_unguessable_session(
+async def test_endpoint_event_has_the_public_prefix_and_a_random_session_id(
     served: RunningServer,
 ) -> None:
     async with connected(served) as one, connected(served) as other:
@@ -83,7 +83,7 @@ async def test_the_endpoint_is_a_path_under_the_public_prefix_with_an_unguessabl
 
 
 @pytest.mark.parametrize(("trusted", "prefix"), [(["127.0.0.1"], "/team"), ([], "")])
-async def test_the_endpoint_is_under_the_prefix_that_a_trusted_proxy_names(trusted: list[str], prefix: str) -> None:
+async def test_endpoint_event_has_the_prefix_from_a_trusted_proxy(trusted: list[str], prefix: str) -> None:
     async with (
         http_server(public_url=None, trusted_proxies=trusted) as served,
         connected(served, {"X-Forwarded-Prefix": "/team"}) as client,
@@ -92,9 +92,7 @@ async def test_the_endpoint_is_under_the_prefix_that_a_trusted_proxy_names(trust
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_a_session_is_opened_at_the_revision_asked_for_and_calls_are_answered(
-    served: RunningServer, revision: str
-) -> None:
+async def test_session_uses_the_requested_revision(served: RunningServer, revision: str) -> None:
     async with connected(served) as client:
         assert (await client.initialize(revision))["protocolVersion"] == revision
         await client.post(call("echo", request_id="a", text="hello"))
@@ -102,7 +100,7 @@ async def test_a_session_is_opened_at_the_revision_asked_for_and_calls_are_answe
         assert (answer["id"], answer["result"]["content"][0]["text"]) == ("a", "hello")
 
 
-async def test_progress_comes_on_the_stream_before_the_answer(served: RunningServer) -> None:
+async def test_progress_precedes_the_response_on_the_stream(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("report", token="t"))
@@ -110,7 +108,7 @@ async def test_progress_comes_on_the_stream_before_the_answer(served: RunningSer
         assert [message.get("method") for message in messages] == ["notifications/progress"] * 3 + [None]
 
 
-async def test_requests_run_beside_each_other_and_one_can_be_cancelled(served: RunningServer) -> None:
+async def test_requests_run_concurrently_and_can_be_cancelled(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait", request_id=1))
@@ -124,7 +122,7 @@ async def test_requests_run_beside_each_other_and_one_can_be_cancelled(served: R
         assert (await client.message())["id"] == 3
 
 
-async def test_closing_the_stream_cancels_what_runs_and_ends_the_session(served: RunningServer) -> None:
+async def test_closing_the_stream_cancels_calls_and_ends_the_session(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait"))
@@ -135,7 +133,7 @@ async def test_closing_the_stream_cancels_what_runs_and_ends_the_session(served:
     assert len(served.streams) == 0
 
 
-async def test_nothing_begins_in_a_session_that_ended_while_the_message_came(served: RunningServer) -> None:
+async def test_message_for_a_session_that_ended_meanwhile_is_refused(served: RunningServer) -> None:
     body = orjson.dumps(initialize_request("2024-11-05"))
     async with connected(served) as client:
         path = client.endpoint.removeprefix("/ops")
@@ -155,7 +153,7 @@ async def test_nothing_begins_in_a_session_that_ended_while_the_message_came(ser
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "outbox"]
 
 
-async def test_announcements_come_on_the_stream(served: RunningServer) -> None:
+async def test_notifications_are_sent_on_the_stream(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         served.dispatcher.notifier.list_changed("tools")
@@ -165,7 +163,7 @@ async def test_announcements_come_on_the_stream(served: RunningServer) -> None:
 @pytest.mark.parametrize(
     ("body", "status"), [(b"{", 400), (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', 400), (b" " * 1_000_001, 413)]
 )
-async def test_what_cannot_be_read_is_refused_where_it_was_posted(
+async def test_invalid_message_is_refused_in_the_response_to_its_post(
     served: RunningServer, body: bytes, status: int
 ) -> None:
     async with connected(served) as client:
@@ -184,7 +182,7 @@ async def test_an_error_without_a_readable_id_has_the_form_of_its_session(served
         )
 
 
-async def test_requests_before_initialize_are_refused_on_the_stream_but_for_ping(served: RunningServer) -> None:
+async def test_requests_before_initialize_are_refused_except_ping(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.post(legacy_request("tools/list", request_id=1))
         assert (await client.message())["error"]["code"] == -32600
@@ -201,11 +199,13 @@ async def test_requests_before_initialize_are_refused_on_the_stream_but_for_ping
         ("POST", "/sse", 405),
     ],
 )
-async def test_other_ways_in_are_closed(served: RunningServer, method: str, path: str, status: int) -> None:
+async def test_other_methods_and_unknown_sessions_are_refused(
+    served: RunningServer, method: str, path: str, status: int
+) -> None:
     assert (await served.send(legacy_request("ping"), method=method, path=path)).status == status
 
 
-async def test_a_stopping_daemon_answers_calls_ends_the_streams_and_opens_none(served: RunningServer) -> None:
+async def test_draining_finishes_calls_closes_streams_and_opens_none(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait"))
@@ -223,7 +223,7 @@ async def test_a_stopping_daemon_answers_calls_ends_the_streams_and_opens_none(s
             await client.event()
 
 
-async def test_a_call_that_outlasts_the_drain_is_answered_with_an_error(served: RunningServer) -> None:
+async def test_call_that_outlasts_the_drain_returns_an_error(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait", request_id="long"))
@@ -241,7 +241,7 @@ async def test_streams_are_counted_against_the_limit() -> None:
         assert (refused.status, "Retry-After" in refused.headers) == (503, True)
 
 
-async def test_an_open_stream_is_never_silent_for_long() -> None:
+async def test_open_stream_gets_keep_alive_comments() -> None:
     async with http_server(keepalive=0.05) as served, connected(served) as client:
         async with asyncio.timeout(PATIENCE):
             assert (await client.stream.content.readuntil(b":\n\n")).endswith(b":\n\n")
@@ -260,7 +260,7 @@ async def test_the_entries_of_batches_count_as_requests_in_flight(served: Runnin
         assert {each["id"] for each in answered} == set(range(180))
 
 
-async def test_a_batch_that_outlasts_the_drain_is_answered_entry_by_entry(served: RunningServer) -> None:
+async def test_batch_that_outlasts_the_drain_returns_an_error_per_entry(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize("2025-03-26")
         await client.post([call("wait", request_id="long"), call("echo", request_id="short", text="done")])

@@ -61,7 +61,7 @@ async def test_a_client_that_reads_only_event_streams_gets_one() -> None:
         assert "result" in answer.events[-1]
 
 
-async def test_many_lines_that_come_at_once_leave_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_lines_do_not_starve_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     turns, turn_of_answer = 0, list[int]()
     write_now = LineWriter.write_now
 

@@ -66,7 +66,7 @@ async def connected(handler: Handler = echo, limits: ConnectionLimits | None = N
         await listener.close()
 
 
-async def test_requests_that_come_together_are_answered_in_their_order() -> None:
+async def test_pipelined_requests_are_answered_in_order() -> None:
     async with connected() as client:
         client.send(post("one") + post("two") + post("three"))
         assert [await client.answer() for _ in range(3)] == ["one", "two", "three"]
@@ -74,7 +74,7 @@ async def test_requests_that_come_together_are_answered_in_their_order() -> None
         assert await client.answer() == "four"
 
 
-async def test_a_client_that_hangs_up_cancels_its_call() -> None:
+async def test_disconnect_cancels_the_call() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def endless(_request: web.Request) -> web.StreamResponse:
@@ -93,7 +93,7 @@ async def test_a_client_that_hangs_up_cancels_its_call() -> None:
             await ended.wait()
 
 
-async def test_a_connection_is_idle_after_an_answer_and_not_before() -> None:
+async def test_idle_timeout_starts_after_the_response() -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.Request) -> web.StreamResponse:
@@ -110,7 +110,7 @@ async def test_a_connection_is_idle_after_an_answer_and_not_before() -> None:
         assert await client.rest() == b""
 
 
-async def test_a_head_that_trickles_in_after_an_answer_is_given_up() -> None:
+async def test_slow_head_after_a_response_times_out() -> None:
     async with connected(limits=ConnectionLimits(head_seconds=0.05)) as client:
         client.send(post())
         assert await client.answer() == "one"
@@ -118,7 +118,7 @@ async def test_a_head_that_trickles_in_after_an_answer_is_given_up() -> None:
         assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_an_answer_that_closes_its_connection_closes_it() -> None:
+async def test_response_with_connection_close_closes_the_connection() -> None:
     async def last(_request: web.Request) -> web.StreamResponse:
         response = web.Response(text="bye")
         response.force_close()
@@ -130,7 +130,7 @@ async def test_an_answer_that_closes_its_connection_closes_it() -> None:
         assert await client.rest() == b""
 
 
-async def test_a_bug_of_a_handler_is_answered_and_closes_its_connection() -> None:
+async def test_handler_exception_returns_500_and_closes_the_connection() -> None:
     async def broken(_request: web.Request) -> web.StreamResponse:
         raise ValueError("a bug")
 
@@ -140,7 +140,7 @@ async def test_a_bug_of_a_handler_is_answered_and_closes_its_connection() -> Non
         assert await client.rest() == b""
 
 
-async def test_the_end_of_the_listener_waits_for_the_call_and_closes_the_connection() -> None:
+async def test_closing_the_listener_waits_for_calls_and_closes_connections() -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.Request) -> web.StreamResponse:

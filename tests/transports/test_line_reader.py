@@ -49,11 +49,11 @@ async def fed(pipe: tuple[int, int], *chunks: bytes, limit: int = LIMIT) -> list
     return lines
 
 
-async def test_lines_come_whole_however_they_were_cut(pipe: tuple[int, int]) -> None:
+async def test_lines_are_joined_from_any_chunks(pipe: tuple[int, int]) -> None:
     assert await fed(pipe, b"on", b"e\ntw", b"o\r\n", b"\nthree\n") == [b"one", b"two", b"", b"three"]
 
 
-async def test_a_line_may_be_far_longer_than_any_buffer(pipe: tuple[int, int]) -> None:
+async def test_line_can_be_longer_than_any_buffer(pipe: tuple[int, int]) -> None:
     long = b"x" * 2_500_000
     assert await fed(pipe, long + b"\nshort\n") == [long, b"short"]
 
@@ -108,7 +108,7 @@ async def test_a_terminal_is_read_line_by_line() -> None:
         os.close(terminal)
 
 
-async def test_end_wakes_who_waits_and_leaves_the_descriptor_alone(pipe: tuple[int, int]) -> None:
+async def test_end_wakes_the_consumer_and_keeps_the_descriptor_open(pipe: tuple[int, int]) -> None:
     reader = LineReader(pipe[0], limit=LIMIT)
     waiting = asyncio.create_task(reader.next())
     await asyncio.sleep(0)
@@ -119,7 +119,7 @@ async def test_end_wakes_who_waits_and_leaves_the_descriptor_alone(pipe: tuple[i
     assert os.read(pipe[0], 100) == b"still open"
 
 
-async def test_nothing_is_read_far_ahead_of_who_takes_the_lines(pipe: tuple[int, int]) -> None:
+async def test_reading_pauses_without_a_consumer(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     os.set_blocking(writing, False)
     reader = LineReader(reading, limit=LIMIT)
@@ -140,7 +140,7 @@ async def test_nothing_is_read_far_ahead_of_who_takes_the_lines(pipe: tuple[int,
 
 
 @given(chunks=st.lists(st.text(alphabet="ab\n", max_size=12).map(str.encode), max_size=12), limit=st.integers(1, 8))
-def test_however_it_arrives_the_lines_are_the_same(chunks: list[bytes], limit: int) -> None:
+def test_chunking_does_not_change_the_lines(chunks: list[bytes], limit: int) -> None:
     whole = b"".join(chunks)
     *lines, last = whole.split(b"\n")
     expected = [line if len(line) <= limit else LineMark.TOO_LONG for line in (*lines, *([last] if last else []))]

@@ -27,7 +27,7 @@ def read_everything(descriptor: int) -> bytes:
     return b"".join(chunks)
 
 
-async def test_lines_arrive_whole_and_in_order_whatever_their_length(pipe: tuple[int, int]) -> None:
+async def test_lines_of_any_length_arrive_in_order(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     lines = [bytes([97 + n % 26]) * (n * 9973 % 200_000) for n in range(60)]
     reader = asyncio.create_task(asyncio.to_thread(read_everything, reading))
@@ -52,7 +52,7 @@ async def test_concurrent_lines_do_not_mix(pipe: tuple[int, int]) -> None:
         assert sorted((await reader).split()) == lines
 
 
-async def test_who_writes_more_than_is_read_waits_and_the_loop_goes_on(pipe: tuple[int, int]) -> None:
+async def test_writer_waits_for_a_slow_reader_without_blocking_the_loop(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     writer = LineWriter(writing)
     written = 0
@@ -73,7 +73,7 @@ async def test_who_writes_more_than_is_read_waits_and_the_loop_goes_on(pipe: tup
     os.close(reading)
 
 
-async def test_a_reader_that_leaves_is_noticed_and_later_lines_are_dropped(pipe: tuple[int, int]) -> None:
+async def test_lines_after_a_disconnect_are_dropped(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     writer = LineWriter(writing)
     os.close(reading)
@@ -84,7 +84,7 @@ async def test_a_reader_that_leaves_is_noticed_and_later_lines_are_dropped(pipe:
         await writer.close(5)
 
 
-async def test_a_reader_that_leaves_in_the_middle_of_a_long_line_frees_who_waits(pipe: tuple[int, int]) -> None:
+async def test_disconnect_during_a_long_line_wakes_waiting_writers(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     writer = LineWriter(writing)
     async with asyncio.timeout(10):
@@ -95,7 +95,7 @@ async def test_a_reader_that_leaves_in_the_middle_of_a_long_line_frees_who_waits
         await writer.gone.wait()
 
 
-async def test_lines_that_wait_for_room_cost_no_more_than_they_did_before(pipe: tuple[int, int]) -> None:
+async def test_waiting_lines_are_not_copied(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     writer, line = LineWriter(writing), b"x" * 4_000_000
     tracemalloc.start()

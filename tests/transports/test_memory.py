@@ -20,7 +20,7 @@ async def test_a_result_is_returned_and_an_error_is_raised() -> None:
         assert raised.value.code == ErrorCode.INVALID_PARAMS
 
 
-async def test_a_listener_hears_progress_before_the_result() -> None:
+async def test_progress_precedes_the_result() -> None:
     heard: list[JsonObject] = []
 
     async def listen(notification: JsonObject) -> None:

@@ -30,12 +30,12 @@ INITIALIZE = {
     ],
     ids=str,
 )
-def test_no_caller_has_more_than_half_of_many(written: Quota, per_caller: int, in_all: int) -> None:
+def test_default_share_of_a_caller_is_half(written: Quota, per_caller: int, in_all: int) -> None:
     quota = ResourceQuota(written, noun="sessions", default=10_000)
     assert (quota.per_caller, quota.in_all) == (per_caller, in_all)
 
 
-async def test_refusals_name_the_key_and_what_was_given_back_is_there_again() -> None:
+async def test_refusals_name_the_key_and_released_places_are_free() -> None:
     quota = ResourceQuota(Quota(per_caller=2, in_all=3), noun="streams", default=1)
     assert [await quota.reserve("ada") for _ in range(2)] == [None, None]
     mine = await quota.reserve("ada")
@@ -56,7 +56,7 @@ async def initialize(served: RunningServer, client: aiohttp.ClientSession) -> ai
         return response
 
 
-async def test_a_flood_of_sessions_leaves_room_for_others() -> None:
+async def test_session_flood_leaves_room_for_other_callers() -> None:
     other = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
     async with (
         http_server(session_limit=220) as served,
@@ -73,7 +73,7 @@ async def test_a_flood_of_sessions_leaves_room_for_others() -> None:
         assert (await initialize(served, served.client)).status == 200
 
 
-async def test_a_session_has_so_many_requests_in_flight_at_the_most() -> None:
+async def test_requests_in_flight_are_limited_per_session() -> None:
     async with http_server() as served:
         session = {"Mcp-Session-Id": (await initialize(served, served.client)).headers["Mcp-Session-Id"]}
         live = await served.sessions.find(session["Mcp-Session-Id"], Caller(binding=Binding.STREAMABLE_HTTP))

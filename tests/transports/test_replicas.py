@@ -58,7 +58,7 @@ def live(server: RunningServer) -> Json:
     return next(iter(server.sessions.open_sessions))
 
 
-async def test_each_replica_serves_a_session_as_the_others_have_left_it(replicas: list[RunningServer]) -> None:
+async def test_replicas_share_session_changes(replicas: list[RunningServer]) -> None:
     a, b, c = replicas
     answer = await a.send(initialize_request(elicitation={}))
     session = in_session(answer.headers["Mcp-Session-Id"])
@@ -83,7 +83,7 @@ async def _save(server: RunningServer) -> None:
     await sessions.save(next(iter(sessions._live.values())))
 
 
-async def test_an_answer_and_a_cancellation_find_the_replica_that_waits(replicas: list[RunningServer]) -> None:
+async def test_responses_and_cancellations_reach_the_right_replica(replicas: list[RunningServer]) -> None:
     a, b, c = replicas
     session = in_session(await a.initialize(elicitation={}))
     a.course.orders.put_nowait("ask")
@@ -105,7 +105,7 @@ async def test_an_answer_and_a_cancellation_find_the_replica_that_waits(replicas
     await waiting
 
 
-async def test_a_stream_goes_on_at_another_replica_to_the_answer(replicas: list[RunningServer]) -> None:
+async def test_request_stream_resumes_at_another_replica(replicas: list[RunningServer]) -> None:
     a, b, _ = replicas
     session = in_session(await a.initialize())
     asked = await a.client.post(a.url, json=call("obey", request_id="mine", token=1), headers=session)
@@ -127,7 +127,7 @@ async def test_a_stream_goes_on_at_another_replica_to_the_answer(replicas: list[
         response.close()
 
 
-async def test_what_belongs_to_no_request_goes_on_at_another_replica(replicas: list[RunningServer]) -> None:
+async def test_get_stream_resumes_at_another_replica(replicas: list[RunningServer]) -> None:
     a, b, _ = replicas
     session = in_session(await a.initialize())
     stream = await a.client.get(a.url, headers=session)
@@ -144,7 +144,7 @@ async def test_what_belongs_to_no_request_goes_on_at_another_replica(replicas: l
         response.close()
 
 
-async def test_an_answer_that_went_with_its_replica_is_an_error(store: RedisServer) -> None:
+async def test_response_lost_with_its_replica_is_an_error(store: RedisServer) -> None:
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
         b, _ = await stack.enter_async_context(joined(store.url))
         async with joined(store.url) as (a, replica):
@@ -161,7 +161,7 @@ async def test_an_answer_that_went_with_its_replica_is_an_error(store: RedisServ
         resumed.close()
 
 
-async def test_messages_of_http_sse_find_the_stream(replicas: list[RunningServer]) -> None:
+async def test_http_sse_messages_reach_the_replica_with_the_stream(replicas: list[RunningServer]) -> None:
     a, b, _ = replicas
     stream = await a.client.get(a.url.replace("/mcp", "/sse"), headers={"Accept": "text/event-stream"})
     endpoint = (await stream.content.readuntil(b"\n\n")).decode().split("data: ")[1].strip()
@@ -175,9 +175,7 @@ async def test_messages_of_http_sse_find_the_stream(replicas: list[RunningServer
     stream.close()
 
 
-async def test_calls_go_on_while_the_store_is_away_and_it_learns_what_it_missed(
-    store: RedisServer, replicas: list[RunningServer]
-) -> None:
+async def test_calls_continue_while_the_store_is_away(store: RedisServer, replicas: list[RunningServer]) -> None:
     a, b, c = replicas
     old = in_session(await a.initialize())
     await store.stop()
@@ -199,7 +197,7 @@ async def test_calls_go_on_while_the_store_is_away_and_it_learns_what_it_missed(
 
 
 @pytest.mark.parametrize("reason", ["wrong password", "full", "slow"])
-async def test_a_store_that_cannot_be_written_costs_no_plain_call(tmp_path: Path, reason: str) -> None:
+async def test_plain_calls_work_with_a_read_only_store(tmp_path: Path, reason: str) -> None:
     async with asyncio.timeout(SECONDS), redis_server(tmp_path / "redis", password="right") as store:
         if reason == "full":
             await store.client.config_set("maxmemory", "1")
@@ -216,7 +214,7 @@ async def test_a_store_that_cannot_be_written_costs_no_plain_call(tmp_path: Path
 
 
 @pytest.mark.build
-async def test_a_session_used_at_all_replicas_costs_a_kibibyte_and_leaves_nothing_behind(store: RedisServer) -> None:
+async def test_shared_session_needs_a_kibibyte_and_is_deleted(store: RedisServer) -> None:
     count, batch = 200, 50
     async with asyncio.timeout(2 * SECONDS), AsyncExitStack() as stack:
         a, b, c = [
@@ -248,7 +246,7 @@ async def _session_keys(store: RedisServer) -> list[bytes]:
     return [key async for key in store.client.scan_iter("mcp-gateway:session:*", count=1000)]
 
 
-async def test_plain_calls_ask_nothing_of_the_store(store: RedisServer) -> None:
+async def test_plain_calls_do_not_use_the_store(store: RedisServer) -> None:
     async with asyncio.timeout(SECONDS), joined(store.url) as (server, replica):
         session = in_session(await server.initialize())
         assert (await server.send(call("echo"), session)).status == 200

@@ -50,7 +50,7 @@ async def direct() -> AsyncIterator[tuple[RunningServer, AuthorizationServer]]:
 @pytest.mark.parametrize(
     ("path", "resource"), [("", "/mcp"), ("/", "/mcp"), ("/mcp", "/mcp"), ("/mcp/", "/mcp"), ("/sse", "/sse")]
 )
-async def test_the_document_says_who_we_are_and_whom_to_ask(
+async def test_metadata_names_the_resource_and_its_authorization_server(
     direct: tuple[RunningServer, AuthorizationServer], path: str, resource: str
 ) -> None:
     http_server, issuer = direct
@@ -68,7 +68,7 @@ async def test_the_document_says_who_we_are_and_whom_to_ask(
 
 
 @requirement("authorization/metadata")
-async def test_the_document_is_found_wherever_a_proxy_leaves_it() -> None:
+async def test_metadata_is_served_at_all_well_known_paths() -> None:
     async with served(public_url=PUBLIC) as (http_server, issuer):
         for path in (
             WELL_KNOWN,
@@ -87,7 +87,7 @@ async def test_the_document_is_found_wherever_a_proxy_leaves_it() -> None:
 
 
 @requirement("authorization/metadata")
-async def test_behind_a_trusted_proxy_without_a_public_url_the_document_names_what_the_client_used() -> None:
+async def test_metadata_behind_a_trusted_proxy_contains_the_clients_url() -> None:
     async with served(trusted_proxies=["127.0.0.1"]) as (http_server, _):
         forwarded = {"X-Forwarded-Host": "tools.example.com", "X-Forwarded-Proto": "https", "X-Forwarded-Prefix": "/a"}
         answer = await http_server.send(None, forwarded, method="GET", path=WELL_KNOWN)
@@ -95,7 +95,7 @@ async def test_behind_a_trusted_proxy_without_a_public_url_the_document_names_wh
 
 
 @requirement("authorization/metadata")
-async def test_the_document_is_for_reading_and_only_under_our_names(
+async def test_metadata_is_read_only_and_requires_a_permitted_host(
     direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:
     http_server, _ = direct
@@ -109,7 +109,9 @@ async def test_the_document_is_for_reading_and_only_under_our_names(
 
 
 @requirement("authorization/challenge", "authorization/audience")
-async def test_who_has_no_token_is_told_where_to_get_one(direct: tuple[RunningServer, AuthorizationServer]) -> None:
+async def test_missing_token_returns_a_challenge_with_the_metadata_url(
+    direct: tuple[RunningServer, AuthorizationServer],
+) -> None:
     http_server, issuer = direct
     where = f'scope="tools.use", resource_metadata="http://{http_server.address}{WELL_KNOWN}/mcp"'
     missing = await http_server.send(initialize_request())
@@ -132,7 +134,7 @@ async def test_who_has_no_token_is_told_where_to_get_one(direct: tuple[RunningSe
 
 
 @requirement("authorization/every-request")
-async def test_keys_and_tokens_are_taken_side_by_side(direct: tuple[RunningServer, AuthorizationServer]) -> None:
+async def test_keys_and_tokens_are_both_accepted(direct: tuple[RunningServer, AuthorizationServer]) -> None:
     http_server, issuer = direct
     assert (await http_server.send(*modern("tools/list", headers=bearer(KEY)))).status == 200
     token = issuer.token(f"http://{http_server.address}/mcp", scope="tools.use")
@@ -140,7 +142,7 @@ async def test_keys_and_tokens_are_taken_side_by_side(direct: tuple[RunningServe
 
 
 @requirement("authorization/sessions")
-async def test_a_subject_called_like_a_key_finds_nothing_of_its_holder(
+async def test_subject_with_the_name_of_a_key_cannot_use_its_sessions(
     direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:
     http_server, issuer = direct
@@ -152,7 +154,7 @@ async def test_a_subject_called_like_a_key_finds_nothing_of_its_holder(
 
 
 @requirement("authorization/sessions")
-async def test_a_session_outlives_its_token_and_goes_on_with_the_next(
+async def test_session_continues_with_a_new_token(
     direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:
     http_server, issuer = direct
@@ -163,7 +165,7 @@ async def test_a_session_outlives_its_token_and_goes_on_with_the_next(
 
 
 @requirement("authorization/every-request")
-async def test_a_stream_ends_with_its_token(direct: tuple[RunningServer, AuthorizationServer]) -> None:
+async def test_stream_ends_when_its_token_expires(direct: tuple[RunningServer, AuthorizationServer]) -> None:
     http_server, issuer = direct
     us = f"http://{http_server.address}/mcp"
     short, long = issuer.token(us, scope="tools.use", lasts=4), issuer.token(us, scope="tools.use")
@@ -176,7 +178,7 @@ async def test_a_stream_ends_with_its_token(direct: tuple[RunningServer, Authori
 
 
 @requirement("authorization/audience")
-async def test_another_audience_issuer_or_required_scope_ends_what_the_old_one_let_in(
+async def test_changed_oauth_settings_end_sessions_of_old_tokens(
     direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:
     http_server, issuer = direct
@@ -200,7 +202,7 @@ async def test_another_audience_issuer_or_required_scope_ends_what_the_old_one_l
 
 
 @requirement("authorization/every-request")
-async def test_while_the_issuer_is_down_a_token_can_be_tried_again_later() -> None:
+async def test_unreachable_issuer_returns_a_retryable_error() -> None:
     async with served() as (http_server, issuer):
         issuer.is_down = True
         http_server.adopt(None)
@@ -216,7 +218,7 @@ async def test_while_the_issuer_is_down_a_token_can_be_tried_again_later() -> No
 
 
 @requirement("authorization/malformed", "authorization/every-request")
-async def test_what_is_no_credential_or_two_is_malformed_and_the_query_is_not_read(
+async def test_malformed_or_duplicate_credentials_are_refused_and_the_query_is_ignored(
     direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:
     http_server, issuer = direct

@@ -35,7 +35,7 @@ async def process(restart: Restart, *, auth: Auth | None = None, ttl: float = 36
         yield served
 
 
-async def test_the_next_process_answers_without_a_new_initialize(restart: Restart) -> None:
+async def test_next_process_restores_the_session(restart: Restart) -> None:
     async with process(restart) as first:
         session = await first.initialize("2025-06-18", elicitation={})
     async with process(restart) as second:
@@ -51,7 +51,7 @@ async def test_the_next_process_answers_without_a_new_initialize(restart: Restar
         assert second.sessions.restored == 1
 
 
-async def test_what_the_client_has_set_goes_on(restart: Restart) -> None:
+async def test_client_settings_survive_a_restart(restart: Restart) -> None:
     async with process(restart) as first:
         session = await first.initialize()
         answer = await first.send(legacy_request("logging/setLevel", {"level": "error"}), in_session(session))
@@ -62,7 +62,7 @@ async def test_what_the_client_has_set_goes_on(restart: Restart) -> None:
         assert next(iter(second.sessions.open_sessions)).log_level == "error"
 
 
-async def test_one_that_was_deleted_is_unknown_to_every_process(restart: Restart) -> None:
+async def test_deleted_session_is_unknown_to_every_process(restart: Restart) -> None:
     async with process(restart) as first:
         session = await first.initialize()
         assert (await first.send(None, in_session(session), method="DELETE")).status == 204
@@ -72,7 +72,7 @@ async def test_one_that_was_deleted_is_unknown_to_every_process(restart: Restart
         assert (await second.send(None, in_session(session), method="DELETE")).status == 404
 
 
-async def test_one_that_is_deleted_while_others_restore_it_is_unknown_afterwards(restart: Restart) -> None:
+async def test_session_deleted_during_a_restore_is_unknown(restart: Restart) -> None:
     async with process(restart) as first:
         sessions = [await first.initialize() for _ in range(10)]
     async with process(restart) as second:
@@ -87,14 +87,14 @@ async def test_one_that_is_deleted_while_others_restore_it_is_unknown_afterwards
         assert len(second.sessions) == 0
 
 
-async def test_one_of_another_key_is_unknown(restart: Restart) -> None:
+async def test_session_signed_with_another_key_is_unknown(restart: Restart) -> None:
     async with process(restart) as first:
         session = await first.initialize()
     async with http_server() as stranger:
         assert (await stranger.send(legacy_request("ping"), in_session(session))).status == 404
 
 
-async def test_one_of_somebody_else_is_unknown(restart: Restart) -> None:
+async def test_session_of_another_caller_is_unknown(restart: Restart) -> None:
     auth = Auth.model_validate({"api_keys": {"alice": {"secret": "a" * 32}, "bob": {"secret": "b" * 32}}})
     alice, bob = ({"Authorization": f"Bearer {letter * 32}"} for letter in "ab")
     async with process(restart, auth=auth) as first:
@@ -106,7 +106,7 @@ async def test_one_of_somebody_else_is_unknown(restart: Restart) -> None:
         assert (await without_auth.send(legacy_request("ping"), in_session(session))).status == 404
 
 
-async def test_a_resumed_stream_goes_on_with_a_new_one(restart: Restart) -> None:
+async def test_resumed_stream_of_an_earlier_process_continues_with_a_new_one(restart: Restart) -> None:
     async with process(restart) as first:
         session = await first.initialize()
         stream = await first.client.get(first.url, headers=in_session(session))
@@ -121,7 +121,7 @@ async def test_a_resumed_stream_goes_on_with_a_new_one(restart: Restart) -> None
         assert (await event(stream))["method"] == "notifications/prompts/list_changed"
 
 
-async def test_an_answer_that_went_down_with_its_process_is_an_error_for_who_comes_back(restart: Restart) -> None:
+async def test_response_lost_in_a_restart_is_an_error(restart: Restart) -> None:
     async with process(restart) as first:
         session = await first.initialize()
         waiting = await first.client.post(
@@ -137,7 +137,7 @@ async def test_an_answer_that_went_down_with_its_process_is_an_error_for_who_com
         assert "restarted" in lost.message["error"]["message"]
 
 
-async def test_one_that_has_expired_is_unknown_to_the_next_process(restart: Restart) -> None:
+async def test_expired_session_is_unknown_to_the_next_process(restart: Restart) -> None:
     now = [1000.0]
     clocked = SessionPersistence(keys=KEYS, store=restart().store, clock=lambda: now[0])
     async with process(lambda: clocked, ttl=60) as first:
@@ -173,7 +173,7 @@ async def test_a_plain_call_writes_nothing() -> None:
         assert store.writes == before + 1
 
 
-async def test_a_clock_that_went_back_meanwhile_ends_no_session(restart: Restart) -> None:
+async def test_clock_set_back_does_not_end_sessions(restart: Restart) -> None:
     now = [10_000.0]
     clocked = SessionPersistence(keys=KEYS, store=restart().store, clock=lambda: now[0])
     async with process(lambda: clocked) as first:
@@ -183,7 +183,7 @@ async def test_a_clock_that_went_back_meanwhile_ends_no_session(restart: Restart
         assert (await second.send(legacy_request("ping"), in_session(session))).status == 200
 
 
-async def test_one_whose_caller_a_reload_took_away_is_unknown_to_every_process(restart: Restart) -> None:
+async def test_session_of_a_removed_caller_is_unknown_to_every_process(restart: Restart) -> None:
     auth = Auth.model_validate({"api_keys": {"alice": {"secret": "a" * 32}}})
     alice = {"Authorization": f"Bearer {'a' * 32}"}
     async with process(restart, auth=auth) as first:

@@ -136,7 +136,9 @@ async def eventually(condition: Callable[[], object]) -> None:
 class TestIds:
     @requirement("http/event-ids")
     @pytest.mark.parametrize("revision", REVISIONS)
-    async def test_streams_begin_with_an_id_since_2025_11_25_alone(self, served: RunningServer, revision: str) -> None:
+    async def test_streams_start_with_a_priming_event_since_2025_11_25(
+        self, served: RunningServer, revision: str
+    ) -> None:
         client = await Client.of(served, revision)
         response = await client.call("report", "done")
         async with client.get() as stream:
@@ -151,7 +153,7 @@ class TestIds:
             ]
 
     @requirement("http/event-ids")
-    async def test_ids_are_unique_in_the_session_and_say_which_stream_they_are_of(self, served: RunningServer) -> None:
+    async def test_event_ids_are_unique_and_contain_the_stream(self, served: RunningServer) -> None:
         client = await Client.of(served)
         ids = []
         for _ in range(2):
@@ -163,7 +165,7 @@ class TestIds:
         assert streams[0] != streams[1]
 
     @requirement("http/event-ids")
-    async def test_an_answer_alone_stays_json_and_nothing_is_kept_of_it(self, served: RunningServer) -> None:
+    async def test_json_response_keeps_no_events(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call(tool="echo")
         assert response.content_type == "application/json"
@@ -171,7 +173,7 @@ class TestIds:
         assert served.sessions.room.used == 0
 
     @requirement("http/event-ids")
-    async def test_who_takes_streams_alone_gets_ids_too(self, served: RunningServer) -> None:
+    async def test_stream_only_client_gets_event_ids(self, served: RunningServer) -> None:
         client = await Client.of(served)
         primed, answer = await rest(await client.call(tool="echo", Accept="text/event-stream"))
         assert stream_of(answer.id) == stream_of(primed.id)
@@ -180,9 +182,7 @@ class TestIds:
 class TestComingBack:
     @requirement("http/resume")
     @pytest.mark.parametrize("revision", REVISIONS)
-    async def test_a_call_whose_connection_broke_is_answered_to_who_comes_back(
-        self, served: RunningServer, revision: str
-    ) -> None:
+    async def test_response_is_delivered_after_a_reconnect(self, served: RunningServer, revision: str) -> None:
         client = await Client.of(served, revision)
         response = await client.call("report")
         first = await next_message(response)
@@ -193,7 +193,7 @@ class TestComingBack:
         assert (first.step, two.step, three.step, answer.text) == (1, 2, 3, "done")
 
     @requirement("http/resume")
-    async def test_the_stream_goes_on_live_and_ends_with_the_answer(self, served: RunningServer) -> None:
+    async def test_resumed_stream_continues_live_until_the_response(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call("report")
         first = await next_message(response)
@@ -207,7 +207,7 @@ class TestComingBack:
             assert [event.text for event in await rest(again)] == ["done"]
 
     @requirement("http/resume")
-    async def test_the_priming_id_is_enough_to_come_back_with(self, served: RunningServer) -> None:
+    async def test_stream_resumes_from_the_priming_event(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call(tool="wait")
         primed = await next_event(response)
@@ -218,9 +218,7 @@ class TestComingBack:
             assert [event.text for event in await rest(again)] == ["released"]
 
     @requirement("http/resume")
-    async def test_a_connection_may_break_again_and_again_and_an_event_be_asked_for_twice(
-        self, served: RunningServer
-    ) -> None:
+    async def test_stream_can_be_resumed_repeatedly(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call("report", "report")
         first = await next_message(response)
@@ -235,7 +233,7 @@ class TestComingBack:
                 assert [event.number for event in await rest(again)] == ["2", "3"]
 
     @requirement("http/resume")
-    async def test_only_the_stream_that_the_id_names_is_replayed(self, served: RunningServer) -> None:
+    async def test_only_the_named_stream_is_replayed(self, served: RunningServer) -> None:
         client = await Client.of(served)
         one, other = await client.call(tool="report"), await client.call(tool="report")
         first, *_ = await rest(one)
@@ -246,9 +244,7 @@ class TestComingBack:
         assert len(replayed) == 4
 
     @requirement("http/resume")
-    async def test_who_comes_back_takes_the_stream_over_from_a_connection_that_seems_alive(
-        self, served: RunningServer
-    ) -> None:
+    async def test_resuming_replaces_a_connection_that_seems_alive(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call("report")
         first = await next_message(response)
@@ -259,7 +255,7 @@ class TestComingBack:
                 await rest(response)
 
     @requirement("http/resume")
-    async def test_the_streams_of_what_belongs_to_no_request_are_resumed_too(self, served: RunningServer) -> None:
+    async def test_get_streams_are_resumed_too(self, served: RunningServer) -> None:
         client = await Client.of(served)
         async with client.get() as stream:
             primed = await next_event(stream)
@@ -275,7 +271,7 @@ class TestComingBack:
         assert [event.number for event in (tools, resources)] == ["1", "3"]
 
     @requirement("http/resume")
-    async def test_two_streams_have_ids_of_their_own_and_each_replays_its_own(self, served: RunningServer) -> None:
+    async def test_two_streams_have_separate_ids_and_replays(self, served: RunningServer) -> None:
         client = await Client.of(served)
         async with client.get() as older, client.get() as newer:
             primed = await next_event(older), await next_event(newer)
@@ -295,9 +291,7 @@ class TestComingBack:
             assert (await next_message(again)).message["method"] == "notifications/resources/list_changed"
 
     @requirement("http/resume")
-    async def test_a_call_cancelled_while_nobody_is_there_ends_its_stream_without_an_answer(
-        self, served: RunningServer
-    ) -> None:
+    async def test_call_cancelled_while_disconnected_ends_its_stream(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call(tool="wait")
         primed = await next_event(response)
@@ -310,7 +304,7 @@ class TestComingBack:
 
 class TestWrongIds:
     @requirement("http/foreign-event-ids")
-    async def test_an_id_that_is_none_of_the_sessions_gets_nothing(self, served: RunningServer) -> None:
+    async def test_event_id_of_another_session_is_refused(self, served: RunningServer) -> None:
         mine, other = await Client.of(served), await Client.of(served)
         response = await other.call(tool="report")
         foreign, *_ = await rest(response)
@@ -323,7 +317,7 @@ class TestWrongIds:
         assert len(served.streams) == 0
 
     @requirement("http/foreign-event-ids")
-    async def test_an_id_whose_events_are_gone_gets_a_new_stream_and_a_log_line(self) -> None:
+    async def test_expired_event_id_gets_a_new_stream(self) -> None:
         async with http_server(replay=ReplayBounds(age=timedelta(seconds=0.02))) as served:
             client = await Client.of(served)
             first, *_ = await rest(await client.call(tool="report"))
@@ -336,14 +330,14 @@ class TestWrongIds:
         assert [entry["event"] for entry in logs] == ["stream not resumed: its events are no longer kept"]
 
     @requirement("http/foreign-event-ids")
-    async def test_an_id_after_which_nothing_comes_any_more_gets_a_new_stream(self, served: RunningServer) -> None:
+    async def test_event_id_of_a_finished_stream_gets_a_new_stream(self, served: RunningServer) -> None:
         client = await Client.of(served)
         *_, answer = await rest(await client.call(tool="report"))
         async with client.get(after=answer.id) as stream:
             assert stream_of((await next_event(stream)).id) != stream_of(answer.id)
 
     @requirement("http/foreign-event-ids")
-    async def test_an_empty_id_is_none(self, served: RunningServer) -> None:
+    async def test_empty_event_id_is_ignored(self, served: RunningServer) -> None:
         client = await Client.of(served)
         async with client.get(after="") as stream:
             assert (await next_event(stream)).fields["data"] == ""
@@ -351,7 +345,7 @@ class TestWrongIds:
 
 class TestBounds:
     @requirement("http/replay-bounds")
-    async def test_of_a_flood_that_nobody_reads_the_newest_events_are_kept(self) -> None:
+    async def test_unread_flood_keeps_only_the_newest_events(self) -> None:
         async with http_server(replay=ReplayBounds(stream_events=3)) as served:
             client = await Client.of(served)
             response = await client.call("report")
@@ -364,7 +358,7 @@ class TestBounds:
             assert answer.text == "done"
 
     @requirement("http/replay-bounds")
-    async def test_an_answer_too_large_to_be_kept_is_owned_up_to(self) -> None:
+    async def test_response_too_large_to_keep_is_replaced_by_an_error(self) -> None:
         async with http_server(replay=ReplayBounds(stream_bytes=1000)) as served:
             client = await Client.of(served)
             response = await client.call("report", "x" * 2000)
@@ -377,7 +371,7 @@ class TestBounds:
             assert answer.id == whole.id
 
     @requirement("http/replay-bounds")
-    async def test_a_client_that_reads_none_of_its_streams_costs_bounded_memory_and_is_dropped_with_a_log_line(
+    async def test_unread_streams_use_bounded_memory_and_are_dropped(
         self,
     ) -> None:
         bounds = ReplayBounds(stream_bytes=500_000)
@@ -392,7 +386,7 @@ class TestBounds:
         assert [entry["path"] for entry in logs if entry["event"] == "slow reader dropped"] == ["/mcp"]
 
     @requirement("http/replay-bounds")
-    async def test_a_get_stream_that_nobody_reads_is_dropped_with_a_log_line_and_its_messages_are_kept(self) -> None:
+    async def test_unread_get_stream_is_dropped_and_its_events_are_kept(self) -> None:
         with capture_logs() as logs:
             async with http_server(write_timeout=0.1) as served:
                 client = await Client.of(served)
@@ -409,7 +403,7 @@ class TestBounds:
         assert "slow reader dropped" in [entry["event"] for entry in logs]
 
     @requirement("http/replay-bounds")
-    async def test_calls_that_nobody_came_back_for_leave_nothing_once_they_are_old(self) -> None:
+    async def test_abandoned_calls_leave_nothing_after_expiry(self) -> None:
         async with http_server(replay=ReplayBounds(age=timedelta(seconds=0.1))) as served:
             client = await Client.of(served)
             before = asyncio.all_tasks()
@@ -425,9 +419,7 @@ class TestBounds:
             )
 
     @requirement("http/replay-bounds")
-    async def test_a_session_deleted_in_the_middle_of_everything_ends_it_and_keeps_nothing(
-        self, served: RunningServer
-    ) -> None:
+    async def test_deleting_a_busy_session_ends_everything(self, served: RunningServer) -> None:
         client = await Client.of(served)
         direct, broken = await client.call(tool="wait"), await client.call("report", request_id=2)
         first = await next_message(broken)
@@ -446,7 +438,7 @@ class TestBounds:
 
 class TestClosingOnPurpose:
     @requirement("http/polling")
-    async def test_a_call_closes_its_stream_and_its_client_polls_for_the_rest(self, served: RunningServer) -> None:
+    async def test_call_closes_its_stream_and_the_client_polls(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call("close")
         primed, retry = await rest(response)
@@ -469,14 +461,14 @@ class TestClosingOnPurpose:
         assert [event.fields["event"] for event in await rest(response)] == ["message"] * 3
 
     @requirement("http/polling")
-    async def test_a_client_that_takes_no_streams_gets_its_answer_as_it_would_have(self, served: RunningServer) -> None:
+    async def test_json_only_client_is_not_affected_by_close_stream(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call("close", "done", Accept="application/json")
         assert response.content_type == "application/json"
         assert (await response.json())["result"]["content"][0]["text"] == "done"
 
     @requirement("http/polling")
-    async def test_closing_what_is_closed_does_nothing(self, served: RunningServer) -> None:
+    async def test_closing_a_closed_stream_does_nothing(self, served: RunningServer) -> None:
         client = await Client.of(served)
         response = await client.call("close", "close", "done")
         primed, *_ = await rest(response)
@@ -486,7 +478,7 @@ class TestClosingOnPurpose:
 
 class TestQuestions:
     @requirement("http/questions-wait")
-    async def test_a_question_waits_for_who_comes_back(self, served: RunningServer) -> None:
+    async def test_question_waits_for_a_reconnect(self, served: RunningServer) -> None:
         client = await Client.of(served, elicitation={})
         response = await client.call("report")
         first = await next_message(response)
@@ -501,9 +493,7 @@ class TestQuestions:
             assert [event.text for event in await rest(again)] == ["accept {'name': 'Ada'}"]
 
     @requirement("http/questions-wait")
-    async def test_who_takes_no_streams_cannot_be_asked_and_the_tool_hears_so_at_once(
-        self, served: RunningServer
-    ) -> None:
+    async def test_json_only_client_cannot_be_asked(self, served: RunningServer) -> None:
         client = await Client.of(served, elicitation={})
         response = await client.call("ask", Accept="application/json")
         result = (await response.json())["result"]
@@ -511,7 +501,7 @@ class TestQuestions:
         assert "takes no event stream" in result["content"][0]["text"]
 
     @requirement("http/questions-wait")
-    async def test_who_left_before_there_was_an_id_cannot_be_asked(self, served: RunningServer) -> None:
+    async def test_client_that_left_without_an_event_id_cannot_be_asked(self, served: RunningServer) -> None:
         client = await Client.of(served, elicitation={})
         calling = asyncio.create_task(client.call())
         await until(served.course.started)

@@ -181,7 +181,7 @@ def _code_of(body: Json) -> int | None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"", b"[1"])
-async def test_what_cannot_be_read_is_answered_without_an_id(served: RunningServer, body: bytes) -> None:
+async def test_unreadable_message_is_answered_without_an_id(served: RunningServer, body: bytes) -> None:
     assert "id" not in (await served.send(body)).json
 
 
@@ -199,7 +199,7 @@ async def test_an_error_without_a_readable_id_has_the_form_of_its_revision(
     assert error.get("id", "absent") == (None if revision < "2025-11-25" and body != b"{" else "absent")
 
 
-async def test_a_session_of_somebody_else_gives_an_error_no_form(served: RunningServer) -> None:
+async def test_session_of_another_caller_does_not_affect_the_error(served: RunningServer) -> None:
     assert "id" not in (await served.send(b"{", {"Mcp-Session-Id": "unknown"})).json
 
 
@@ -234,25 +234,25 @@ async def test_other_methods_are_answered_as_the_matrix_says(
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
-async def test_the_path_answers_with_and_without_a_slash(served: RunningServer, path: str) -> None:
+async def test_path_works_with_and_without_a_slash(served: RunningServer, path: str) -> None:
     assert (await served.send(initialize_request(), path=path)).status == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/mcp/more/x", "/-/", "/-/unknown", "//mcp"])
-async def test_any_other_path_is_not_found_in_json(served: RunningServer, path: str) -> None:
+async def test_other_paths_return_404_as_json(served: RunningServer, path: str) -> None:
     answer = await served.send(None, method="GET", path=path)
     assert answer.status == 404
     assert "/mcp" in answer.json["error"]
 
 
-async def test_differing_duplicates_of_a_header_match_nothing(served: RunningServer) -> None:
+async def test_different_duplicate_headers_match_nothing(served: RunningServer) -> None:
     fields = [("Mcp-Method", "tools/list"), ("Mcp-Method", "ping"), ("MCP-Protocol-Version", MODERN)]
     async with served.client.post(served.url, json=MODERN_LIST, headers=fields) as response:
         assert response.status == 400
         assert (await response.json())["error"]["code"] == -32020
 
 
-async def test_identical_duplicates_of_a_header_are_one(served: RunningServer) -> None:
+async def test_identical_duplicate_headers_count_as_one(served: RunningServer) -> None:
     fields = [("Mcp-Method", "tools/list"), ("Mcp-Method", "tools/list"), ("MCP-Protocol-Version", MODERN)]
     async with served.client.post(served.url, json=MODERN_LIST, headers=fields) as response:
         assert response.status == 200

@@ -43,7 +43,7 @@ def issued(of: Session) -> SessionClaims:
     return claims
 
 
-def test_it_carries_what_initialize_said() -> None:
+def test_id_contains_the_initialize_parameters() -> None:
     claims = issued(session(by=Identity(principal="alice", realm="https://issuer.example", credential="digest")))
     assert claims.owner == "https://issuer.example alice"
     assert (claims.revision, claims.capabilities) == ("2025-11-25", CAPABLE)
@@ -57,7 +57,7 @@ def test_it_carries_what_initialize_said() -> None:
     realm=st.text(max_size=300),
     more=st.dictionaries(st.text(), st.text() | st.booleans()),
 )
-def test_it_is_at_most_512_visible_characters(
+def test_id_has_at_most_512_visible_characters(
     name: Json, version: str, principal: str, realm: str, more: dict[str, Json]
 ) -> None:
     capabilities: dict[str, Json] = {**CAPABLE, "experimental": more}
@@ -69,12 +69,12 @@ def test_it_is_at_most_512_visible_characters(
     assert {key: value for key, value in claims.capabilities.items() if key != "experimental"} == CAPABLE
 
 
-def test_capabilities_that_no_server_looks_at_are_left_out_where_they_do_not_fit() -> None:
+def test_unused_capabilities_are_dropped_if_they_do_not_fit() -> None:
     claims = issued(session(capabilities={**CAPABLE, "experimental": {"x": "y" * 1000}}))
     assert claims.capabilities == CAPABLE
 
 
-def test_no_two_are_alike_and_none_shows_a_credential() -> None:
+def test_ids_are_unique_and_contain_no_credentials() -> None:
     by = Identity(principal="alice", realm="keys", credential="a-digest-of-the-token")
     made = [session(by=by) for _ in range(20)]
     for each in made:
@@ -84,7 +84,7 @@ def test_no_two_are_alike_and_none_shows_a_credential() -> None:
     assert len({each.id for each in made}) == 20
 
 
-def test_a_changed_one_is_none_of_ours() -> None:
+def test_modified_id_is_invalid() -> None:
     one = session()
     ids().issue(one)
     for place in range(len(one.id)):
@@ -96,5 +96,5 @@ def test_a_changed_one_is_none_of_ours() -> None:
 
 
 @pytest.mark.parametrize("garbage", ["", ".", "x", "é", "a.b", "x" * 10_000, orjson.dumps({}).decode()])
-def test_garbage_is_none_of_ours(garbage: str) -> None:
+def test_garbage_is_invalid(garbage: str) -> None:
     assert ids().read(garbage) is None

@@ -128,7 +128,7 @@ class TestEras:
         assert (await wire.ask(initialize_request()))["error"]["code"] == -32600
         assert "result" in (await wire.ask(legacy_request("ping")))
 
-    async def test_a_refused_initialize_may_be_tried_again(self, wire: Wire) -> None:
+    async def test_refused_initialize_can_be_retried(self, wire: Wire) -> None:
         assert (await wire.ask(legacy_request("initialize")))["error"]["code"] == -32602
         assert "result" in await wire.ask(initialize_request())
 
@@ -142,7 +142,7 @@ class TestEras:
         await wire.ask(initialize_request("2025-06-18"))
         assert (await wire.ask([call("echo")]))["error"]["code"] == -32600
 
-    async def test_what_belongs_to_no_request_is_written_too(self, wire: Wire) -> None:
+    async def test_notifications_without_a_request_are_written(self, wire: Wire) -> None:
         await wire.ask(initialize_request())
         wire.send(INITIALIZED)
         await wire.ask(legacy_request("ping"))
@@ -163,7 +163,7 @@ class TestLines:
         wire.course.release.set()
         assert (await wire.receive())["id"] == "slow"
 
-    async def test_a_tool_that_reports_without_a_pause_starves_nobody(self, wire: Wire) -> None:
+    async def test_constant_progress_does_not_starve_other_calls(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "flood", "_meta": {"progressToken": 1}}, request_id="f"))
         wire.send(legacy_request("ping", request_id="p"))
         while (await wire.receive()).get("id") != "p":
@@ -179,7 +179,7 @@ class TestLines:
             assert (await wire.receive())["result"]["content"][0]["text"] == text
             await writing
 
-    async def test_a_line_over_the_limit_is_an_error_and_the_connection_lives_on(self) -> None:
+    async def test_line_over_the_limit_is_an_error_and_the_session_continues(self) -> None:
         async with wired(max_line=1000) as wire:
             wire.send(b"x" * 50_000 + b"\n")
             answer = await wire.receive()
@@ -202,11 +202,11 @@ class TestLines:
         assert (answer["id"], answer["error"]["code"]) == ("a", -32700)
         assert "result" in await wire.ask(legacy_request("ping"))
 
-    async def test_in_an_old_session_the_id_of_such_an_error_is_null(self, wire: Wire) -> None:
+    async def test_error_id_is_null_in_old_sessions(self, wire: Wire) -> None:
         await wire.ask(initialize_request("2025-06-18"))
         assert (await wire.ask(b"{\n"))["id"] is None
 
-    async def test_empty_lines_and_carriage_returns_are_nothing(self, wire: Wire) -> None:
+    async def test_empty_lines_and_carriage_returns_are_ignored(self, wire: Wire) -> None:
         wire.send(b"\n\r\n  \n", orjson.dumps(legacy_request("ping")) + b"\r\n")
         assert "result" in await wire.receive()
 
@@ -228,7 +228,7 @@ class TestCancellation:
         assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
 
     @pytest.mark.parametrize("is_modern", [True, False])
-    async def test_a_request_is_cancelled_by_the_line_right_behind_it(self, wire: Wire, *, is_modern: bool) -> None:
+    async def test_request_can_be_cancelled_by_the_next_line(self, wire: Wire, *, is_modern: bool) -> None:
         if not is_modern:
             await wire.ask(initialize_request())
         waiting = (
@@ -243,7 +243,7 @@ class TestCancellation:
         wire.hang_up()
         assert await wire.rest() == []
 
-    async def test_an_id_that_is_being_served_cannot_be_used_again(self, wire: Wire) -> None:
+    async def test_id_in_use_is_refused(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}, request_id=1))
         await until(wire.course.started)
         assert (await wire.ask(modern_request("tools/list", request_id=1)))["error"]["code"] == -32600
@@ -259,7 +259,7 @@ class TestTheEnd:
         assert await wire.rest() == []
         assert wire.course.cancelled.is_set()
 
-    async def test_what_was_asked_just_before_the_end_is_answered(self, wire: Wire) -> None:
+    async def test_requests_just_before_the_end_are_answered(self, wire: Wire) -> None:
         wire.send(*(modern_request("tools/call", {"name": "report"}, request_id=n) for n in range(20)))
         wire.hang_up()
         assert sorted(answer["id"] for answer in await wire.rest()) == list(range(20))
@@ -276,7 +276,7 @@ class TestTheEnd:
         for descriptor in (requests_out, requests_in, answers_in):
             os.close(descriptor)
 
-    async def test_while_it_drains_calls_are_answered_and_nothing_that_lasts_begins(self, wire: Wire) -> None:
+    async def test_draining_answers_calls_and_opens_nothing(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}))
         await until(wire.course.started)
         draining = asyncio.create_task(wire.stdio.drain(20))
@@ -290,7 +290,7 @@ class TestTheEnd:
         async with asyncio.timeout(20):
             await draining
 
-    async def test_after_it_drained_calls_are_refused_until_it_is_closed(self, wire: Wire) -> None:
+    async def test_calls_after_the_drain_are_refused(self, wire: Wire) -> None:
         await wire.stdio.drain(20)
         for request_id in (2, 3):
             echo = modern_request("tools/call", {"name": "echo", "arguments": {"text": "late"}})
@@ -308,7 +308,7 @@ class TestTheEnd:
         async with asyncio.timeout(20):
             await draining
 
-    async def test_a_client_that_writes_and_never_reads_is_read_no_further_and_may_hang_up(self) -> None:
+    async def test_client_that_never_reads_is_not_read_further(self) -> None:
         requests_out, requests_in = os.pipe()
         answers_out, answers_in = os.pipe()
         os.set_blocking(requests_in, False)
@@ -336,7 +336,7 @@ class TestTheEnd:
             os.close(descriptor)
 
     @pytest.mark.parametrize("is_batch", [False, True])
-    async def test_answers_that_nobody_reads_are_dropped_and_told(
+    async def test_unread_responses_are_dropped_with_an_error(
         self, monkeypatch: pytest.MonkeyPatch, *, is_batch: bool
     ) -> None:
         monkeypatch.setattr(line_writer, "STANDSTILL_SECONDS", 0.01)

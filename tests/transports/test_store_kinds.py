@@ -28,11 +28,11 @@ pytestmark = pytest.mark.build
 
 SECONDS: Final = 120
 PROMISES: Final = (
-    promises.test_each_replica_serves_a_session_as_the_others_have_left_it,
-    promises.test_an_answer_and_a_cancellation_find_the_replica_that_waits,
-    promises.test_a_stream_goes_on_at_another_replica_to_the_answer,
-    promises.test_what_belongs_to_no_request_goes_on_at_another_replica,
-    promises.test_messages_of_http_sse_find_the_stream,
+    promises.test_replicas_share_session_changes,
+    promises.test_responses_and_cancellations_reach_the_right_replica,
+    promises.test_request_stream_resumes_at_another_replica,
+    promises.test_get_stream_resumes_at_another_replica,
+    promises.test_http_sse_messages_reach_the_replica_with_the_stream,
 )
 """What replicas do for each other over one server: they do it over every kind."""
 
@@ -72,7 +72,7 @@ async def test_replicas_share_a_store_over_tls(tmp_path: Path, certificates: Pat
         await keep_promises(f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificates}/ca.pem")
 
 
-async def test_a_certificate_of_another_authority_is_why_the_store_is_away(tmp_path: Path, certificates: Path) -> None:
+async def test_store_with_an_untrusted_certificate_is_away(tmp_path: Path, certificates: Path) -> None:
     async with asyncio.timeout(SECONDS), tls_server(tmp_path / "redis", certificates) as port:
         url = f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificates}/other.pem"
         async with joined(url) as (server, replica):
@@ -101,7 +101,7 @@ async def test_replicas_share_a_cluster(tmp_path: Path) -> None:
                 assert states.take("once", expires=time.time() + 60) is is_first
 
 
-async def test_calls_go_on_while_a_node_of_a_cluster_is_away(tmp_path: Path) -> None:
+async def test_calls_continue_without_a_cluster_node(tmp_path: Path) -> None:
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
         nodes = await stack.enter_async_context(redis_cluster(tmp_path))
         url = f"redis+cluster://127.0.0.1:{nodes[0].port}"
@@ -116,7 +116,7 @@ async def test_calls_go_on_while_a_node_of_a_cluster_is_away(tmp_path: Path) -> 
         await until(lambda: not replica.store.is_away and not len(replica.sessions._waiting))
 
 
-async def test_replicas_share_what_sentinels_watch(tmp_path: Path) -> None:
+async def test_replicas_share_a_store_behind_sentinels(tmp_path: Path) -> None:
     async with asyncio.timeout(SECONDS), redis_sentinels(tmp_path) as store:
         await keep_promises(store.url)
         async with asyncio.timeout(SECONDS / 2):
@@ -130,7 +130,7 @@ async def _clients_of(sentinel: RedisServer) -> int:
     return sum(" name=sentinel-" not in line for line in found.splitlines())
 
 
-async def test_calls_sessions_and_a_task_go_on_over_a_failover(tmp_path: Path) -> None:
+async def test_calls_sessions_and_tasks_survive_a_failover(tmp_path: Path) -> None:
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
         store = await stack.enter_async_context(redis_sentinels(tmp_path))
         servers = [await stack.enter_async_context(joined(store.url)) for _ in range(2)]

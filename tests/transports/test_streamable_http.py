@@ -59,7 +59,7 @@ async def settled(of: RunningServer, *, streams: int = 0) -> None:
 
 
 class TestAnswers:
-    async def test_a_plain_answer_is_json_in_both_eras(self, served: RunningServer) -> None:
+    async def test_response_without_notifications_is_json_in_both_eras(self, served: RunningServer) -> None:
         body, headers = modern_call("echo")
         modern = await served.send(body, headers)
         legacy = await served.send(call("echo"), in_session(await served.initialize()))
@@ -69,7 +69,7 @@ class TestAnswers:
         assert "Mcp-Session-Id" not in modern.headers
         assert modern.headers["Server"] == "mcp-gateway"
 
-    async def test_progress_makes_the_answer_a_stream_in_both_eras(self, served: RunningServer) -> None:
+    async def test_progress_makes_the_response_a_stream_in_both_eras(self, served: RunningServer) -> None:
         body, headers = modern_call("report", progressToken="t")
         modern = await served.send(body, headers)
         legacy = await served.send(call("report", token="t"), in_session(await served.initialize()))
@@ -80,7 +80,7 @@ class TestAnswers:
         assert "\nid:" not in modern.text
         assert not modern.text.startswith("id:")
 
-    async def test_an_accept_of_json_alone_gets_json_and_no_progress(self, served: RunningServer) -> None:
+    async def test_json_only_accept_gets_json_without_progress(self, served: RunningServer) -> None:
         body, headers = modern_call("report", progressToken="t")
         answer = await served.send(body, headers | {"Accept": "application/json"})
         assert answer.headers["Content-Type"] == "application/json"
@@ -107,7 +107,7 @@ class TestAnswers:
 
 
 class TestBodies:
-    async def test_a_body_over_the_limit_is_413_whether_or_not_it_says_so(self) -> None:
+    async def test_body_over_the_limit_is_413_with_and_without_content_length(self) -> None:
         async with http_server(max_body=1000) as served:
 
             async def chunks() -> AsyncIterator[bytes]:
@@ -139,24 +139,24 @@ class TestBodies:
             assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (400, "a", -32700)
 
     @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"])
-    async def test_anything_but_json_is_415(self, served: RunningServer, media_type: str) -> None:
+    async def test_other_content_types_are_415(self, served: RunningServer, media_type: str) -> None:
         answer = await served.send(initialize_request(), {"Content-Type": media_type})
         assert answer.status == 415
         assert len(served.sessions) == 0
 
-    async def test_json_may_come_with_a_charset(self, served: RunningServer) -> None:
+    async def test_json_content_type_can_have_a_charset(self, served: RunningServer) -> None:
         answer = await served.send(initialize_request(), {"Content-Type": "Application/JSON; charset=utf-8"})
         assert answer.status == 200
 
-    async def test_a_compressed_body_is_refused_unread(self, served: RunningServer) -> None:
+    async def test_compressed_body_is_refused(self, served: RunningServer) -> None:
         answer = await served.send(b"\x1f\x8b" + b"0" * 100, {"Content-Encoding": "gzip"})
         assert answer.status == 415
 
-    async def test_a_client_that_takes_neither_type_is_406(self, served: RunningServer) -> None:
+    async def test_accept_without_a_supported_type_is_406(self, served: RunningServer) -> None:
         assert (await served.send(initialize_request(), {"Accept": "text/html"})).status == 406
         assert len(served.sessions) == 0
 
-    async def test_a_client_that_leaves_in_the_middle_of_its_body_disturbs_nobody(self, served: RunningServer) -> None:
+    async def test_disconnect_during_the_body_is_handled(self, served: RunningServer) -> None:
         _, writer = await asyncio.open_connection(served.address.host, served.address.port)
         writer.write(
             b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"
@@ -174,7 +174,7 @@ class TestBodies:
             b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"y" * 100_000,
         ],
     )
-    async def test_what_is_not_http_is_cut_off_quietly(
+    async def test_non_http_input_is_closed_without_logs(
         self, served: RunningServer, garbage: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
         reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
@@ -197,7 +197,7 @@ class TestBodies:
 
 
 class TestDisconnects:
-    async def test_a_modern_client_that_leaves_cancels_its_call(self, served: RunningServer) -> None:
+    async def test_modern_disconnect_cancels_the_call(self, served: RunningServer) -> None:
         body, headers = modern_call("wait")
         request = asyncio.create_task(served.send(body, headers))
         await until(served.course.started)
@@ -205,14 +205,14 @@ class TestDisconnects:
         await until(served.course.cancelled)
         assert served.dispatcher.concurrency.running == 0
 
-    async def test_a_modern_client_that_leaves_an_open_stream_cancels_its_call(self, served: RunningServer) -> None:
+    async def test_modern_disconnect_of_a_stream_cancels_the_call(self, served: RunningServer) -> None:
         body, headers = modern_call("flood", progressToken="t")
         async with served.client.post(served.url, json=body, headers=headers) as response:
             await event(response)
             response.close()
         await until(served.course.cancelled)
 
-    async def test_a_legacy_client_that_leaves_costs_its_call_nothing(self, served: RunningServer) -> None:
+    async def test_legacy_disconnect_does_not_cancel_the_call(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait"), headers))
         await until(served.course.started)
@@ -225,7 +225,7 @@ class TestDisconnects:
             while not served.course.finished:
                 await asyncio.sleep(0)
 
-    async def test_a_legacy_call_goes_on_reporting_to_nobody(self, served: RunningServer) -> None:
+    async def test_legacy_call_continues_reporting_after_a_disconnect(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         async with served.client.post(served.url, json=call("flood", token="t"), headers=headers) as response:
             await event(response)
@@ -235,7 +235,7 @@ class TestDisconnects:
         assert (await served.send(cancel, headers)).status == 202
         await until(served.course.cancelled)
 
-    async def test_a_reader_that_does_not_read_its_answers_is_dropped(self) -> None:
+    async def test_slow_reader_of_responses_is_dropped(self) -> None:
         async with http_server(write_timeout=0.1) as served:
             body, headers = modern_call("flood", progressToken="t")
             response = await served.client.post(served.url, json=body, headers=headers)
@@ -244,7 +244,7 @@ class TestDisconnects:
 
 
 class TestCancellation:
-    async def test_a_cancelled_legacy_request_is_answered_with_nothing(self, served: RunningServer) -> None:
+    async def test_cancelled_legacy_request_gets_no_response(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait", request_id="x"), headers))
         await until(served.course.started)
@@ -282,7 +282,7 @@ class TestSessions:
         served.course.release.set()
         assert (await slow).status == 200
 
-    async def test_deleting_a_session_ends_what_runs_in_it(self, served: RunningServer) -> None:
+    async def test_deleting_a_session_cancels_its_calls(self, served: RunningServer) -> None:
         session_id = await served.initialize()
         headers = in_session(session_id)
         slow = asyncio.create_task(served.send(call("wait"), headers))
@@ -321,7 +321,7 @@ class TestSessions:
                 assert (await served.send(legacy_request("ping"), in_session(streaming))).status == 200
                 assert stream.status == 200
 
-    async def test_over_the_limit_a_new_session_is_refused_and_the_old_ones_live(self) -> None:
+    async def test_session_limit_refuses_new_sessions(self) -> None:
         async with http_server(session_limit=2) as served:
             first, _ = await served.initialize(), await served.initialize()
             refused = await served.send(initialize_request())
@@ -356,7 +356,7 @@ class TestStreams:
         served.sessions.end_streams()
         assert (await stream.content.read()).endswith(b"\n\n")
 
-    async def test_the_newest_stream_gets_the_message_and_no_other_does(self, served: RunningServer) -> None:
+    async def test_only_the_newest_get_stream_gets_a_message(self, served: RunningServer) -> None:
         session_id = await served.initialize()
         older = await served.client.get(served.url, headers=in_session(session_id))
         newer = await served.client.get(served.url, headers=in_session(session_id))
@@ -370,7 +370,7 @@ class TestStreams:
         older.close()
         await settled(served)
 
-    async def test_a_message_without_a_stream_waits_for_the_next_one(self, served: RunningServer) -> None:
+    async def test_message_without_a_stream_waits_for_one(self, served: RunningServer) -> None:
         session_id = await served.initialize()
         served.dispatcher.notifier.list_changed("tools")
         async with served.client.get(served.url, headers=in_session(session_id)) as stream:
@@ -386,7 +386,7 @@ class TestStreams:
                     for _ in range(4):
                         assert await stream.content.readuntil(b"\n\n") == b":\n\n"
 
-    async def test_streams_are_limited_and_a_closed_one_makes_room(self) -> None:
+    async def test_stream_limit_counts_only_open_streams(self) -> None:
         async with http_server(stream_limit=1) as served:
             headers = in_session(await served.initialize())
             stream = await served.client.get(served.url, headers=headers)
@@ -400,7 +400,7 @@ class TestStreams:
             async with served.client.get(served.url, headers=headers) as again:
                 assert again.status == 200
 
-    async def test_a_stream_needs_a_client_that_takes_streams(self, served: RunningServer) -> None:
+    async def test_get_requires_an_accept_of_event_streams(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize(), Accept="application/json")
         refused = await served.send(None, headers, method="GET")
         assert (refused.status, refused.json["error"]["message"]) == (406, "Accept must allow text/event-stream")
@@ -419,7 +419,7 @@ class TestStreams:
             assert (await event(stream))["id"] == "s"
         await settled(served)
 
-    async def test_a_subscription_needs_a_client_that_takes_streams(self, served: RunningServer) -> None:
+    async def test_subscription_requires_an_accept_of_event_streams(self, served: RunningServer) -> None:
         body = modern_request("subscriptions/listen", {"notifications": {}})
         headers = modern_headers("subscriptions/listen", {}, Accept="application/json")
         refused = await served.send(body, headers)
@@ -427,7 +427,7 @@ class TestStreams:
 
 
 class TestDraining:
-    async def test_calls_are_answered_streams_end_and_nothing_that_lasts_begins(self, served: RunningServer) -> None:
+    async def test_draining_finishes_calls_and_opens_nothing(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         legacy = asyncio.create_task(served.send(call("wait"), headers))
         body, modern_fields = modern_call("wait")

@@ -79,7 +79,7 @@ async def serving(folder: Path, *, most: int = 100, handshake_seconds: float = 6
         assert len(quota) == 0
 
 
-async def test_a_connection_counts_before_hands_are_shaken(tmp_path: Path) -> None:
+async def test_tls_connection_counts_before_its_handshake(tmp_path: Path) -> None:
     async with serving(tmp_path, most=2) as served:
         silent = [served.silent(), served.silent()]
         await served.count(2)
@@ -97,7 +97,7 @@ async def test_a_connection_counts_before_hands_are_shaken(tmp_path: Path) -> No
         silent[1].close()
 
 
-async def test_who_says_nothing_is_given_up(tmp_path: Path) -> None:
+async def test_silent_tls_client_times_out(tmp_path: Path) -> None:
     async with serving(tmp_path, handshake_seconds=0.1) as served:
         silent = served.silent()
         await served.count(1)
@@ -108,7 +108,7 @@ async def test_who_says_nothing_is_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b""])
-async def test_who_leaves_or_speaks_something_else_is_not_counted_any_more(tmp_path: Path, said: bytes) -> None:
+async def test_failed_tls_handshake_frees_the_quota(tmp_path: Path, said: bytes) -> None:
     async with serving(tmp_path) as served:
         other = served.silent()
         await served.count(1)

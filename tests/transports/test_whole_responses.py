@@ -66,7 +66,7 @@ async def test_a_client_that_wants_the_connection_closed_is_answered_and_sees_it
         writer.close()
 
 
-async def test_what_is_remembered_of_a_peer_lets_no_other_host_or_origin_of_it_pass() -> None:
+async def test_cached_checks_do_not_admit_other_hosts_or_origins() -> None:
     async with http_server() as served:
 
         async def status(**fields: str) -> int:
@@ -82,7 +82,7 @@ async def test_what_is_remembered_of_a_peer_lets_no_other_host_or_origin_of_it_p
             assert await status(Host="evil.example.com", **ours) == 421
 
 
-async def test_a_request_is_judged_by_its_own_head_whatever_came_before_it_on_its_connection() -> None:
+async def test_requests_on_one_connection_are_checked_separately() -> None:
     plain: tuple[dict[str, str], int] = ({}, 200)
     async with http_server() as served:
         reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
@@ -105,7 +105,7 @@ async def test_a_request_is_judged_by_its_own_head_whatever_came_before_it_on_it
         writer.close()
 
 
-async def test_a_tool_knows_the_length_of_its_own_request_and_not_of_the_one_before() -> None:
+async def test_forwarded_content_length_is_the_requests_own() -> None:
     async with http_server() as served:
         for text in ("hello", "hello", "hello world", "hello"):
             params = {"name": "echo", "arguments": {"text": text}}
@@ -114,7 +114,7 @@ async def test_a_tool_knows_the_length_of_its_own_request_and_not_of_the_one_bef
             assert served.course.fields["content-length"] == str(length)
 
 
-async def test_an_answer_of_an_allowed_page_names_that_page_alone() -> None:
+async def test_cors_headers_name_only_the_requesting_origin() -> None:
     async with http_server() as served:
         for page in ("http://localhost:3000", "http://127.0.0.1:5173"):
             answer = await served.modern("tools/call", ECHO, Origin=page)

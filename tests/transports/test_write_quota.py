@@ -81,7 +81,7 @@ async def of_kind(kind: str, served: RunningServer) -> tuple[JsonObject, Mapping
 KINDS: Final = ("modern", "modern event", "legacy", "legacy event")
 
 
-async def test_a_caller_who_does_not_read_has_so_many_bytes_and_is_told_while_others_are_served() -> None:
+async def test_slow_reader_is_limited_while_others_are_served() -> None:
     quota = quota_of(per_caller=2 * LARGE + 100_000, in_all=4 * LARGE)
     async with http_server(write_timeout=60, quota=quota) as served:
         with ExitStack() as stack:
@@ -101,7 +101,7 @@ async def test_a_caller_who_does_not_read_has_so_many_bytes_and_is_told_while_ot
         await eventually(lambda: len(quota) == 0)
 
 
-async def test_whoever_was_refused_hears_why_and_when_to_come_back() -> None:
+async def test_refused_response_has_a_reason_and_retry_after() -> None:
     quota = quota_of(per_caller=1000, in_all=10 * LARGE)
     async with http_server(write_timeout=60, quota=quota) as served:
         message, fields = modern(LARGE)
@@ -120,7 +120,7 @@ async def test_whoever_was_refused_hears_why_and_when_to_come_back() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_an_answer_over_the_quota_waits_for_room_and_comes_whole(kind: str) -> None:
+async def test_response_over_the_quota_waits_for_room(kind: str) -> None:
     quota = quota_of(per_caller=1000, in_all=1000)
     async with http_server(write_timeout=60, quota=quota) as served:
         message, fields = modern(LARGE)
@@ -138,7 +138,7 @@ async def test_an_answer_over_the_quota_waits_for_room_and_comes_whole(kind: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_was_not_read_is_gone_once_its_reader_was_dropped(kind: str) -> None:
+async def test_dropping_a_slow_reader_frees_its_quota(kind: str) -> None:
     """Without a collection of garbage: an answer in a cycle stays until there is one, which may be never."""
     quota = WriteQuota()
     async with http_server(write_timeout=0.2, quota=quota) as served, counting_memory() as held:
@@ -149,7 +149,7 @@ async def test_what_was_not_read_is_gone_once_its_reader_was_dropped(kind: str) 
             await eventually(lambda: held() < LARGE // 2)
 
 
-async def test_what_was_not_read_is_gone_with_a_reader_that_left() -> None:
+async def test_disconnect_frees_the_quota() -> None:
     quota = WriteQuota()
     async with http_server(write_timeout=60, quota=quota) as served, counting_memory() as held:
         message, fields = modern(LARGE)
@@ -159,7 +159,7 @@ async def test_what_was_not_read_is_gone_with_a_reader_that_left() -> None:
         await eventually(lambda: held() < LARGE // 2)
 
 
-async def test_an_answer_that_was_read_is_not_held_by_the_connection_that_brought_it() -> None:
+async def test_read_response_is_freed() -> None:
     async with http_server() as served, counting_memory() as held:
         params = {"name": "large", "arguments": {"size": LARGE}}
         answer = await served.modern("tools/call", params)
@@ -183,7 +183,7 @@ async def counting_memory() -> AsyncIterator[Callable[[], int]]:
 
 
 class TestTurns:
-    async def test_whoever_waits_gets_room_in_the_order_of_asking(self) -> None:
+    async def test_room_is_granted_in_order(self) -> None:
         quota = quota_of(per_caller=10, in_all=100)
         assert quota.take("a", 10)
         order: list[int] = []
@@ -201,7 +201,7 @@ class TestTurns:
         assert order == [0, 1]
         assert len(quota) == 20
 
-    async def test_nothing_goes_between_the_grant_of_room_and_its_use(self) -> None:
+    async def test_nothing_is_granted_between_a_grant_and_its_use(self) -> None:
         quota = quota_of(per_caller=10, in_all=100)
         assert quota.take("a", 10)
         waiting = asyncio.create_task(quota.wait("a", 5, seconds=20))
@@ -211,7 +211,7 @@ class TestTurns:
         assert await waiting
         assert quota.take("a", 1)
 
-    async def test_nobody_waits_without_end_nor_for_nothing(self) -> None:
+    async def test_waiting_is_limited_in_time_and_bytes(self) -> None:
         quota = quota_of(per_caller=10, in_all=100)
         assert quota.take("a", 10)
         assert not await quota.wait("a", 5, seconds=0.01)
@@ -219,7 +219,7 @@ class TestTurns:
         assert quota.take("a", 10)
         assert quota.refused == 1
 
-    async def test_what_all_write_together_is_bounded_too(self) -> None:
+    async def test_total_bytes_are_limited(self) -> None:
         quota = quota_of(per_caller=10, in_all=15)
         assert quota.take("a", 10)
         assert not quota.take("b", 10)
@@ -227,7 +227,7 @@ class TestTurns:
         assert quota.take("b", 1000)
 
     @pytest.mark.parametrize("is_granted", [False, True])
-    async def test_whoever_leaves_while_waiting_leaves_no_room_taken(self, *, is_granted: bool) -> None:
+    async def test_cancelled_wait_frees_its_room(self, *, is_granted: bool) -> None:
         quota = quota_of(per_caller=10, in_all=100)
         assert quota.take("a", 10)
         waiting = asyncio.create_task(quota.wait("a", 10, seconds=20))
@@ -243,7 +243,7 @@ class TestTurns:
         assert len(quota) == 0
         assert quota.take("a", 10)
 
-    async def test_what_is_empty_takes_and_gives_nothing(self) -> None:
+    async def test_empty_write_needs_no_room(self) -> None:
         quota = quota_of(per_caller=10, in_all=100)
         assert quota.take("a", 0)
         assert quota.take("a", 0)

@@ -8,7 +8,7 @@ STREAM = b"\xef\xbb\xbfdata: one\r\n\r\nid: 2\ndata: \xef\xbb\xbftwo\n\n"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, len(STREAM)])
-def test_a_byte_order_mark_is_left_out_at_the_beginning_alone(size: int) -> None:
+def test_byte_order_mark_is_only_removed_at_the_start(size: int) -> None:
     parser = EventParser()
     pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
     events = [event for piece in pieces for event in parser.feed(piece)]
@@ -16,7 +16,7 @@ def test_a_byte_order_mark_is_left_out_at_the_beginning_alone(size: int) -> None
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
-def test_lines_end_with_cr_lf_or_both_in_whatever_pieces_they_come(size: int) -> None:
+def test_line_ends_are_recognized_in_any_chunks(size: int) -> None:
     stream = b"\xef\xbb\xbf\n\ndata: one\rdata: two\r\n\r\rdata: three\n\r\n\rid: 4\r\n\ndata: five\n\n"
     parser = EventParser()
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
@@ -24,7 +24,7 @@ def test_lines_end_with_cr_lf_or_both_in_whatever_pieces_they_come(size: int) ->
     assert events == [(b"one\ntwo", None), (b"three", None), (b"", "4"), (b"five", None)]
 
 
-def test_a_stream_of_few_bytes_waits_for_no_byte_order_mark() -> None:
+def test_short_stream_does_not_wait_for_a_byte_order_mark() -> None:
     assert list(EventParser().feed(b"\xef\n\n")) == []
     assert [event.retry_ms for event in EventParser().feed(b"retry:1\n\n")] == [1]
     for digits in (b"9" * 400, b"9" * 5000):

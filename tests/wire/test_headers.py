@@ -17,7 +17,7 @@ def sentinel(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
-def test_the_method_is_mirrored_to_the_letter() -> None:
+def test_method_header_must_match_exactly() -> None:
     check_method("tools/list", {"mcp-method": "tools/list"})
     for headers in ({}, {"mcp-method": "Tools/List"}, {"mcp-method": "tools/call"}):
         with pytest.raises(RpcError) as caught:
@@ -33,13 +33,13 @@ def test_a_name_is_compared_after_decoding(given: str) -> None:
 @pytest.mark.parametrize(
     "given", [None, "other", "=?base64?w7w?=", "=?base64?w7x=?=", "=?base64?!!!!?=", "=?BASE64?w7w=?=", sentinel("v")]
 )
-def test_a_name_that_is_missing_malformed_or_other_is_refused(given: str | None) -> None:
+def test_missing_malformed_or_different_name_is_refused(given: str | None) -> None:
     with pytest.raises(RpcError) as caught:
         check_name("tools/call", {"name": "ü"}, {} if given is None else {"mcp-name": given})
     assert caught.value.code == ErrorCode.HEADER_MISMATCH
 
 
-def test_a_resource_is_named_by_its_uri_and_a_list_by_nothing() -> None:
+def test_name_header_of_resources_is_the_uri() -> None:
     check_name("resources/read", {"uri": "a:///b"}, {"mcp-name": "a:///b"})
     check_name("tools/list", {}, {"mcp-name": "ignored"})
 
@@ -56,7 +56,7 @@ def test_a_resource_is_named_by_its_uri_and_a_list_by_nothing() -> None:
         ("=?base64?", "=?base64?"),
     ],
 )
-def test_a_parameter_that_says_the_same_is_taken(value: Json, field: str) -> None:
+def test_equal_parameter_header_is_accepted(value: Json, field: str) -> None:
     check_parameters(REGION, {"place": {"region": value}}, {"mcp-param-region": field})
 
 
@@ -78,13 +78,13 @@ def test_a_parameter_that_says_the_same_is_taken(value: Json, field: str) -> Non
         ({"place": {"region": True}}, "True"),
     ],
 )
-def test_a_parameter_that_says_something_else_is_refused(arguments: dict[str, Json], field: str | None) -> None:
+def test_different_parameter_header_is_refused(arguments: dict[str, Json], field: str | None) -> None:
     with pytest.raises(RpcError) as caught:
         check_parameters(REGION, arguments, {} if field is None else {"mcp-param-region": field})
     assert caught.value.code == ErrorCode.HEADER_MISMATCH
 
 
-def test_an_absent_parameter_needs_no_field() -> None:
+def test_absent_parameter_needs_no_header() -> None:
     check_parameters(REGION, {}, {})
     check_parameters(REGION, {"place": {"region": None}}, {"mcp-param-other": "x"})
 

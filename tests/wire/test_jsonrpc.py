@@ -28,7 +28,7 @@ def refusal(body: bytes, max_depth: int = 64) -> InvalidMessageError:
     return caught.value
 
 
-def test_a_request_a_notification_and_a_response_are_told_apart() -> None:
+def test_message_kinds_are_distinguished() -> None:
     assert decode(b'{"jsonrpc":"2.0","id":1,"method":"m"}') == Request(1, "m", {})
     assert decode(b'{"jsonrpc":"2.0","method":"m","params":{"a":1}}') == Notification("m", {"a": 1})
     assert decode(b'{"jsonrpc":"2.0","id":"x","result":{}}') == Response("x", {}, None)
@@ -71,11 +71,11 @@ def test_a_request_whose_text_is_not_unicode_keeps_its_id(text: bytes) -> None:
         b'{"jsonrpc":"2.0","id":1,"result":{},"error":{}}',
     ],
 )
-def test_json_that_is_no_message_is_an_invalid_request(body: bytes) -> None:
+def test_json_that_is_not_a_message_is_an_invalid_request(body: bytes) -> None:
     assert refusal(body).code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_mistake_is_answered_under_the_id_that_can_be_read() -> None:
+def test_error_has_the_readable_id() -> None:
     assert refusal(b'{"jsonrpc":"2.0","id":"x","method":7}').request_id == "x"
     assert refusal(b'{"jsonrpc":"2.0","id":5,"method":"m","params":[1]}').request_id == 5
     assert refusal(b'{"jsonrpc":"2.0","id":null,"method":"m"}').request_id is None
@@ -95,14 +95,14 @@ def test_entries_of_a_batch_fail_one_by_one() -> None:
     assert isinstance(third, InvalidMessageError)
 
 
-def test_an_empty_or_an_endless_batch_is_refused_whole() -> None:
+def test_empty_or_oversized_batch_is_refused() -> None:
     assert refusal(b"[]").code == ErrorCode.INVALID_REQUEST
     entries = b",".join([b'{"jsonrpc":"2.0","method":"m"}'] * (jsonrpc.MAX_BATCH + 1))
     assert refusal(b"[" + entries + b"]").code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize(("depth", "is_taken"), [(61, True), (62, False), (900, False)])
-def test_nesting_is_bounded(depth: int, is_taken: bool) -> None:  # noqa: FBT001 - a table's column
+def test_nesting_is_limited(depth: int, is_taken: bool) -> None:  # noqa: FBT001 - a table's column
     nested = b'{"a":' * depth + b"1" + b"}" * depth
     body = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":' + nested + b"}}"
     if is_taken:
@@ -117,12 +117,12 @@ def test_brackets_inside_strings_are_not_nesting() -> None:
 
 
 @given(request_id=st.text() | st.integers(-(2**53), 2**53), result=JSON)
-def test_a_spliced_result_reads_as_what_was_put_in(request_id: str | int, result: object) -> None:
+def test_spliced_result_is_valid_json(request_id: str | int, result: object) -> None:
     spliced = orjson.loads(jsonrpc.encode_result(request_id, orjson.dumps(result)))
     assert spliced == {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
 @given(st.binary(max_size=200) | JSON.map(orjson.dumps))
-def test_any_bytes_are_a_message_or_a_refusal(body: bytes) -> None:
+def test_any_bytes_decode_or_raise(body: bytes) -> None:
     with contextlib.suppress(InvalidMessageError):
         decode(body)

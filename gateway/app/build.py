@@ -18,9 +18,8 @@ import structlog
 from gateway.access.authenticator import Authenticator
 from gateway.app.catalog_agreement import CatalogAgreement, ListDiffered, ReplicasAgreed
 from gateway.app.listeners import Listeners, is_exposed, open_sessions
-from gateway.app.monitoring.client_counts import RecentClients
 from gateway.app.monitoring.metrics import metrics_exposition
-from gateway.app.monitoring.status import daemon_info, endpoint_url, read_status
+from gateway.app.monitoring.status import RecentClients, daemon_info, endpoint_url, read_status
 from gateway.app.monitoring.tasks import TaskReport
 from gateway.app.reload_requests import ReloadRequests
 from gateway.app.shared_changes import SharedChanges

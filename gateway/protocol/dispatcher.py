@@ -24,7 +24,6 @@ from gateway.protocol.call.input_requests.request_state import RequestStateSigne
 from gateway.protocol.call.progress import REPEAT_AFTER
 from gateway.protocol.envelope import is_modern, open_envelope
 from gateway.protocol.exchange import Binding, Exchange, Reply
-from gateway.protocol.in_flight import InFlight
 from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.method_runner import run_method
 from gateway.protocol.methods import lifecycle
@@ -32,7 +31,7 @@ from gateway.protocol.methods.subscriptions import TaskNotifications
 from gateway.protocol.methods.table import METHODS, check_method
 from gateway.protocol.notifier import ChangeNotifier, ReplicaAgreement, nothing
 from gateway.protocol.served_views import ServedViews
-from gateway.protocol.session import Session
+from gateway.protocol.session import InFlight, Session
 from gateway.protocol.tasks import task_calls
 from gateway.state.keys import SigningKeys
 from gateway.state.redis_rates import RedisRates

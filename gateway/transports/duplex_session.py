@@ -16,8 +16,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
 from gateway.protocol.dispatcher import Dispatcher, Received
 from gateway.protocol.exchange import Caller, Reply
-from gateway.protocol.in_flight import InFlight
-from gateway.protocol.session import Session
+from gateway.protocol.session import InFlight, Session
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Notification, Request, RequestId, size_of
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.access.identity import ANONYMOUS
-from gateway.app.monitoring.client_counts import MAX_CLIENTS, RECENT_SECONDS, RecentClients, listed, with_sessions
+from gateway.app.monitoring.status import MAX_CLIENTS, RECENT_SECONDS, RecentClients, listed, with_sessions
 from gateway.catalog.store import CatalogStore
 from gateway.json_types import JsonObject
 from gateway.protocol.dispatcher import Dispatcher

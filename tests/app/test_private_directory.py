@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from gateway.app.workers.shared_resources import private_directory
+from gateway.app.workers.supervisor import private_directory
 
 HOLD: Final = """
 import sys
-from gateway.app.workers.shared_resources import private_directory
+from gateway.app.workers.supervisor import private_directory
 
 with private_directory() as path:
     print(path, flush=True)

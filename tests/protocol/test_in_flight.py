@@ -7,7 +7,7 @@ import pytest
 from gateway.errors import RpcError
 from gateway.json_types import Json
 from gateway.protocol.exchange import Reply
-from gateway.protocol.in_flight import InFlight
+from gateway.protocol.session import InFlight
 
 DONE = Reply(body=b"done")
 

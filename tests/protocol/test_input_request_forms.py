@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.errors import ExecutionError, MalformedAnswerError, MissingCapabilityError
 from gateway.json_types import Json
 from gateway.plugin import ToolError
-from gateway.protocol.call.input_requests.capabilities import check_capabilities, for_revision, limit_tokens
+from gateway.protocol.call.input_requests.budget import check_capabilities, for_revision, limit_tokens
 from gateway.protocol.call.input_requests.requests import (
     InputRequest,
     checked,

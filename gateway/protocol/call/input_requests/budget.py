@@ -1,19 +1,24 @@
-"""The input requests and the results of `once` of one call, within `limits.sampling`."""
+"""The input requests and the results of `once` of one call: capabilities of the client, `limits.sampling`.
 
-from collections.abc import Awaitable, Callable, Mapping
+MCP client/elicitation, client/sampling, client/roots, "Capabilities": a server must not send undeclared requests.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import orjson
+from msgspec.structs import replace
 
 from gateway import exact_json
 from gateway.config.models.quantities import RateLimit
 from gateway.config.models.server import SamplingLimits
-from gateway.errors import ExecutionError
-from gateway.json_types import Json
+from gateway.errors import ExecutionError, MissingCapabilityError
+from gateway.json_types import Json, JsonObject
 from gateway.plugin import ToolError
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.input_requests.capabilities import check_capabilities, limit_tokens
-from gateway.protocol.call.input_requests.requests import SAMPLE, InputRequest
+from gateway.protocol.call.input_requests.requests import ELICIT, LIST_ROOTS, SAMPLE, InputRequest
+from gateway.wire.revisions import V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28
 
 T = TypeVar("T")
 
@@ -116,3 +121,118 @@ _STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATET
 
 def _samples(questions: Mapping[str, InputRequest]) -> int:
     return sum(question.method == SAMPLE for question in questions.values())
+
+
+_ID_BYTES: Final = 16
+
+
+def check_capabilities(questions: Mapping[str, InputRequest], declared: JsonObject, revision: str) -> None:
+    """Raises: MissingCapabilityError: the client has not declared a capability, or its revision lacks it."""
+    missing: dict[str, Json] = {}
+    for question in questions.values():
+        for name, features in _NEEDS[question.method](question.params).items():
+            capability = declared.get(name)
+            lacking: dict[str, Json] = {
+                feature: {}
+                for feature in features
+                if not isinstance(capability, dict) or not _HAS[feature](capability, revision)
+            }
+            if not isinstance(capability, dict) or revision < _SINCE.get(name, "") or lacking:
+                missing[name] = {**missing.get(name, {}), **lacking}
+    if missing:
+        raise MissingCapabilityError(missing)
+
+
+def for_revision(question: InputRequest, revision: str) -> InputRequest:
+    """Return a checked request in the form of `revision`.
+
+    Raises:
+        ExecutionError: the revision cannot express the request.
+    """
+    if revision >= V2026_07_28:
+        return question
+    if question.method == SAMPLE and revision < V2025_11_25:
+        messages = [_plain_message(message, revision) for message in question.params["messages"]]
+        return replace(question, params={**question.params, "messages": messages})
+    if question.method == ELICIT and not question.is_form:
+        # Required in 2025-11-25, and removed in 2026-07-28. An upstream announces the completion of its own id.
+        given = question.params.get("elicitationId")
+        elicitation_id = given if isinstance(given, str) and given else secrets.token_urlsafe(_ID_BYTES)
+        return replace(question, params={**question.params, "elicitationId": elicitation_id})
+    if question.method == ELICIT and revision < V2025_11_25:
+        return replace(question, params=_plain_form(question.params))
+    return question
+
+
+def limit_tokens(question: InputRequest, max_tokens: int | None) -> InputRequest:
+    """Limit the tokens of a sampling request."""
+    if question.method != SAMPLE or max_tokens is None or question.params["maxTokens"] <= max_tokens:
+        return question
+    return replace(question, params={**question.params, "maxTokens": max_tokens})
+
+
+def _elicitation_needs(params: JsonObject) -> dict[str, Sequence[str]]:
+    return {"elicitation": ["url" if params.get("mode") == "url" else "form"]}
+
+
+def _sampling_needs(params: JsonObject) -> dict[str, Sequence[str]]:
+    tools = ["tools"] if "tools" in params or "toolChoice" in params else []
+    context = ["context"] if params.get("includeContext", "none") != "none" else []
+    return {"sampling": [*tools, *context]}
+
+
+_NEEDS: Final[Mapping[str, Callable[[JsonObject], dict[str, Sequence[str]]]]] = {
+    ELICIT: _elicitation_needs,
+    SAMPLE: _sampling_needs,
+    LIST_ROOTS: lambda _: {"roots": []},
+}
+"""The capabilities and features that each method requires."""
+
+_SINCE: Final = {"elicitation": V2025_06_18}
+"""The first revision of each capability that the oldest revision lacks."""
+
+
+def _has_forms(capability: JsonObject, revision: str) -> bool:
+    """An empty object means forms (client/elicitation, "Capabilities")."""
+    return revision < V2025_11_25 or "form" in capability or "url" not in capability
+
+
+_HAS: Final[Mapping[str, Callable[[JsonObject, str], bool]]] = {
+    "form": _has_forms,
+    "url": lambda capability, revision: revision >= V2025_11_25 and "url" in capability,
+    "tools": lambda capability, revision: revision >= V2025_11_25 and "tools" in capability,
+    # Before 2025-11-25 the capability `sampling` had no features.
+    "context": lambda capability, revision: revision < V2025_11_25 or "context" in capability,
+}
+"""Whether a declared capability includes a feature."""
+
+
+def _plain_form(params: JsonObject) -> JsonObject:
+    schema = params["requestedSchema"]
+    properties = {name: _plain_field(name, field) for name, field in schema["properties"].items()}
+    # 2025-06-18 only has forms, without `mode`.
+    without_mode = {name: value for name, value in params.items() if name != "mode"}
+    return {**without_mode, "requestedSchema": {**schema, "properties": properties}}
+
+
+def _plain_field(name: str, field: JsonObject) -> JsonObject:
+    """Return a field in the form of 2025-06-18: `enumNames`, defaults for booleans only, no lists."""
+    if field["type"] == "array":
+        raise ExecutionError(f"A client of revision {V2025_06_18} cannot choose several values, as {name!r} wants")
+    plain = {key: value for key, value in field.items() if key != "oneOf"}
+    if field["type"] != "boolean":
+        plain.pop("default", None)
+    if "oneOf" in field:
+        plain["enum"] = [choice["const"] for choice in field["oneOf"]]
+        plain["enumNames"] = [choice["title"] for choice in field["oneOf"]]
+    return plain
+
+
+def _plain_message(message: JsonObject, revision: str) -> JsonObject:
+    """Return a sampling message before 2025-11-25: one block of text, an image, or since 2025-03-26 audio."""
+    content = message["content"]
+    blocks = content if isinstance(content, list) else [content]
+    kinds = ("text", "image") if revision < V2025_03_26 else ("text", "image", "audio")
+    if len(blocks) != 1 or blocks[0]["type"] not in kinds:
+        raise ExecutionError(f"A client of revision {revision} takes one block a message, of {' or '.join(kinds)}")
+    return {"role": message["role"], "content": blocks[0]}

@@ -9,8 +9,7 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError, MalformedAnswerError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.call.call import Call
-from gateway.protocol.call.input_requests.budget import CallBudget
-from gateway.protocol.call.input_requests.capabilities import check_capabilities, for_revision
+from gateway.protocol.call.input_requests.budget import CallBudget, check_capabilities, for_revision
 from gateway.protocol.call.input_requests.requester import Suspension, Where
 from gateway.protocol.call.input_requests.requests import InputRequest
 from gateway.protocol.call.input_requests.responses import check_answer

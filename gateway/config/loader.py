@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import open_to_all
@@ -56,6 +57,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Errors and warnings, ordered by file and line. A document with errors is not served."""
     broken: frozenset[DocumentPath] = frozenset()
     """Definitions (`("tools", "x")`) and sections (`("server",)`) with errors. `document` does not contain them."""
+    repaired: Mapping[DocumentPath, Definition] = msgspec.field(default_factory=dict)
+    """Definitions with errors, without their invalid values. They are compiled to find further errors."""
     is_whole: bool = True
     """Whether every file could be read."""
     unstructured: tuple[SourceFile, ...] = ()
@@ -102,6 +105,13 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
             return True
         # A file that is not YAML has no keys, so its text is searched.
         return any(all(step in source.text for step in path) for source in self.unstructured)
+
+    def with_repaired(self) -> "LoadedConfig":
+        """Return the configuration with the repaired definitions. It must not be served: `problems` has errors."""
+        sections: dict[str, dict[str, Definition]] = {}
+        for (section, name), definition in self.repaired.items():
+            sections.setdefault(str(section), dict(getattr(self.document, str(section))))[str(name)] = definition
+        return replace(self, document=self.document.model_copy(update=sections)) if sections else self
 
     def start_problems(self) -> Problems:
         """Return a report that starts with the loader's problems. The compiler adds its own."""
@@ -159,6 +169,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
             for diagnostic in _in_order(diagnostics, files=list(inclusion.digests))
         ),
         broken=broken,
+        repaired=merger.repaired,
         is_whole=all(inclusion.digests.values()),
         unstructured=tuple(inclusion.unstructured),
     )

@@ -71,7 +71,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         ConfigError: there are errors. It contains all problems, including the loader's, in file order.
     """
     # Access tokens obtained at run time are secrets too.
-    loaded = replace(loaded, redactor=loaded.redactor.with_obtained(services.outbound_tokens.secrets))
+    loaded = replace(loaded.with_repaired(), redactor=loaded.redactor.with_obtained(services.outbound_tokens.secrets))
     problems = loaded.start_problems()
     dependencies = dependencies or FileDependencies()
     skills = find_skills(loaded, problems=problems, dependencies=dependencies)
@@ -95,7 +95,9 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         has_callers=loaded.document.auth is not None or loaded.is_hidden("auth"),
     )
     document = loaded.document
-    pins = digests_of(loaded, plugins, skills=skills)
+    pins = {
+        name: pin for name, pin in digests_of(loaded, plugins, skills=skills).items() if name not in loaded.repaired
+    }
     lock_differences: Sequence[Difference] = ()
     if lock is not None:
         is_enforced = document.server.lock == "enforce"
@@ -127,12 +129,6 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     }
     searches = compile_searches(loaded, context=context, problems=problems.at("views"))
     limits = _call_limits(document.limits, problems=problems.at("limits"))
-    if problems.has_errors:
-        raise ConfigError(_in_file_order(problems, loaded))
-    compiled = compiled.without(compiling.unsound())
-    # Otherwise a reference may be to a resource that was left out.
-    if compiled.has_all_resources:
-        warn_of_dangling_references(document, served=compiled.uris, problems=problems)
     lint(
         document,
         tools=compiled.tools,
@@ -141,6 +137,12 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         plugins=context.plugins.directories,
         problems=problems,
     )
+    if problems.has_errors:
+        raise ConfigError(_in_file_order(problems, loaded))
+    compiled = compiled.without(compiling.unsound())
+    # Otherwise a reference may be to a resource that was left out.
+    if compiled.has_all_resources:
+        warn_of_dangling_references(document, served=compiled.uris, problems=problems)
     catalog = Catalog(
         generation=generation,
         server_info=loaded.redactor.json(wire_definitions.server_info(document.server)),

@@ -18,6 +18,7 @@ from gateway.config.diagnostics.near_misses import nearest
 from gateway.config.diagnostics.render import shown_path
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import Model, plain_text
+from gateway.config.models.definition_keys import Definition
 from gateway.config.models.definitions import Prompt, PromptHead, Resource, Tool, backends_of
 from gateway.config.models.document import MAIN_FILE_ONLY, Database, Document, View
 from gateway.config.models.openapi import OpenApi
@@ -40,7 +41,14 @@ from gateway.config.reading.nodes import (
 )
 from gateway.config.reading.nodes import Mapping as MappingNode
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.validation_messages import diagnostics_of, expected, keys_of, models_of, unknown_key
+from gateway.config.reading.validation_messages import (
+    diagnostics_of,
+    expected,
+    keys_of,
+    models_of,
+    unknown_key,
+    without_errors,
+)
 from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json
 
@@ -67,6 +75,11 @@ ITEMS: Final = ("skills",)
 _NEVER_EMPTY: Final = {"auth": "is empty, so no one would have to authenticate; add `api_keys`"}
 """Sections that must not be empty, because omitting them would be dangerous."""
 
+_CONTRADICTIONS: Final = frozenset({"too_many_given", "not_together", "two_bodies", "read_only_writes"})
+"""Errors that do not follow from the removal of other values. They are only found in otherwise valid definitions."""
+_REPAIRS: Final = 3
+"""Maximum number of attempts to make a definition valid by removing values."""
+
 _WITH_BACKEND: Final = ("tools", "resources")
 _MISPLACED_BACKEND: Final = "`{}` is a backend: indent it, so that it is a key of the definition above"
 
@@ -88,7 +101,9 @@ class Merger:
     """Merges files one after the other into a document."""
 
     def __init__(self, inclusion: Inclusion, interpolation: Interpolator) -> None:
-        """Merge nothing yet; all files have been read: only then is it known whether anchors may have lost values."""
+        """Start with an empty document. `inclusion` must have read all files."""
+        self.repaired: dict[DocumentPath, Definition] = {}
+        """Definitions with errors, without their invalid values."""
         self.diagnostics: list[Diagnostic] = []
         self._inclusion = inclusion
         self._interpolation = interpolation
@@ -147,9 +162,31 @@ class Merger:
         except ValidationError as error:
             written = NodeRef(node=item.node, path=path, entry=item)
             self.diagnostics.extend(diagnostics_of(error, model=model, data=data, written=written))
+            self._repair(model, data, error, written=written)
             return None
-        # The invalid value may be in an anchor outside this entry.
-        return None if self._inclusion.diagnostics and _has_invalid(data) else value
+        # An unreadable value may be in an anchor outside this entry.
+        if (self._inclusion.diagnostics or self._interpolation.diagnostics) and _has_invalid(data):
+            self._repair(model, data, None, written=NodeRef(node=item.node, path=path, entry=item))
+            return None
+        return value
+
+    def _repair(self, model: type[Model], data: Json, error: ValidationError | None, *, written: NodeRef) -> None:
+        """Keep a definition without its invalid values, so that the compiler finds further errors in it."""
+        if not issubclass(model, Definition) or model is PromptHead:
+            return
+        for _ in range(_REPAIRS):
+            data = without_errors(data, error, model)
+            if data is None:
+                return
+            try:
+                value = model.model_validate(data)
+            except ValidationError as further:
+                found = diagnostics_of(further, model=model, data=data, written=written, kinds=_CONTRADICTIONS)
+                self.diagnostics.extend(found)
+                error = further
+            else:
+                self.repaired[written.path] = value
+                return
 
     def _add(self, section: str, name: str, entry: MapItem, value: Model | None) -> None:
         merged = self._sections.setdefault(section, _Section(entry))

@@ -1,8 +1,8 @@
 """Rewords pydantic's validation errors for authors of configuration files. Consequential errors are dropped."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Final, get_args, get_origin
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -53,9 +53,11 @@ _ABOUT_WHAT_IS_NOT_THERE: Final = frozenset({"missing", "nothing_given"})
 """Errors that point at the key. All others point at the value."""
 
 
-def diagnostics_of(error: ValidationError, *, model: object, data: Json, written: NodeRef) -> Iterator[Diagnostic]:
-    """Locate each error in the file. `data` is the value that was validated as `model`."""
-    problems = error.errors(include_url=False)
+def diagnostics_of(
+    error: ValidationError, *, model: object, data: Json, written: NodeRef, kinds: Container[str] | None = None
+) -> Iterator[Diagnostic]:
+    """Locate each error, or those of some kinds, in the file. `data` is the value that was validated as `model`."""
+    problems = [each for each in error.errors(include_url=False) if kinds is None or each["type"] in kinds]
     misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
     for details in problems:
         # Caused by the misspelt key, which is reported.
@@ -72,6 +74,70 @@ def diagnostics_of(error: ValidationError, *, model: object, data: Json, written
         found_entry, found, _ = find(written.node, pointed, entry=written.entry)
         place = found_entry.place if at_key and found_entry is not None else place_of(found_entry, found)
         yield Diagnostic(message=_message(details, model), path=(*written.path, *steps), place=place)
+
+
+def without_errors(data: Json, error: ValidationError | None, model: object) -> Json:
+    """Return a definition without its invalid values, so that its other values can be checked, or None if it cannot.
+
+    Misspelt keys are corrected. The names of inputs and arguments are kept, because templates refer to them.
+    """
+    problems = [] if error is None else error.errors(include_url=False)
+    misspelt = {each["loc"]: _meant(each, model) for each in problems if each["type"] == "extra_forbidden"}
+    paths = list(_invalid_values(data, ()))
+    copied = _copied(data)
+    for details in problems:
+        loc, culprit = details["loc"], details.get("ctx", {}).get("culprit")
+        if details["type"] == "missing":
+            if loc in misspelt.values():
+                continue
+            loc = loc[:-1]
+        path = _written(loc, data) if culprit is None else (*_written(loc, data), culprit)
+        if not path:
+            return None
+        if (meant := misspelt.get(loc)) is not None:
+            holder = _at(copied, path[:-1])
+            holder.setdefault(meant[-1], holder[path[-1]])
+        paths.append(path)
+    if any(path[0] in _NAMING or path in _INDISPENSABLE or path[-2:] == ("command", 0) for path in paths):
+        return None
+    # Reversed, so that nested values come first.
+    for path in sorted(set(paths), key=lambda path: [(isinstance(step, int), step) for step in path], reverse=True):
+        _remove(copied, path)
+    return copied
+
+
+_NAMED: Final = frozenset({"input", "arguments"})
+"""Keys whose members are names that templates use."""
+_INDISPENSABLE: Final = frozenset((key,) for key in _NAMED)
+_NAMING: Final = frozenset({"input_schema", "uri", "files", "root"})
+"""Keys that determine such names in another way."""
+
+
+def _invalid_values(data: Json, path: DocumentPath) -> Iterator[DocumentPath]:
+    if isinstance(data, Invalid):
+        yield path
+    elif isinstance(data, dict | list):
+        for step, member in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from _invalid_values(member, (*path, step))
+
+
+def _copied(data: Json) -> Json:
+    if isinstance(data, dict):
+        return {key: _copied(member) for key, member in data.items()}
+    return list(map(_copied, data)) if isinstance(data, list) else data
+
+
+def _remove(data: Json, path: tuple[Any, ...]) -> None:
+    if path[0] in _NAMED and len(path) > 1:
+        data[path[0]][path[1]] = {"required": True}
+        return
+    holder = _at(data, path[:-1])
+    if not isinstance(holder, list):
+        del holder[path[-1]]
+    elif holder[path[-1]] == "":  # does not fit, either
+        _remove(data, path[:-1])
+    else:
+        holder[path[-1]] = ""  # other items keep their positions
 
 
 def _meant(details: ErrorDetails, model: object) -> tuple[int | str, ...] | None:

@@ -14,6 +14,8 @@ pytestmark = [pytest.mark.build, pytest.mark.asyncio(loop_scope="session")]
 
 SHOWN: list[tuple[str, Mapping[str, str], str]] = [
     ("overview", {}, "generation "),
+    ("overview", {}, "1 upstream cannot be reached"),
+    ("overview", {}, "upstream down"),
     ("catalog", {}, "Says hello to somebody."),
     ("catalog", {"open": "tool:greet"}, "inputSchema"),
     ("catalog", {"offered": "no", "open": "tool:absent"}, "Not on offer: "),

@@ -1,4 +1,4 @@
-/** The Limits page: who is near which limit, and what was refused. */
+/** The Limits page: callers near a limit, and refused requests. */
 import { Empty, Meter, Moment, PageHead, Waiting, html } from "../components.js";
 import { useDocument } from "../data.js";
 import { bytes, count } from "../format.js";
@@ -12,13 +12,19 @@ const usedOf = (row) =>
 const withKeys = (rows) => rows.map((row, at) => ({ ...row, key: at }));
 const keyOf = (row) => row.key;
 
+/** The limit on connections counts client addresses, not callers. */
+const isOfConnections = (name) => name?.startsWith("limits.connections");
+
 const CALLERS = [
   {
     key: "caller",
     label: "Caller",
     width: "minmax(7rem, 1.2fr)",
-    cell: (row) =>
-      row.caller ? html`<a href=${link("traffic", { caller: row.caller })}>${row.caller}</a>` : "All callers",
+    cell: (row) => {
+      if (!row.caller) return "All callers";
+      if (isOfConnections(row.name)) return `Address ${row.caller}`;
+      return html`<a href=${link("traffic", { caller: row.caller })}>${row.caller}</a>`;
+    },
   },
   { key: "limit", label: "Limit", width: "minmax(7rem, 1.2fr)", cell: (row) => row.name },
   {
@@ -37,7 +43,7 @@ const CALLERS = [
 ];
 const REFUSALS = [
   { key: "at", label: "Time", width: "6rem", cell: (row) => html`<${Moment} at=${row.at} />` },
-  { key: "caller", label: "Caller", width: "minmax(7rem, 1fr)", cell: (row) => row.caller ?? "–" },
+  { key: "caller", label: "Caller", width: "minmax(7rem, 1fr)", cell: (row) => (row.caller && isOfConnections(row.limit) ? `Address ${row.caller}` : (row.caller ?? "–")) },
   { key: "what", label: "Refused", width: "minmax(8rem, 1.6fr)", cell: (row) => row.what },
   { key: "limit", label: "Limit", width: "minmax(6rem, 1fr)", from: 560, cell: (row) => row.limit ?? "" },
 ];

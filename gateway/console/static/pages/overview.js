@@ -37,6 +37,7 @@ export default function Overview({ query, facts }) {
     ${
       data &&
       html`
+      <${Away} upstreams=${data.status.upstreams} />
       <${Problems} problems=${data.problems} counts=${data.problemCounts} status=${data.status} />
       <div class="cards">
         <${Now} status=${data.status} />
@@ -74,6 +75,23 @@ function ReloadButton({ onDone }) {
     <${Button} disabled=${busy} onClick=${reload}>Reload the file<//>`;
 }
 
+/** The upstreams that cannot be reached. */
+const away = (upstreams) => Object.entries(upstreams ?? {}).filter(([, each]) => each.reason);
+
+function Away({ upstreams }) {
+  const found = away(upstreams);
+  if (!found.length) return null;
+  return html`<section class="note bad" aria-label="Upstreams that cannot be reached">
+    <h2>${counted(found.length, "upstream")} cannot be reached</h2>
+    <ul class="list">${found
+      .slice(0, SHOWN_PROBLEMS)
+      .map(
+        ([name, each]) =>
+          html`<li key=${name}><a href=${link("upstreams", { open: name })}>${name}</a>: ${each.reason}</li>`,
+      )}</ul>
+  </section>`;
+}
+
 function Problems({ problems, counts, status }) {
   if (!problems.length) return null;
   const { error: errors = 0, warning: warnings = 0 } = counts ?? {};
@@ -100,7 +118,11 @@ function Now({ status }) {
     ["Sessions", count(live?.sessions ?? status.sessions)],
     ["Streams", count(live?.streams ?? status.streams)],
   ];
-  return html`<section class="card wide"><h2>Now <${Badge} state=${live?.state ?? status.state} /></h2>
+  const isAway = away(status.upstreams).length > 0;
+  const state = live?.state ?? status.state;
+  const badge =
+    isAway && state === "ready" ? html`<${Badge} tone="bad">upstream down<//>` : html`<${Badge} state=${state} />`;
+  return html`<section class="card wide"><h2>Now ${badge}</h2>
     <div class="figures">${figures.map(([name, value]) => html`<div key=${name}><b>${value}</b>${name}</div>`)}</div>
   </section>`;
 }
@@ -126,7 +148,7 @@ function Rates({ rates }) {
 function OnOffer({ status }) {
   const kinds = [
     ["tool", "Tools"],
-    ["resource", "Resources"],
+    ["resource", "Resource definitions"],
     ["prompt", "Prompts"],
     ["skill", "Skills"],
   ];
@@ -167,7 +189,7 @@ function Parts({ status, facts }) {
     <${Facts} pairs=${[
       ["Version", status.version],
       ["File", html`<a href=${link("config")}>${status.config}</a>`],
-      ["Last reload", html`<${Moment} at=${status.last_reload} />`],
+      [status.problems?.length ? "Last reload (refused)" : "Last reload", html`<${Moment} at=${status.last_reload} />`],
       ["Needs a restart", status.restart_required?.length ? status.restart_required.join(", ") : null],
       ["Watching", status.watch_error ? html`<${Badge} tone="bad">${status.watch_error}<//>` : null],
       ["Endpoint", facts.endpoint && html`<code>${facts.endpoint}</code>`],

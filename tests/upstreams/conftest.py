@@ -1,4 +1,4 @@
-"""The clients of the behaviour tests, for daemons of these tests."""
+"""Fixtures of the behaviour tests for daemons of these tests."""
 
 from tests.behaviour.conftest import http, newcomer, processes, schemas, url
 

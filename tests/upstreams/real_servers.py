@@ -1,4 +1,4 @@
-"""Servers that people run, behind one file: from npm, from PyPI, and written with the official SDKs and FastMCP."""
+"""Published servers from npm and PyPI, and servers written with the official SDKs and FastMCP."""
 
 import asyncio
 import os
@@ -19,22 +19,22 @@ TESTDATA: Final = HERE / "testdata"
 SECONDS: Final = 90.0
 
 Command = Callable[[Path, int], list[str]]
-"""Makes the command that starts a server, of the directory of its data and a free port."""
+"""Returns the command of a server, given its data directory and a free port."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RealServer:
-    """A server, and how the gateway reaches it."""
+    """A server, and how the gateway connects to it."""
 
     command: Command
     transport: str = "stdio"
     keys: str = ""
-    """More keys of its entry in the file."""
+    """Other keys of the entry."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A server that can be reached now: over HTTP at its URL, over stdio by starting it."""
+    """A server to connect to: a URL for HTTP, or a command for stdio."""
 
     name: str
     server: RealServer
@@ -44,7 +44,7 @@ class Running:
 
     @property
     def entry(self) -> str:
-        """Its line of the file."""
+        """The entry in the file."""
         if self.server.transport == "stdio":
             way = f"command: {self.command}, env: {dict(self.environment)}"
         else:
@@ -99,7 +99,7 @@ def on_fastmcp(transport: str) -> Command:
 
 @asynccontextmanager
 async def running(name: str, server: RealServer, data: Path) -> AsyncIterator[Running]:
-    """The server; one over HTTP in a process of its own, once its port takes connections."""
+    """Start a server over HTTP, and wait until its port accepts connections."""
     port = 0 if server.transport == "stdio" else free_port()
     environment = {"MEMORY_FILE_PATH": str(data / "memory.json")} if "memory" in name else {}
     made = Running(
@@ -122,7 +122,7 @@ async def running(name: str, server: RealServer, data: Path) -> AsyncIterator[Ru
 
 @asynccontextmanager
 async def process(server: Running, port: int = 0) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The server's process, killed at the end; what it says on standard error is not read."""
+    """Run the process of a server. Its standard error is discarded."""
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     started = await asyncio.create_subprocess_exec(
         *server.command,
@@ -141,7 +141,7 @@ async def process(server: Running, port: int = 0) -> AsyncIterator[asyncio.subpr
 
 
 def prepare(data: Path) -> None:
-    """Lay out what the servers of files and of repositories show."""
+    """Create the files and repositories that the servers need."""
     (data / "files").mkdir(parents=True)
     (data / "files" / "note.txt").write_text("water the plants", encoding="utf-8")
     (data / "repository").mkdir()

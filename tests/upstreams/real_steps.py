@@ -1,4 +1,4 @@
-"""What each real server is asked, and what is compared of its answers."""
+"""Requests to each real server, and the comparison of their results."""
 
 import json
 import re
@@ -24,7 +24,7 @@ LISTS: Final = {
     "resourceTemplates": ("resources/templates/list", downgrade.resource),
     "prompts": ("prompts/list", downgrade.prompt),
 }
-"""The member of each list's result → its method, and what takes away what a revision lacks."""
+"""The member of each list → its method, and the conversion to older revisions."""
 ASKS_OF: Final = {
     "tools/list": {"tools/call"},
     "resources/list": {"resources/read"},
@@ -32,19 +32,19 @@ ASKS_OF: Final = {
     "prompts/list": {"prompts/get"},
     "completion/complete": {"completion/complete"},
 }
-"""The methods that use what a list holds."""
+"""The methods that use the entries of a list."""
 GROWN: Final = "more_"
-"""How the names of tools begin that came while the tests ran."""
+"""The prefix of tools that were added during the tests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A request whose answer is compared. `name` or `uri` is in it as it is at the server."""
+    """A request whose result is compared. `name` or `uri` is that of the server."""
 
     method: str
     params: JsonObject
     tells_time: bool = False
-    """Whether the answer has numbers that are others the next time."""
+    """Whether the result contains numbers that change."""
 
 
 def call(tool: str, *, tells_time: bool = False, **arguments: Json) -> Step:
@@ -65,7 +65,7 @@ def complete(reference: str, argument: str, value: str) -> Step:
 
 
 ON_SDKS: Final = ("sdk1", "sdk1sse", "sdk2", "typescript", "fast")
-"""Those of our own making: they offer the same, whatever they are written with."""
+"""Our own servers, which offer the same with each SDK."""
 _SDK: Final = (
     call("add", a=2, b=3),
     call("picture"),
@@ -110,23 +110,23 @@ TOUCH: Final[Mapping[str, tuple[str, Step]]] = {
     "memory": ("memory://knowledge-graph", call("delete_entities", entityNames=["nobody"])),
     **dict.fromkeys(("sdk2", "typescript"), ("note://one", call("touch", uri="note://one"))),
 }
-"""The server → a resource of it, and what makes it change."""
+"""The server → one of its resources, and a call that updates it."""
 _CONNECTION: Final = frozenset({"execution", "resultType", "ttlMs", "cacheScope", meta.META_SERVER_INFO})
-"""Members that say nothing of the content."""
+"""Members that are not about the content."""
 _NOTHING_SAID: Final[tuple[tuple[str, Json], ...]] = (("isError", False), ("_meta", {}))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
-    """What a server says itself."""
+class DirectResults:
+    """The results of a server without the gateway."""
 
     capabilities: JsonObject
     lists: Mapping[str, list[JsonObject]]
     answers: list[Json]
 
 
-async def ask_itself(server: Running, data: Path) -> Own:
-    """Everything that a server says to a client of its own."""
+async def ask_directly(server: Running, data: Path) -> DirectResults:
+    """Send all requests directly to a server."""
     client = Client(Cell(binding=server.server.transport, revision=LATEST_LEGACY), None)
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(aiohttp.ClientSession())
@@ -153,16 +153,16 @@ async def ask_itself(server: Running, data: Path) -> Own:
             for member, (method, _) in LISTS.items()
         }
         answers = [(await client.ask(step.method, located(step.params, data))).message for step in STEPS[server.name]]
-        return Own(capabilities=offered, lists=lists, answers=answers)
+        return DirectResults(capabilities=offered, lists=lists, answers=answers)
 
 
 def located(params: JsonObject, data: Path) -> Any:
-    """The parameters, with the directory of the data in them."""
+    """Return the parameters with the data directory filled in."""
     return json.loads(json.dumps(params).replace("{data}", str(data)))
 
 
 def renamed(params: JsonObject, name: str) -> dict[str, Json]:
-    """Parameters for a server, as they are for the gateway."""
+    """Return the parameters of a server as those of the gateway."""
     given = {**params, **({"ref": renamed(params["ref"], name)} if "ref" in params else {})}
     if "name" in given:
         given["name"] = f"{name}_{given['name']}"
@@ -177,7 +177,7 @@ def belongs(entry: JsonObject, name: str) -> bool:
 
 
 def cut(step: Step, result: JsonObject, revision: str) -> JsonObject:
-    """A result without what a revision lacks."""
+    """Return a result without members that a revision lacks."""
     match step.method:
         case "tools/call":
             kept = {key: value for key, value in result.items() if key != "structuredContent" or revision >= "2025-06"}
@@ -190,12 +190,12 @@ def cut(step: Step, result: JsonObject, revision: str) -> JsonObject:
 
 
 def plain(value: Json, name: str) -> Json:
-    """A result or a part of one, without what is about the connection, and with the server's own URIs."""
+    """Return a result with the server's own URIs and without members about the connection."""
     match value:
         case {"completion": completion}:
             return completion["values"]
         case {"messages": messages}:
-            return plain(messages, name)  # beside them only the description that is in the list
+            return plain(messages, name)  # the description is also in the list
         case dict():
             kept = {key: plain(each, name) for key, each in value.items() if key not in _CONNECTION}
             return {key: each for key, each in kept.items() if (key, each) not in _NOTHING_SAID}

@@ -1,4 +1,4 @@
-"""An upstream over HTTP whose answers are written in a test."""
+"""An upstream over HTTP with results from a table."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,12 +15,12 @@ from tests import local_server
 from tests.behaviour.inside import Client
 
 Answers = dict[str, Json | Callable[[JsonObject], Json]]
-"""By method: the result, or what makes it of the parameters."""
+"""By method: the result, or a function of the parameters."""
 OBJECT: Final[JsonObject] = {"type": "object"}
 
 
 class ScriptedServer:
-    """A server without sessions, which answers each method from a table; other methods are unknown."""
+    """A server without sessions. Methods that are not in the table are unknown."""
 
     def __init__(self, answers: Answers, *, revision: str = "2025-11-25") -> None:
         has: dict[str, Json] = {
@@ -57,7 +57,7 @@ class ScriptedServer:
 
 @asynccontextmanager
 async def scripted(answers: Answers, **given: str) -> AsyncIterator[tuple[ScriptedServer, str]]:
-    """The server, and the lines of an entry for it."""
+    """Yield the server and the keys of its entry."""
     server = ScriptedServer(answers, **given)
     app = web.Application()
     app.router.add_post("/mcp", server.answer)
@@ -69,10 +69,10 @@ async def scripted(answers: Answers, **given: str) -> AsyncIterator[tuple[Script
 async def relayed(
     folder: Path, answers: Answers, more: str = "", *, text: str = ""
 ) -> AsyncIterator[tuple[ScriptedServer, Client, Gateway]]:
-    """The server, and a client of a gateway in front of it; `more` are further keys of its entry."""
+    """Yield the server, a client of a gateway in front of it, and the gateway. `more` are other keys of the entry."""
     config = folder / "config.yaml"
     async with scripted(answers) as (server, entry):
         config.write_text(f"upstreams: {{up: {{{entry}, prefix: ''{more}}}}}\n{text}", encoding="utf-8")
         settings = read_settings({"config": config, "log_level": "error", "no_watch": True, "state_dir": "none"})
-        async with Gateway(settings, serves_one_request=True) as gateway:  # which waits longer for lists
+        async with Gateway(settings, serves_one_request=True) as gateway:  # waits longer for lists
             yield server, Client(gateway.memory_client()), gateway

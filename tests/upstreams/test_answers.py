@@ -1,4 +1,4 @@
-"""What an upstream answers: odd messages are read where they can be, and bad ones concern their request only."""
+"""Malformed messages of upstreams are repaired if possible, and otherwise fail only their request."""
 
 import asyncio
 import json
@@ -28,8 +28,8 @@ def raw(**answers: str) -> str:
 
 
 @dataclass
-class Answering:
-    """A legacy server over HTTP whose tool `bad` is answered with the given body and status."""
+class ToolServer:
+    """A legacy server over HTTP whose tool `bad` returns a given body and status."""
 
     body: str = ""
     status: int = 200
@@ -93,7 +93,7 @@ class Answering:
         ),
     ],
 )
-async def test_an_odd_answer_over_stdio_is_read_or_fails_at_once_and_costs_no_other_call(
+async def test_malformed_stdio_response_is_repaired_or_fails_only_its_call(
     line: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.client.stdio_link.MAX_LINE", 2**20)
@@ -140,7 +140,7 @@ async def test_pretty_printed_messages_over_stdio_are_read(
         assert state(running, "up")["restarts"] == 0
 
 
-async def test_server_that_pretty_prints_all_its_messages_is_connected_to(tmp_path: Path) -> None:
+async def test_server_with_pretty_printed_handshake_is_connected(tmp_path: Path) -> None:
     answers = {
         "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {}},
         "tools/list": {"tools": [{"name": "pretty", "inputSchema": {"type": "object", "properties": {}}}]},
@@ -157,9 +157,9 @@ async def test_server_that_pretty_prints_all_its_messages_is_connected_to(tmp_pa
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\nid: 7", "\r"])
-async def test_a_response_at_the_end_of_a_stream_needs_no_blank_line(end: str, tmp_path: Path) -> None:
+async def test_response_at_end_of_stream_needs_no_blank_line(end: str, tmp_path: Path) -> None:
     body = f'data: {START}whole"}}]}}}}{end}'
-    async with local_server.listening(Answering(body=body, kind="text/event-stream").application) as port:
+    async with local_server.listening(ToolServer(body=body, kind="text/event-stream").application) as port:
         entry = f"url: 'http://127.0.0.1:{port}/mcp', allow_private: true"
         async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=entry)) as running:
             await until_listed(running, "up_bad")
@@ -170,10 +170,10 @@ async def test_a_response_at_the_end_of_a_stream_needs_no_blank_line(end: str, t
     "body", ['{"jsonrpc": "2.0", "id": ID, "error": null, "result": RESULT}', '{"id": "ID", "result": RESULT}']
 )
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "text/event-stream"])
-async def test_an_odd_answer_over_http_is_read(body: str, kind: str, tmp_path: Path) -> None:
+async def test_malformed_http_response_is_repaired(body: str, kind: str, tmp_path: Path) -> None:
     body = body.replace("RESULT", '{"content": [{"type": "text", "text": "half \\ud83d"}]}')
     body = f"data: {body}\n\n" if kind == "text/event-stream" else body
-    async with local_server.listening(Answering(body=body, kind=kind).application) as port:
+    async with local_server.listening(ToolServer(body=body, kind=kind).application) as port:
         entry = f"url: 'http://127.0.0.1:{port}/mcp', allow_private: true"
         async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=entry)) as running:
             await until_listed(running, "up_bad")
@@ -202,12 +202,12 @@ ERROR: Final = '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32050, "message"
         (200, "text/html", "<p>Sign in", "responds with 200 text/html"),
     ],
 )
-async def test_a_bad_answer_to_one_tool_costs_neither_the_session_nor_other_tools(
+async def test_bad_response_of_one_tool_keeps_the_session_and_other_tools(
     status: int, kind: str, body: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.client.http_channel.MAX_BODY", 2**20)
     monkeypatch.setattr("gateway.wire.event_parser.EventParser.__init__.__kwdefaults__", {"max_event": 2**20})
-    server = Answering(body=body.replace("LONG", "x" * 1_100_000), status=status, kind=kind)
+    server = ToolServer(body=body.replace("LONG", "x" * 1_100_000), status=status, kind=kind)
     async with local_server.listening(server.application) as port:
         entry = f"url: 'http://127.0.0.1:{port}/mcp', allow_private: true, era: legacy"
         async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=entry)) as running:
@@ -233,14 +233,14 @@ async def test_a_bad_answer_to_one_tool_costs_neither_the_session_nor_other_tool
         (b"[info] started", []),
     ],
 )
-def test_only_the_id_of_a_message_itself_is_that_of_a_request(line: bytes, ids: list[int]) -> None:
+def test_only_the_id_of_the_message_itself_is_used(line: bytes, ids: list[int]) -> None:
     found = messages_in(line)
     assert not any(isinstance(each, Response) for each in found)
     assert [each.answers for each in found if isinstance(each, Unreadable) and each.answers] == ids
 
 
 @pytest.mark.parametrize("start", ['"id": null, ', ""])
-async def test_an_error_without_an_id_over_stdio_is_that_of_the_only_call(start: str, tmp_path: Path) -> None:
+async def test_error_without_id_belongs_to_the_only_open_call(start: str, tmp_path: Path) -> None:
     line = f'{{"jsonrpc": "2.0", {start}"error": {{"code": -32700, "message": "not read here"}}}}'
     async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=raw(odd=line))) as running:
         await until_listed(running, "odd")
@@ -252,18 +252,16 @@ async def test_an_error_without_an_id_over_stdio_is_that_of_the_only_call(start:
 
 
 @pytest.mark.parametrize(("ids", "has_notified"), [((1, 2), False), ((1,), True)])
-async def test_an_error_without_an_id_that_may_be_about_something_else_is_malformed(
-    ids: tuple[int, ...], *, has_notified: bool
-) -> None:
+async def test_ambiguous_error_without_id_is_malformed(ids: tuple[int, ...], *, has_notified: bool) -> None:
     pending = Pending()
     if has_notified:
         pending.note_notification()
     waiting = [pending.expect(each) for each in ids]
-    heard: list[Incoming] = []
+    received: list[Incoming] = []
     error = messages_in(b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "no id"}}')
-    pending.take(error, lambda message, during: heard.append(message))
-    assert [isinstance(each, Unreadable) and "no id" in each.excerpt for each in heard] == [True]
+    pending.take(error, lambda message, during: received.append(message))
+    assert [isinstance(each, Unreadable) and "no id" in each.excerpt for each in received] == [True]
     assert not any(each.done() for each in waiting)
     pending.forget(2)
-    pending.take(error, lambda message, during: heard.append(message))
+    pending.take(error, lambda message, during: received.append(message))
     assert waiting[0].result() == Response(1, None, {"code": -32600, "message": "no id"})

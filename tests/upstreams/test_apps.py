@@ -1,4 +1,4 @@
-"""A page of an upstream is read here as it is there, and calls tools by the names that its HTML has."""
+"""Pages of upstreams, which call tools by the names in their HTML."""
 
 import asyncio
 from pathlib import Path
@@ -33,7 +33,7 @@ def upstreams(folder: Path, *, more: str = "") -> str:
 
 
 async def tools_of(client: Client, *names: str) -> dict[str, JsonObject]:
-    """The tools by their names, once these are among them: an upstream may start late."""
+    """Wait until these tools are listed, and return all tools by name."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             tools = {each["name"]: each for each in (await client.request("tools/list"))["tools"]}
@@ -42,7 +42,7 @@ async def tools_of(client: Client, *names: str) -> dict[str, JsonObject]:
             await asyncio.sleep(0.05)
 
 
-async def test_a_page_calls_tools_by_the_names_in_its_html(tmp_path: Path) -> None:
+async def test_page_calls_tools_by_their_upstream_names(tmp_path: Path) -> None:
     async with product(tmp_path, upstreams(tmp_path), FILES) as client:
         tools = await tools_of(client, "one_sales", "bare_plain")
         assert set(tools) == {"one_sales", "one_refresh", "one_secret", "bare_plain"}
@@ -54,11 +54,11 @@ async def test_a_page_calls_tools_by_the_names_in_its_html(tmp_path: Path) -> No
         for name in ("sales", "one_sales"):
             assert await client.text(name) == "sold"
         assert await client.text("refresh") == "fresh"
-        for name in ("secret", "plain"):  # not for pages; and of an upstream without any
+        for name in ("secret", "plain"):  # hidden from pages, and of an upstream without pages
             assert (await client.error("tools/call", {"name": name, "arguments": {}})).code == -32602
 
 
-async def test_a_name_that_means_a_tool_of_our_own_goes_on_meaning_it(tmp_path: Path) -> None:
+async def test_page_name_never_hides_a_tool_of_the_gateway(tmp_path: Path) -> None:
     own = "tools: {sales: {description: Our own., content: ours}}\n"
     async with product(tmp_path, upstreams(tmp_path, more=own), FILES) as client:
         await tools_of(client, "one_sales")
@@ -66,7 +66,7 @@ async def test_a_name_that_means_a_tool_of_our_own_goes_on_meaning_it(tmp_path: 
         assert await client.text("one_sales") == "sold"
 
 
-async def test_a_name_that_could_mean_two_tools_means_neither(tmp_path: Path) -> None:
+async def test_ambiguous_page_name_is_unknown(tmp_path: Path) -> None:
     text = upstreams(tmp_path) + f"  two:\n    {over_stdio(tmp_path / 'shop.yaml')}\n    uri_prefix: two+\n"
     async with product(tmp_path, text, FILES) as client:
         tools = await tools_of(client, "one_sales", "two_sales")

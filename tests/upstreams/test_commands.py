@@ -1,4 +1,4 @@
-"""Commands see what upstreams offer: validate --connect, lock, plan, call --explain, test."""
+"""Commands with upstreams: validate --connect, lock, plan, call --explain, test."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_validate_checks_the_entry_alone_unless_it_may_connect(folder: Path) -> None:
+def test_validate_connects_only_with_the_option(folder: Path) -> None:
     (folder / "wrong.yaml").write_text("upstreams: {a: {connection: nowhere}, b: {url: 'ftp://x'}}\n", encoding="utf-8")
     (folder / "name.yaml").write_text("upstreams: {my server: {command: x}, a b: {command: x, tools: false}}\n")
 
@@ -45,7 +45,7 @@ def test_validate_checks_the_entry_alone_unless_it_may_connect(folder: Path) -> 
     assert "there is no connection `nowhere`" in run(folder, "validate", "wrong.yaml").stdout
 
 
-def test_validate_names_upstreams_that_cannot_be_reached(folder: Path) -> None:
+def test_validate_reports_unreachable_upstreams(folder: Path) -> None:
     (folder / "away.yaml").write_text("upstreams: {away: {command: /no/such/program}}\n", encoding="utf-8")
 
     validated = run(folder, "validate", "--connect", "--json", "away.yaml")
@@ -54,11 +54,11 @@ def test_validate_names_upstreams_that_cannot_be_reached(folder: Path) -> None:
     assert [(each["path"], each["severity"]) for each in shown] == [("upstreams.away", "warning")]
     assert (Path(shown[0]["file"]).name, shown[0]["line"], shown[0]["column"]) == ("away.yaml", 1, 19)
     assert "cannot be reached: the program" in shown[0]["message"]
-    assert validated.stderr == ""  # what a daemon logs meanwhile is said once, by the warning
+    assert validated.stderr == ""  # the warning replaces the log
 
 
 @pytest.mark.parametrize("words", [("serve", "--http", "127.0.0.1:0"), ("validate", "--connect"), ("call", "x")])
-def test_a_file_with_mistakes_starts_no_upstream(folder: Path, words: tuple[str, ...]) -> None:
+def test_invalid_file_starts_no_upstream(folder: Path, words: tuple[str, ...]) -> None:
     entries = 'a: {command: [touch, started]}, b: {url: "http://127.0.0.1:1/mcp", allow_private: true}'
     (folder / "wrong.yaml").write_text(f"upstreams: {{{entries}}}\ntools: {{x: {{content: x, tme: 1}}}}\n")
 
@@ -69,19 +69,19 @@ def test_a_file_with_mistakes_starts_no_upstream(folder: Path, words: tuple[str,
     assert not (folder / "started").exists()
 
 
-def test_the_lock_holds_what_an_upstream_offers(folder: Path) -> None:
+def test_lock_contains_definitions_of_upstreams(folder: Path) -> None:
     assert run(folder, "lock").returncode == 0
     assert "odd_work" in (folder / "mcp-gateway.lock").read_text(encoding="utf-8")
     assert run(folder, "lock", "--check").returncode == 0
 
 
-def test_a_plan_names_the_tools_of_upstreams(folder: Path) -> None:
+def test_plan_lists_tools_of_upstreams(folder: Path) -> None:
     (folder / "new.yaml").write_text(f"upstreams:\n  odd: {{{odd('good')}}}\n", encoding="utf-8")
 
     assert "odd_grow" in run(folder, "plan", "new.yaml", "config.yaml").stdout
 
 
-def test_a_plan_names_both_places_of_a_doubled_name(folder: Path) -> None:
+def test_plan_reports_both_places_of_a_duplicate_name(folder: Path) -> None:
     entry = f"{{{odd('good')}, prefix: same_}}"
     (folder / "new.yaml").write_text(f"upstreams:\n  one: {entry}\n  two: {entry}\n", encoding="utf-8")
 
@@ -94,7 +94,7 @@ def test_a_plan_names_both_places_of_a_doubled_name(folder: Path) -> None:
     assert any(doubled in warning for warning in told)
 
 
-def test_a_call_is_explained_and_tools_are_tested(folder: Path) -> None:
+def test_call_explain_and_test_commands_support_upstreams(folder: Path) -> None:
     assert "calls `work` of the upstream odd" in run(folder, "call", "odd_work", "--explain").stdout
     tested = run(folder, "test")
     assert (tested.returncode, "✓ works" in tested.stdout) == (0, True), tested

@@ -1,4 +1,4 @@
-"""How a connection comes about, and what ends it: slow and sloppy servers are served, and sessions are kept."""
+"""Connections to slow and non-conforming servers, and lost sessions."""
 
 import asyncio
 import gc
@@ -29,7 +29,7 @@ from tests import local_server
 from tests.upstreams.test_answers import RAW
 from tests.upstreams.test_controls import ada, state
 from tests.upstreams.test_failures import ODD, config, gateway, said, until, until_listed
-from tests.upstreams.test_links import Nobody, http_endpoint
+from tests.upstreams.test_links import IgnoringListener, http_endpoint
 
 SECONDS: Final = 30.0
 MODERN: Final = (
@@ -38,17 +38,17 @@ MODERN: Final = (
 
 
 @dataclass
-class Sloppy:
-    """A legacy server over HTTP with sessions. Methods in `refused` are answered by hand."""
+class LegacyServer:
+    """A legacy server over HTTP with sessions. `refused` overrides the responses to methods."""
 
     tool: str = "old"
     unknown: tuple[int, str] = (404, "no such session")
-    """What it answers in a session that it does not know."""
+    """The status and body for unknown sessions."""
     queries: set[str] = field(default_factory=set)
     refused: dict[str, Callable[[], web.Response]] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     sessions: dict[str, int] = field(default_factory=dict)
-    """The calls in each session."""
+    """The number of calls in each session."""
     get: Callable[[web.Request], object] | None = None
     announcements: int = 0
     streams: list[asyncio.Event] = field(default_factory=list)
@@ -123,7 +123,7 @@ async def behind(application: web.Application, folder: Path, more: str = "") -> 
 
 
 def starting_late(folder: Path, **answers: str) -> str:
-    """A server that waits for a file before it starts, and notes each start."""
+    """Return a server that records each start and waits for a file before it responds."""
     server = f"exec {sys.executable} -IS {RAW} '{json.dumps(answers)}'"
     script = f"echo >> {folder}/starts; while [ ! -e {folder}/gate ]; do sleep 0.02; done; {server}"
     return f"command: {json.dumps(['/bin/sh', '-c', script])}, prefix: ''"
@@ -134,7 +134,7 @@ def starting_late(folder: Path, **answers: str) -> str:
     [({}, "2025-06-18"), ({"server/discover": ""}, "2025-06-18"), ({"server/discover": MODERN}, "2026-07-28")],
     ids=["legacy", "ignores what it does not know", "modern"],
 )
-async def test_a_server_that_starts_slowly_is_started_once(
+async def test_slow_server_is_started_once(
     answers: dict[str, str], revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.connecting.PROBE_SECONDS", 0.1)
@@ -158,8 +158,8 @@ REFUSALS: Final[dict[str, Callable[[web.Request], web.Response]]] = {
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-async def test_anything_but_a_stream_in_answer_to_get_costs_nothing(refusal: str, tmp_path: Path) -> None:
-    server = Sloppy(get=REFUSALS[refusal])
+async def test_other_responses_to_get_mean_no_stream(refusal: str, tmp_path: Path) -> None:
+    server = LegacyServer(get=REFUSALS[refusal])
     async with behind(server.application, tmp_path) as running:
         await until_listed(running, "old")
         client = running.memory_client()
@@ -172,9 +172,7 @@ async def test_anything_but_a_stream_in_answer_to_get_costs_nothing(refusal: str
         assert (server.asked["GET"], server.asked["initialize"], server.asked["DELETE"]) == (1, 1, 0)
 
 
-async def test_the_end_of_a_stream_that_cannot_be_opened_again_shows_that_the_server_was_restarted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lost_get_stream_reveals_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.upstreams.client.http_link._FIRST_PAUSE", 0.02)
     ended = asyncio.Event()
 
@@ -186,7 +184,7 @@ async def test_the_end_of_a_stream_that_cannot_be_opened_again_shows_that_the_se
         await ended.wait()
         return response
 
-    server = Sloppy(get=stream)
+    server = LegacyServer(get=stream)
     async with behind(server.application, tmp_path, ", start: eager") as running:
         await until_listed(running, "old")
 
@@ -199,8 +197,8 @@ async def test_the_end_of_a_stream_that_cannot_be_opened_again_shows_that_the_se
         await until_listed(running, "new")
 
 
-async def test_a_lost_session_is_opened_again_at_once_though_others_wait_for_the_next_try(tmp_path: Path) -> None:
-    server = Sloppy()
+async def test_lost_session_is_reopened_without_waiting_for_the_backoff(tmp_path: Path) -> None:
+    server = LegacyServer()
     async with behind(server.application, tmp_path) as running:
         await until_listed(running, "old")
         held = running.memory_client()
@@ -229,7 +227,7 @@ async def test_a_lost_session_is_opened_again_at_once_though_others_wait_for_the
     ],
 )
 async def test_error_that_names_a_lost_session_reopens_it(status: int, text: str, tmp_path: Path) -> None:
-    server = Sloppy(unknown=(status, text))
+    server = LegacyServer(unknown=(status, text))
     async with behind(server.application, tmp_path) as running:
         await until_listed(running, "old")
         client = running.memory_client()
@@ -251,7 +249,7 @@ async def test_error_that_names_a_lost_session_reopens_it(status: int, text: str
     ],
 )
 async def test_other_errors_keep_the_session(status: int, headers: dict[str, str], text: str, tmp_path: Path) -> None:
-    server = Sloppy()
+    server = LegacyServer()
     async with behind(server.application, tmp_path) as running:
         await until_listed(running, "old")
         client = running.memory_client()
@@ -267,7 +265,7 @@ async def test_other_errors_keep_the_session(status: int, headers: dict[str, str
 
 
 async def test_session_that_is_lost_again_at_once_is_reopened_only_once(tmp_path: Path) -> None:
-    server = Sloppy()
+    server = LegacyServer()
     async with behind(server.application, tmp_path) as running:
         await until_listed(running, "old")
         client = running.memory_client()
@@ -276,8 +274,8 @@ async def test_session_that_is_lost_again_at_once_is_reopened_only_once(tmp_path
         assert server.asked["tools/call"] == 2
 
 
-async def test_the_url_of_an_upstream_may_have_a_query(tmp_path: Path) -> None:
-    server = Sloppy()
+async def test_url_can_have_a_query(tmp_path: Path) -> None:
+    server = LegacyServer()
     async with local_server.listening(server.application) as port:
         keyed = entry(port).replace("/mcp", "/mcp?key=k1&only=a,b")
         async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=keyed)) as running:
@@ -285,7 +283,7 @@ async def test_the_url_of_an_upstream_may_have_a_query(tmp_path: Path) -> None:
     assert server.queries == {"key=k1&only=a,b"}
 
 
-def test_failures_of_one_moment_lengthen_the_wait_once() -> None:
+def test_simultaneous_failures_increase_the_backoff_once() -> None:
     circuit = CircuitBreaker("up")
     for _ in range(8):
         circuit.connect_failed("connection refused")
@@ -297,7 +295,7 @@ def unsupported(*supported: str, code: int = -32022) -> web.Response:
     return web.json_response({"jsonrpc": "2.0", "id": None, "error": error}, status=400)
 
 
-async def test_a_modern_revision_that_a_server_says_it_supports_is_tried_again(tmp_path: Path) -> None:
+async def test_supported_modern_revision_in_an_error_is_used(tmp_path: Path) -> None:
     async def answer(request: web.Request) -> web.Response:
         message = await request.json()
         asked.append(message["method"])
@@ -315,8 +313,8 @@ async def test_a_modern_revision_that_a_server_says_it_supports_is_tried_again(t
         assert asked[:3] == ["server/discover", "server/discover", "tools/list"]
 
 
-async def test_an_older_revision_that_a_server_says_it_supports_is_tried(tmp_path: Path) -> None:
-    server = Sloppy()
+async def test_supported_legacy_revision_in_an_error_is_used(tmp_path: Path) -> None:
+    server = LegacyServer()
 
     def refuse_once() -> web.Response:
         del server.refused["initialize"]
@@ -329,14 +327,14 @@ async def test_an_older_revision_that_a_server_says_it_supports_is_tried(tmp_pat
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 415, 429, 500])
-async def test_a_server_that_refuses_the_probe_is_asked_in_the_older_way(status: int, tmp_path: Path) -> None:
-    server = Sloppy(refused={"server/discover": lambda: web.Response(status=status, text="no")})
+async def test_refused_probe_falls_back_to_initialize(status: int, tmp_path: Path) -> None:
+    server = LegacyServer(refused={"server/discover": lambda: web.Response(status=status, text="no")})
     async with behind(server.application, tmp_path) as running:
         await until_listed(running, "old")
 
 
 @pytest.mark.parametrize("end", ["exit 3", "sleep 600"])
-async def test_what_a_program_says_in_place_of_mcp_is_quoted(end: str, tmp_path: Path) -> None:
+async def test_output_that_is_not_mcp_is_quoted(end: str, tmp_path: Path) -> None:
     program = f"echo 'Set TOKEN first.'; echo more; {end}"
     entry = f"command: {json.dumps(['/bin/sh', '-c', program])}, connect_timeout: 500ms"
     async with asyncio.timeout(SECONDS), gateway(config(tmp_path, up=entry)) as running:
@@ -347,14 +345,14 @@ async def test_what_a_program_says_in_place_of_mcp_is_quoted(end: str, tmp_path:
         await until(is_told)
 
 
-async def test_the_reason_of_the_known_way_is_not_replaced_by_that_of_another() -> None:
-    server = Sloppy(refused={"initialize": lambda: web.Response(status=500, text="the disk is full")})
+async def test_error_of_the_known_way_is_reported() -> None:
+    server = LegacyServer(refused={"initialize": lambda: web.Response(status=500, text="the disk is full")})
     async with http_endpoint(server.application, "/mcp") as endpoint:
         opening = connect(
             ServerSpec(links={"http": lambda: HttpLink(endpoint)}),
             era=None,
             known=Way("http", Era.LEGACY),
-            listener=Nobody(),
+            listener=IgnoringListener(),
             capabilities={},
             seconds=SECONDS,
         )
@@ -363,8 +361,8 @@ async def test_the_reason_of_the_known_way_is_not_replaced_by_that_of_another() 
     assert server.asked["server/discover"] == 1
 
 
-async def test_a_list_that_could_not_be_had_is_asked_for_again(tmp_path: Path) -> None:
-    server = Sloppy(refused={"prompts/list": lambda: web.Response(status=500, text="busy")})
+async def test_failed_list_is_read_again(tmp_path: Path) -> None:
+    server = LegacyServer(refused={"prompts/list": lambda: web.Response(status=500, text="busy")})
     async with behind(server.application, tmp_path) as running:
         await until_listed(running, "old")
         assert state(running, "up")["missing"] == {"prompts": "responds with 500 Internal Server Error: busy"}
@@ -377,9 +375,7 @@ async def test_a_list_that_could_not_be_had_is_asked_for_again(tmp_path: Path) -
         await until(is_whole)
 
 
-async def test_announcements_without_end_are_followed_less_and_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_endless_announcements_are_damped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.upstreams.server.SETTLE_SECONDS", 0.01)
     sent = 0
 
@@ -394,7 +390,7 @@ async def test_announcements_without_end_are_followed_less_and_less_often(
                 await asyncio.sleep(0.005)
         return response
 
-    server = Sloppy(get=stream)
+    server = LegacyServer(get=stream)
     async with behind(server.application, tmp_path) as running:
         await until_listed(running, "old")
 
@@ -405,8 +401,8 @@ async def test_announcements_without_end_are_followed_less_and_less_often(
         assert server.asked["tools/list"] < 20
 
 
-async def test_a_remembered_server_over_http_is_asked_once_for_its_lists(tmp_path: Path) -> None:
-    server = Sloppy()
+async def test_lists_of_remembered_http_server_are_read_once(tmp_path: Path) -> None:
+    server = LegacyServer()
     async with local_server.listening(server.application) as port, asyncio.timeout(SECONDS):
         path, kept = config(tmp_path, up=entry(port)), tmp_path / "state"
         async with gateway(path, state=kept) as running:
@@ -418,7 +414,7 @@ async def test_a_remembered_server_over_http_is_asked_once_for_its_lists(tmp_pat
             assert server.asked["tools/list"] == 1
 
 
-async def test_a_connection_that_fails_after_its_caller_went_away_leaves_no_exception_behind() -> None:
+async def test_failed_connection_of_a_cancelled_call_leaves_no_unretrieved_exception() -> None:
     async def never(_request: web.Request) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError("never set")
@@ -430,7 +426,7 @@ async def test_a_connection_that_fails_after_its_caller_went_away_leaves_no_exce
     upstream = Upstream.model_validate({"url": "https://example.com", "connect_timeout": "300ms"})
     async with asyncio.timeout(SECONDS), http_endpoint(application, "/mcp") as endpoint:
         spec = ServerSpec(links={"http": lambda: HttpLink(endpoint)})
-        pool = SessionPool("up", upstream, spec, listener=Nobody(), starting=asyncio.Semaphore())
+        pool = SessionPool("up", upstream, spec, listener=IgnoringListener(), starting=asyncio.Semaphore())
         with suppress(TimeoutError):
             async with asyncio.timeout(0.05):
                 await pool.session_for(None)
@@ -444,7 +440,7 @@ async def test_a_connection_that_fails_after_its_caller_went_away_leaves_no_exce
     assert problems == []
 
 
-async def test_a_server_of_which_nothing_is_known_yet_is_a_warning_of_readiness(tmp_path: Path) -> None:
+async def test_readiness_warns_about_server_without_lists(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, up=starting_late(tmp_path))) as running:
 
         async def is_connecting() -> bool:
@@ -463,9 +459,7 @@ async def test_a_server_of_which_nothing_is_known_yet_is_a_warning_of_readiness(
 
 
 @pytest.mark.build
-async def test_many_children_start_a_few_at_a_time_and_none_is_ended_for_its_neighbours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_many_children_start_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.upstreams.source.STARTING", 2)
     log = tmp_path / "log"
     script = f"echo start >> {log}; sleep 0.5; echo ready >> {log}; exec {sys.executable} -IS {ODD} good"

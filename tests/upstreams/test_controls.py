@@ -1,4 +1,4 @@
-"""What stands before a call holds for upstreams, too; and how one is kept in touch with: idle, circuit, health."""
+"""Access, confirmation and limits of upstream tools, and the idle, circuit and health states of upstreams."""
 
 import asyncio
 import secrets
@@ -36,29 +36,29 @@ MODERN = Cell(binding="http", revision="2026-07-28")
 
 
 @dataclass
-class Web:
-    """A modern upstream over HTTP, some of whose methods answer 500, or close the connection."""
+class ModernServer:
+    """A modern upstream over HTTP. Its methods can return 500 or close the connection."""
 
     port: int = 0
     broken: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)
     asked: Counter[str] = field(default_factory=Counter)
     endless: bool = False
-    """Whether each page of its tools is followed by another."""
+    """Whether the list of tools never ends."""
     more_of_each: dict[str, Json] = field(default_factory=dict)
-    """Further members of its tools."""
+    """Other members of the tools."""
     text: str = "seen"
     meta: dict[str, Json] = field(default_factory=dict)
-    """`_meta` of the results of calls."""
+    """`_meta` of results."""
     capabilities: dict[str, Json] = field(default_factory=lambda: {"tools": {}})
     reply: str | None = None
-    """What calls are answered with in place of a result, with `ID` for theirs."""
+    """The response to calls, with `ID` in place of the id."""
     held: str = "tools/call"
-    """The method whose requests wait until they are released."""
+    """The method whose requests wait for `released`."""
     begun: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when one of these has come."""
+    """Set when such a request has arrived."""
     released: asyncio.Event | None = None
-    """What they wait for, if they wait."""
+    """Set to release the requests."""
 
     async def answer(self, request: web.Request) -> web.Response:
         body: JsonObject = await request.json()
@@ -93,8 +93,8 @@ class Web:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def server() -> AsyncIterator[Web]:
-    found = Web()
+async def server() -> AsyncIterator[ModernServer]:
+    found = ModernServer()
     app = web.Application()
     app.router.add_post("/mcp", found.answer)
     async with local_server.listening(app) as found.port:
@@ -107,16 +107,16 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @dataclass
-class Forgetful:
-    """A legacy upstream over HTTP without a GET stream: whatever it says, it says in the answer to a request."""
+class RestartingServer:
+    """A legacy upstream over HTTP without a GET stream."""
 
     port: int = 0
     tool: str = "old"
     is_full: bool = False
-    """Whether it opens no more sessions."""
+    """Whether new sessions are refused."""
     sessions: set[str] = field(default_factory=set)
     status: int = 200
-    """How calls are answered."""
+    """Returns the response to a call."""
     calls: int = 0
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -149,7 +149,7 @@ class Forgetful:
 
 
 def ada(running: Gateway) -> MemoryClient:
-    """A client that has a session of its own, since it is not anonymous."""
+    """Return a client with a principal, and therefore with its own session."""
     return MemoryClient(running.app.core.dispatcher, identity=Identity(principal="ada"))
 
 
@@ -159,7 +159,7 @@ def state(running: Gateway, name: str) -> JsonObject:
 
 
 @pytest.mark.parametrize("cell", [MODERN, Cell(binding="http", revision="2024-11-05")], ids=str)
-async def test_a_caller_without_the_scope_neither_lists_nor_calls(
+async def test_caller_without_scope_cannot_list_or_call(
     cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     keys = f"ada: {{secret: {KEYS['ada']}, scopes: [dev, ops]}}, bob: {{secret: {KEYS['bob']}, scopes: [dev]}}"
@@ -182,8 +182,8 @@ async def test_a_caller_without_the_scope_neither_lists_nor_calls(
 
 
 @pytest.mark.parametrize("action", ["accept", "decline"])
-async def test_what_is_confirmed_is_called_and_what_is_declined_never_gets_there(
-    action: str, tmp_path: Path, newcomer: Newcomer, server: Web
+async def test_only_confirmed_calls_reach_the_upstream(
+    action: str, tmp_path: Path, newcomer: Newcomer, server: ModernServer
 ) -> None:
     override = 'tools: {override: {look: {confirm: "Really look?"}}}'
     async with daemon_of(tmp_path, f"upstreams: {{web: {{{server.entry}, {override}}}}}\n") as daemon:
@@ -196,7 +196,7 @@ async def test_what_is_confirmed_is_called_and_what_is_declined_never_gets_there
     assert (answer.text == "seen", server.asked["tools/call"]) == ((True, 1) if action == "accept" else (False, 0))
 
 
-async def test_a_lazy_server_that_nobody_uses_is_ended_and_started_again_by_a_call(tmp_path: Path) -> None:
+async def test_idle_lazy_server_is_stopped_and_restarted_by_a_call(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("good") + ", idle: 100ms")) as running:
         client = running.memory_client()
         first = await said(client, "odd_work")
@@ -209,7 +209,7 @@ async def test_a_lazy_server_that_nobody_uses_is_ended_and_started_again_by_a_ca
         assert "reason" not in state(running, "odd")
 
 
-async def test_five_failed_calls_open_the_circuit_and_one_probe_closes_it(tmp_path: Path, server: Web) -> None:
+async def test_five_failed_calls_open_the_circuit_and_a_probe_closes_it(tmp_path: Path, server: ModernServer) -> None:
     async with gateway(config(tmp_path, web=server.entry)) as running:
         await running.start()
         client = running.memory_client()
@@ -232,7 +232,7 @@ async def test_five_failed_calls_open_the_circuit_and_one_probe_closes_it(tmp_pa
         assert await said(client, "web_look") == "seen"
 
 
-async def test_readiness_warns_of_an_upstream_that_cannot_be_reached_while_it_is_tried_again(tmp_path: Path) -> None:
+async def test_readiness_warns_about_unreachable_upstream(tmp_path: Path) -> None:
     silent = "command: [sleep, '600'], start: eager, connect_timeout: 500ms"
     async with gateway(config(tmp_path, silent=silent)) as running:
         await running.start()
@@ -245,7 +245,7 @@ async def test_readiness_warns_of_an_upstream_that_cannot_be_reached_while_it_is
         assert running.app.health.readiness()["warnings"] == ["the upstream silent is connecting"]
 
 
-async def test_a_server_that_dies_in_each_call_opens_the_circuit_though_it_starts_every_time(tmp_path: Path) -> None:
+async def test_server_that_crashes_in_each_call_opens_the_circuit(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("good"))) as running:
         client = running.memory_client()
         for _ in range(5):
@@ -259,7 +259,7 @@ async def test_a_server_that_dies_in_each_call_opens_the_circuit_though_it_start
         await until(works_again)
 
 
-async def test_an_eager_server_is_asked_how_it_is_while_nothing_else_is_said(tmp_path: Path, server: Web) -> None:
+async def test_quiet_eager_server_is_probed(tmp_path: Path, server: ModernServer) -> None:
     async with gateway(config(tmp_path, web=f"{server.entry}, start: eager, health: 50ms")) as running:
         await running.start()
 
@@ -277,8 +277,8 @@ async def test_an_eager_server_is_asked_how_it_is_while_nothing_else_is_said(tmp
         assert server.asked["tools/call"] == 0
 
 
-async def test_a_server_that_is_too_busy_to_be_listened_to_is_asked_again_for_that_and_for_its_lists(
-    tmp_path: Path, server: Web, monkeypatch: pytest.MonkeyPatch
+async def test_refused_listen_request_is_repeated_and_lists_are_read_again(
+    tmp_path: Path, server: ModernServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.client.session._RELISTEN_SECONDS", 0.02)
     server.capabilities = {"tools": {"listChanged": True}}
@@ -292,8 +292,8 @@ async def test_a_server_that_is_too_busy_to_be_listened_to_is_asked_again_for_th
         assert state(running, "web")["state"] == "up"
 
 
-async def test_a_list_without_end_is_cut_and_a_body_that_is_too_long_is_refused(
-    tmp_path: Path, server: Web, monkeypatch: pytest.MonkeyPatch
+async def test_endless_list_is_cut_and_long_body_is_refused(
+    tmp_path: Path, server: ModernServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.server_lists.MAX_ITEMS", 5)
     monkeypatch.setattr("gateway.upstreams.client.http_channel.MAX_BODY", 2**20)
@@ -317,8 +317,8 @@ async def test_a_list_without_end_is_cut_and_a_body_that_is_too_long_is_refused(
         assert (await said(client, "good_work")).startswith("did work")
 
 
-async def test_lists_that_are_too_large_together_are_cut_and_said_to_be(
-    tmp_path: Path, server: Web, monkeypatch: pytest.MonkeyPatch
+async def test_lists_that_are_too_large_together_are_cut(
+    tmp_path: Path, server: ModernServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.server_lists.MAX_BYTES", 10_000)
     server.endless, server.more_of_each = True, {"description": "x" * 3000}
@@ -330,9 +330,7 @@ async def test_lists_that_are_too_large_together_are_cut_and_said_to_be(
         assert server.asked["tools/list"] == 4
 
 
-async def test_a_result_that_is_nested_too_deep_is_an_error_that_names_no_limit_of_requests(
-    tmp_path: Path, server: Web
-) -> None:
+async def test_error_for_deeply_nested_result_names_no_request_limit(tmp_path: Path, server: ModernServer) -> None:
     server.meta = {}
     for _ in range(200):
         server.meta = {"deeper": server.meta}
@@ -343,10 +341,10 @@ async def test_a_result_that_is_nested_too_deep_is_an_error_that_names_no_limit_
 
 
 @pytest.mark.parametrize("start", ["lazy", "eager, health: 100ms"])
-async def test_a_restarted_server_is_asked_for_its_lists_again_though_sessions_of_other_clients_are_stale(
+async def test_lists_are_read_again_after_restart_despite_stale_sessions(
     start: str, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
-    server = await forgetful(processes)
+    server = await restarting_server(processes)
     entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true, start: {start}"
     daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
     idle, busy = await newcomer(LEGACY, daemon=daemon), await newcomer(MODERN, daemon=daemon)
@@ -374,16 +372,14 @@ async def test_a_restarted_server_is_asked_for_its_lists_again_though_sessions_o
         ('{"jsonrpc": "2.0", "id": ID, "result": {"resultType": ["complete"]}}', "a result of an unknown type"),
     ],
 )
-async def test_an_answer_that_is_no_result_is_said_to_be_what_it_is(
-    reply: str, expected: str, tmp_path: Path, server: Web
-) -> None:
+async def test_invalid_result_is_described(reply: str, expected: str, tmp_path: Path, server: ModernServer) -> None:
     server.reply = reply
     async with gateway(config(tmp_path, web=server.entry)) as running:
         await until_listed(running, "web_look")
         assert expected in await said(running.memory_client(), "web_look")
 
 
-async def test_the_code_of_an_error_is_an_integer(tmp_path: Path, server: Web) -> None:
+async def test_error_code_is_an_integer(tmp_path: Path, server: ModernServer) -> None:
     server.reply = '{"jsonrpc": "2.0", "id": ID, "error": {"code": true, "message": "out of paper"}}'
     async with gateway(config(tmp_path, web=server.entry)) as running:
         await until_listed(running, "web_look")
@@ -393,10 +389,10 @@ async def test_the_code_of_an_error_is_an_integer(tmp_path: Path, server: Web) -
 
 
 @pytest.mark.parametrize("status", [413, 429])
-async def test_requests_that_a_server_does_not_take_cost_neither_the_session_nor_the_calls_of_others(
+async def test_refused_requests_keep_the_session_and_other_calls(
     status: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
-    server = await forgetful(processes)
+    server = await restarting_server(processes)
     entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true, session: shared"
     daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
     client = await newcomer(MODERN, daemon=daemon)
@@ -413,10 +409,10 @@ async def test_requests_that_a_server_does_not_take_cost_neither_the_session_nor
     assert server.calls == 8
 
 
-async def test_a_server_that_opens_no_more_sessions_is_not_called_up_though_it_has_some(
+async def test_server_that_refuses_new_sessions_is_degraded(
     tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
-    server = await forgetful(processes)
+    server = await restarting_server(processes)
     entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true"
     daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
     known, late = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
@@ -429,8 +425,8 @@ async def test_a_server_that_opens_no_more_sessions_is_not_called_up_though_it_h
     assert (await known.call("web_old")).text == "seen"
 
 
-async def forgetful(processes: AsyncExitStack) -> Forgetful:
-    server, app = Forgetful(), web.Application()
+async def restarting_server(processes: AsyncExitStack) -> RestartingServer:
+    server, app = RestartingServer(), web.Application()
     app.router.add_post("/mcp", server.answer)
     server.port = await processes.enter_async_context(local_server.listening(app))
     return server
@@ -445,8 +441,8 @@ async def entry_of(daemon: Daemon) -> JsonObject:
 
 @pytest.mark.parametrize("held", ["tools/call", "server/discover"], ids=["called", "connecting"])
 @pytest.mark.parametrize("entries", [{"web": odd("good")}, {}], ids=["changed", "removed"])
-async def test_calls_in_flight_end_on_the_server_that_they_began_with(
-    tmp_path: Path, server: Web, entries: dict[str, str], held: str
+async def test_open_calls_finish_on_their_server_after_reload(
+    tmp_path: Path, server: ModernServer, entries: dict[str, str], held: str
 ) -> None:
     async with gateway(config(tmp_path, web=f"{server.entry}, session: per_client")) as running:
         await until_listed(running, "web_look")
@@ -463,8 +459,8 @@ async def test_calls_in_flight_end_on_the_server_that_they_began_with(
         assert await calling == "seen"
 
 
-async def test_an_upstream_without_room_for_a_session_of_its_own_is_kept_in_touch_with(
-    tmp_path: Path, server: Web, monkeypatch: pytest.MonkeyPatch
+async def test_lists_are_read_in_a_client_session_if_max_sessions_is_reached(
+    tmp_path: Path, server: ModernServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.server._LOOK_SECONDS", 0.0)
     entry = f"{server.entry}, session: per_client, max_sessions: 1, start: eager"
@@ -474,7 +470,7 @@ async def test_an_upstream_without_room_for_a_session_of_its_own_is_kept_in_touc
         calling = asyncio.create_task(said(ada(running), "web_look"))
         async with asyncio.timeout(20):
             await server.begun.wait()
-        for _ in range(100):  # looks, each of which wants a session
+        for _ in range(100):  # each look needs a session
             await asyncio.sleep(0)
         assert "upstream web" in [task.get_name() for task in asyncio.all_tasks()]
         server.released.set()
@@ -482,7 +478,7 @@ async def test_an_upstream_without_room_for_a_session_of_its_own_is_kept_in_touc
 
 
 @pytest.mark.parametrize("session", ["per_client", "shared"])
-async def test_what_only_the_session_of_one_client_offers_is_reported(session: str, tmp_path: Path) -> None:
+async def test_tools_of_only_one_client_session_are_reported(session: str, tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=f"{odd('good')}, session: {session}")) as running:
         await until_listed(running, "odd_grow")
         await call(ada(running), "odd_grow")

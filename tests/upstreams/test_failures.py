@@ -1,4 +1,4 @@
-"""What users of other gateways report, and must not happen here: one bad server costs the others nothing."""
+"""Failures that users of other gateways have reported."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from tests.e2e.daemon import serving
 
 ODD: Final = Path(__file__).parent / "testdata" / "odd_server.py"
 SECONDS: Final = 90.0
-"""The longest wait for anything: long enough for a slow, loaded machine."""
+"""A limit for waits, long enough for a slow and loaded machine."""
 
 
 def odd(mode: str, *arguments: object) -> str:
@@ -52,7 +52,7 @@ async def call(client: MemoryClient, name: str, **more: Json) -> dict[str, Json]
 
 
 def asked_by(mode: str) -> dict[str, Json]:
-    """The parameters of a client whose user can be asked in this way alone."""
+    """Return the parameters of a client that supports one mode of elicitation."""
     return {"_meta": {meta.META_CLIENT_CAPABILITIES: {"elicitation": {mode: {}}}}}
 
 
@@ -61,7 +61,7 @@ async def said(client: MemoryClient, name: str) -> str:
 
 
 async def until_listed(running: Gateway, *names: str) -> None:
-    """Wait until tools are listed, for which a busy machine may need longer than the start waits."""
+    """Wait until tools are listed, which can take longer than the start waits."""
     await running.start()
     client = running.memory_client()
 
@@ -77,8 +77,8 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-class Heard:
-    """A subscriber to the list of tools, and what it was told."""
+class ToolListSubscriber:
+    """A subscriber to the list of tools."""
 
     def __init__(self) -> None:
         self.methods: Final[list[str]] = []
@@ -94,7 +94,7 @@ class Heard:
         await asyncio.gather(task, return_exceptions=True)
 
     async def until(self, count: int) -> None:
-        """Wait until so many announcements have come after the acknowledgement."""
+        """Wait for the acknowledgement and this many announcements."""
         async with asyncio.timeout(SECONDS):
             while len(self.methods) < count or not self._arrived.is_set():
                 self._arrived.clear()
@@ -106,7 +106,7 @@ class Heard:
         self._arrived.set()
 
 
-async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
+async def test_bad_servers_do_not_affect_others(tmp_path: Path) -> None:
     bad = {"dead": "command: /no/such/program", "flood": odd("flood"), "hang": odd("hang") + ", connect_timeout: 1s"}
     bad["private"] = "url: 'http://127.0.0.1:9/mcp'"
     async with gateway(config(tmp_path, **bad, good=odd("good"))) as running:
@@ -128,7 +128,7 @@ async def test_one_bad_server_costs_the_others_nothing(tmp_path: Path) -> None:
         await until(are_told)
 
 
-async def test_entries_that_nobody_could_ask_for_are_left_out_and_said_to_be(tmp_path: Path) -> None:
+async def test_entries_without_a_name_are_left_out_and_reported(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("nameless"))) as running:
         await until_listed(running, "odd_work")
 
@@ -138,7 +138,7 @@ async def test_entries_that_nobody_could_ask_for_are_left_out_and_said_to_be(tmp
         assert any("Integer exceeds 64-bit range" in warning for warning in running.status()["warnings"])
 
 
-async def test_a_question_of_a_kind_that_the_client_lacks_is_declined_and_the_caller_hears_why(tmp_path: Path) -> None:
+async def test_unsupported_question_is_declined_with_a_note(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("ask_url"))) as running:
         await until_listed(running, "odd_ask_url")
 
@@ -147,7 +147,7 @@ async def test_a_question_of_a_kind_that_the_client_lacks_is_declined_and_the_ca
         assert "odd asked for elicitation" in note["text"]
 
 
-async def test_a_question_reaches_a_modern_client_in_the_form_of_its_revision(tmp_path: Path) -> None:
+async def test_question_has_the_form_of_the_clients_revision(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("ask_url"))) as running:
         await until_listed(running, "odd_ask_url")
 
@@ -156,7 +156,7 @@ async def test_a_question_reaches_a_modern_client_in_the_form_of_its_revision(tm
         assert question["params"] == {"mode": "url", "message": "Go", "url": "https://example.com/"}
 
 
-async def test_a_request_of_a_modern_server_is_refused_and_its_call_goes_on(tmp_path: Path) -> None:
+async def test_request_of_a_modern_server_is_refused(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("ask_form", "modern"))) as running:
         await until_listed(running, "odd_ask_form")
 
@@ -164,7 +164,7 @@ async def test_a_request_of_a_modern_server_is_refused_and_its_call_goes_on(tmp_
         assert "Unknown method: elicitation/create" in answer["content"][0]["text"]
 
 
-async def test_a_malformed_answer_is_refused_and_the_question_stays_open(tmp_path: Path) -> None:
+async def test_malformed_answer_keeps_the_question_open(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("ask_form"))) as running:
         await until_listed(running, "odd_ask_form")
         client = running.memory_client()
@@ -182,7 +182,7 @@ async def test_a_malformed_answer_is_refused_and_the_question_stays_open(tmp_pat
         assert "Ada" in str(await answered({"action": "accept", "content": {"name": "Ada"}}))
 
 
-async def test_questions_that_are_none_are_the_calls_error(tmp_path: Path) -> None:
+async def test_invalid_input_requests_fail_the_call(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("confused"))) as running:
         await until_listed(running, "odd_work")
 
@@ -191,18 +191,18 @@ async def test_questions_that_are_none_are_the_calls_error(tmp_path: Path) -> No
         assert "sends invalid `inputRequests`" in result["content"][0]["text"]
 
 
-async def test_a_refused_subscription_says_nothing_of_the_server(tmp_path: Path) -> None:
+async def test_refused_subscription_does_not_degrade_the_server(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("refusing"))) as running:
         await until_listed(running, "odd_work")
 
-        async with Heard().listening(running.memory_client(), resourceSubscriptions=["odd://only"]):
-            # The subscription is acknowledged once the server was asked.
+        async with ToolListSubscriber().listening(running.memory_client(), resourceSubscriptions=["odd://only"]):
+            # The acknowledgement comes after the request to the server.
             assert running.status()["upstreams"]["odd"]["state"] == "up"
             assert (await said(running.memory_client(), "odd_work")).startswith("did work")
 
 
 @pytest.mark.build
-async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answer(tmp_path: Path) -> None:
+async def test_four_bad_servers_do_not_affect_sixteen_others(tmp_path: Path) -> None:
     bad, good = ("dead", "hang", "flood", "die"), [f"good{number}" for number in range(16)]
     state, programs = tmp_path / "state", {name: tmp_path / name for name in (*bad, *good)}
     for program in programs.values():
@@ -226,7 +226,7 @@ async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answe
         await running.start()
         client = running.memory_client()
         assert await tools(client) == names
-        assert {each["state"] for each in running.status()["upstreams"].values()} == {"idle"}  # nobody was waited for
+        assert {each["state"] for each in running.status()["upstreams"].values()} == {"idle"}  # the reload did not wait
 
         failing = [asyncio.create_task(said(client, f"{name}_{'die' if name == 'die' else 'work'}")) for name in bad]
         answers = await asyncio.gather(*(said(client, f"{name}_work") for name in good))
@@ -247,7 +247,7 @@ async def test_four_bad_servers_of_twenty_are_named_and_the_sixteen_others_answe
     assert all(told[name]["state"] == "up" for name in good)
 
 
-async def test_ids_of_other_types_in_notifications_cost_neither_the_call_nor_the_session(tmp_path: Path) -> None:
+async def test_notifications_with_invalid_ids_are_ignored(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("mutter"))) as running:
         await until_listed(running, "odd_mutter")
         client = running.memory_client()
@@ -258,7 +258,7 @@ async def test_ids_of_other_types_in_notifications_cost_neither_the_call_nor_the
         assert running.status()["upstreams"]["odd"]["restarts"] == 0
 
 
-async def test_an_update_that_comes_before_anybody_can_be_told_costs_nothing(tmp_path: Path) -> None:
+async def test_update_before_the_start_is_ignored(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("hasty"))) as running:
         await until_listed(running, "odd_work")
         assert (await said(running.memory_client(), "odd_work")).startswith("did work")
@@ -276,9 +276,7 @@ async def test_an_update_that_comes_before_anybody_can_be_told_costs_nothing(tmp
         ),
     ],
 )
-async def test_an_address_that_is_no_url_is_named(
-    tmp_path: Path, kind: str, answer: dict[str, Json], reason: str
-) -> None:
+async def test_invalid_address_is_reported(tmp_path: Path, kind: str, answer: dict[str, Json], reason: str) -> None:
     async def answered(_request: web.Request) -> web.Response:
         return web.Response(**answer)
 
@@ -291,7 +289,7 @@ async def test_an_address_that_is_no_url_is_named(
             assert reason in running.status()["upstreams"]["web"]["reason"]
 
 
-async def test_a_first_connect_that_fails_is_tried_again_and_what_comes_of_it_is_announced(tmp_path: Path) -> None:
+async def test_failed_first_connection_is_retried_and_announced(tmp_path: Path) -> None:
     program = tmp_path / "late_program"
     async with gateway(config(tmp_path, late=f"command: {program}")) as running:
         await running.start()
@@ -307,7 +305,7 @@ async def test_a_first_connect_that_fails_is_tried_again_and_what_comes_of_it_is
         await until(is_there)
 
 
-async def test_the_start_waits_no_longer_than_five_seconds_and_not_at_all_with_a_memory(tmp_path: Path) -> None:
+async def test_start_waits_at_most_five_seconds_and_not_with_remembered_lists(tmp_path: Path) -> None:
     gate, state = tmp_path / "gate", tmp_path / "state"
     gate.touch()
     path = config(tmp_path, late=odd("late", gate))
@@ -321,7 +319,7 @@ async def test_the_start_waits_no_longer_than_five_seconds_and_not_at_all_with_a
 
 
 @pytest.mark.parametrize("serves_one_request", [True, False])
-async def test_a_process_that_serves_one_request_waits_for_first_lists_as_long_as_connecting_may_take(
+async def test_one_request_process_waits_for_first_lists(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, serves_one_request: bool
 ) -> None:
     monkeypatch.setattr("gateway.app.build.FIRST_LISTS_SECONDS", 0.1)
@@ -333,7 +331,7 @@ async def test_a_process_that_serves_one_request_waits_for_first_lists_as_long_a
         assert ("late_work" in await tools(running.memory_client())) is serves_one_request
 
 
-async def test_a_call_of_what_cannot_be_reached_says_why_and_when_it_is_tried_again(tmp_path: Path) -> None:
+async def test_call_to_unreachable_upstream_explains_the_reason_and_next_try(tmp_path: Path) -> None:
     gate, state = tmp_path / "gate", tmp_path / "state"
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\nexec {sys.executable} -IS {ODD} good\n", encoding="utf-8")
@@ -356,7 +354,7 @@ async def test_a_call_of_what_cannot_be_reached_says_why_and_when_it_is_tried_ag
             assert text.endswith(" s") and "next try in " in text  # noqa: PT018
 
 
-async def test_a_server_of_which_a_list_cannot_be_had_is_no_healthy_one(tmp_path: Path) -> None:
+async def test_server_with_a_failed_list_is_degraded(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("halved"))) as running:
         await until_listed(running, "odd_work")
         told = running.status()["upstreams"]["odd"]
@@ -365,7 +363,7 @@ async def test_a_server_of_which_a_list_cannot_be_had_is_no_healthy_one(tmp_path
     assert told["missing"] == {"resources": "the disk is full (-32603)"}
 
 
-async def test_a_server_that_dies_in_a_call_shows_its_last_words_and_is_started_again(tmp_path: Path) -> None:
+async def test_crash_in_a_call_shows_stderr_and_restarts_the_server(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("good"))) as running:
         client = running.memory_client()
 
@@ -376,7 +374,7 @@ async def test_a_server_that_dies_in_a_call_shows_its_last_words_and_is_started_
         assert running.status()["upstreams"]["odd"]["restarts"] == 1
 
 
-async def test_the_next_attempt_with_a_server_that_the_probe_silenced_begins_with_initialize(
+async def test_server_that_hangs_after_the_probe_is_retried_with_initialize(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.upstreams.connecting.PROBE_SECONDS", 0.1)
@@ -386,7 +384,7 @@ async def test_the_next_attempt_with_a_server_that_the_probe_silenced_begins_wit
         assert running.status()["upstreams"]["odd"]["revision"] == "2025-11-25"
 
 
-async def test_a_changed_list_is_taken_up(tmp_path: Path) -> None:
+async def test_changed_list_is_served(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("good"))) as running:
         await running.start()
         client = running.memory_client()
@@ -398,14 +396,14 @@ async def test_a_changed_list_is_taken_up(tmp_path: Path) -> None:
         await until(has_grown)
 
 
-async def test_an_announcement_without_a_change_changes_nothing(tmp_path: Path) -> None:
+async def test_announcement_without_a_change_is_not_relayed(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=odd("pretend"))) as running:
         await running.start()
         client = running.memory_client()
         before = running.status()["generation"]
 
         await call(client, "odd_pretend")
-        await call(client, "odd_grow")  # and then one that does: the first cannot come after it
+        await call(client, "odd_grow")  # a real change, which follows the first announcement
 
         async def has_grown() -> bool:
             return "odd_more_4" in await tools(client)
@@ -414,7 +412,7 @@ async def test_an_announcement_without_a_change_changes_nothing(tmp_path: Path) 
         assert running.status()["generation"] == before + 1
 
 
-async def test_a_call_that_hangs_ends_at_its_timeout_and_holds_up_no_other(tmp_path: Path) -> None:
+async def test_hanging_call_times_out_without_delaying_others(tmp_path: Path) -> None:
     slow = odd("slow") + ", timeout: 300ms"
     async with gateway(config(tmp_path, slow=slow, good=odd("good"))) as running:
         client = running.memory_client()
@@ -424,7 +422,7 @@ async def test_a_call_that_hangs_ends_at_its_timeout_and_holds_up_no_other(tmp_p
         assert (await hanging) == "slow timed out after 0.3 s"
 
 
-async def test_names_that_are_too_long_or_taken_are_not_offered_and_both_places_are_named(tmp_path: Path) -> None:
+async def test_long_and_duplicate_names_are_left_out_and_reported(tmp_path: Path) -> None:
     entries = {
         "one": odd("good") + ', prefix: ""',
         "two": odd("good") + ', prefix: "", tools: {include: [work]}',
@@ -439,7 +437,7 @@ async def test_names_that_are_too_long_or_taken_are_not_offered_and_both_places_
         assert "is not offered: its name has 65 characters" in warnings
 
 
-async def test_a_uri_that_is_taken_is_not_offered_and_a_prefix_is_proposed(tmp_path: Path) -> None:
+async def test_duplicate_uri_is_left_out_with_a_hint_on_prefixes(tmp_path: Path) -> None:
     path = config(tmp_path, one=odd("readable"), two=odd("readable"), three=odd("readable") + ", uri_prefix: three+")
     own = 'resources: {own: {uri: "odd://shared", text: own}}\nskills: [skill]\n'
     (tmp_path / "skill").mkdir()
@@ -469,7 +467,7 @@ async def test_a_uri_that_is_taken_is_not_offered_and_a_prefix_is_proposed(tmp_p
     assert warnings.count(taken) >= 4
 
 
-async def test_patterns_that_fit_nothing_are_warned_of(tmp_path: Path) -> None:
+async def test_unmatched_patterns_are_reported(tmp_path: Path) -> None:
     entry = odd("good") + ", tools: {include: [work, nothing_*], override: {missing: {title: x}}}"
     async with gateway(config(tmp_path, odd=entry)) as running:
         warnings = "\n".join(running.status()["warnings"])
@@ -478,7 +476,7 @@ async def test_patterns_that_fit_nothing_are_warned_of(tmp_path: Path) -> None:
     assert "upstreams.odd.tools.override.missing: the upstream has no tools named `missing`" in warnings
 
 
-async def test_a_template_of_the_file_goes_before_an_equal_one_of_an_upstream(tmp_path: Path) -> None:
+async def test_template_of_the_file_takes_precedence(tmp_path: Path) -> None:
     path = config(tmp_path, odd=odd("readable"))
     own = 'resources: {own: {uri: "odd://{name}", text: "{{ name }}"}}\n'
     path.write_text(own + path.read_text(encoding="utf-8"), encoding="utf-8")
@@ -498,7 +496,7 @@ async def test_a_template_of_the_file_goes_before_an_equal_one_of_an_upstream(tm
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 async def test_no_child_outlives_the_daemon(tmp_path: Path, how: signal.Signals) -> None:
     pids = tmp_path / "pids"
-    tree = f"{sys.executable} -IS {ODD} deaf {pids}; exit"  # a server below another process, as npx starts it
+    tree = f"{sys.executable} -IS {ODD} deaf {pids}; exit"  # a server below another process, as with npx
     path = config(tmp_path, deaf=f"command: {['sh', '-c', tree]}")
     async with serving(path, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
         await daemon.url()
@@ -521,7 +519,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.build
-async def test_a_hundred_reloads_leave_no_child_of_an_upstream_that_changed_or_went(tmp_path: Path) -> None:
+async def test_reloads_leave_no_children_of_removed_upstreams(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     path = config(tmp_path, deaf=odd("deaf", pids))
     async with gateway(path) as running:
@@ -544,17 +542,17 @@ async def test_a_hundred_reloads_leave_no_child_of_an_upstream_that_changed_or_w
         await until(are_gone)
 
 
-async def test_another_command_keeps_the_tools_on_offer_until_the_new_server_has_answered(tmp_path: Path) -> None:
+async def test_tools_stay_until_the_server_of_a_changed_command_responds(tmp_path: Path) -> None:
     door, path = tmp_path / "door", config(tmp_path, odd=odd("good"))
     async with gateway(path) as running:
         await until_listed(running, "odd_work")
-        client, heard = running.memory_client(), Heard()
-        async with heard.listening(client):
+        client, subscriber = running.memory_client(), ToolListSubscriber()
+        async with subscriber.listening(client):
             path.write_text(path.read_text(encoding="utf-8").replace("'good'", f"'late', '{door}', 'slow'"))
             await running.app.reloads.reload()
             assert await tools(client) == ["odd_work", "odd_grow", "odd_die"]
 
-            calling = asyncio.create_task(said(client, "odd_work"))  # waits for the new server, as at a first call
+            calling = asyncio.create_task(said(client, "odd_work"))  # waits for the new server
             door.touch()
             assert (await calling).startswith("did work")
 
@@ -562,11 +560,11 @@ async def test_another_command_keeps_the_tools_on_offer_until_the_new_server_has
                 return "odd_slow" in await tools(client)
 
             await until(is_swapped)
-            await heard.until(1)
-    assert heard.methods == ["notifications/tools/list_changed"]
+            await subscriber.until(1)
+    assert subscriber.methods == ["notifications/tools/list_changed"]
 
 
-async def test_a_new_server_that_cannot_be_reached_keeps_its_place_and_says_so(tmp_path: Path) -> None:
+async def test_tools_stay_if_the_server_of_a_changed_command_fails(tmp_path: Path) -> None:
     path = config(tmp_path, odd=odd("good"))
     async with gateway(path) as running:
         await until_listed(running, "odd_work")
@@ -581,10 +579,10 @@ async def test_a_new_server_that_cannot_be_reached_keeps_its_place_and_says_so(t
         await until(is_told)
         assert await tools(client) == ["odd_work"]
         assert (await said(client, "odd_work")).startswith("odd cannot be reached: ")
-        assert not any("new_*" in each for each in running.status()["warnings"])  # nobody knows yet what it offers
+        assert not any("new_*" in each for each in running.status()["warnings"])  # the new lists are not known
 
 
-async def test_an_upstream_that_comes_back_is_offered_from_memory(tmp_path: Path) -> None:
+async def test_readded_upstream_is_served_from_remembered_lists(tmp_path: Path) -> None:
     path = config(tmp_path, odd=odd("good"))
     async with gateway(path, state=tmp_path / "state") as running:
         await until_listed(running, "odd_work")
@@ -601,7 +599,7 @@ async def test_an_upstream_that_comes_back_is_offered_from_memory(tmp_path: Path
         await until_listed(running, "odd_work")
 
 
-async def test_a_name_that_cannot_begin_tools_names_is_one_warning_that_names_the_prefix(tmp_path: Path) -> None:
+async def test_unusable_prefix_is_one_warning(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, **{"my server": odd("good")})) as running:
         await running.start()
         client = running.memory_client()

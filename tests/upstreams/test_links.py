@@ -1,4 +1,4 @@
-"""Links to upstreams end, or go on, as a call that waits needs it: whatever fails beneath them."""
+"""Failures, resumption and bounds of links to upstreams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -43,7 +43,7 @@ def no_memory(_: object) -> Command:
 
 
 def talkative(lasting: LastingInput) -> Command:
-    """A server that answers each request with a notification alone."""
+    """Return a server that sends a notification for each request, and no response."""
     script = f"while read -r line; do echo '{NOTIFICATION}'; done"
     return Command(argv=["/bin/sh", "-c", script], environment={}, directory="/", lasting_input=lasting)
 
@@ -56,7 +56,7 @@ def refuses_all(message: Incoming, *, during: RequestId | None) -> None:
 @pytest.mark.parametrize(
     ("command", "expected"), [(no_memory, UnreachableError), (talkative, ConnectionLostError)], ids=["start", "message"]
 )
-async def test_an_internal_error_ends_a_link_and_the_calls_that_wait_there(
+async def test_internal_error_fails_the_link_and_its_calls(
     command: Callable[[LastingInput], Command], expected: type[Exception]
 ) -> None:
     async with asyncio.timeout(SECONDS), Processes() as processes:
@@ -72,8 +72,8 @@ async def test_an_internal_error_ends_a_link_and_the_calls_that_wait_there(
         await link.close()
 
 
-class Nobody:
-    """A `Listener` that hears nothing."""
+class IgnoringListener:
+    """A `Listener` that ignores everything."""
 
     async def session_opened(self, session: Session) -> None: ...
     def lists_changed(self) -> None: ...
@@ -81,7 +81,7 @@ class Nobody:
     def unreadable(self, message: Unreadable) -> None: ...
 
 
-async def test_requests_of_a_server_that_takes_no_responses_are_bounded() -> None:
+async def test_open_requests_of_a_server_are_bounded() -> None:
     sent = 0
 
     async def send(_message: JsonObject) -> None:
@@ -90,7 +90,7 @@ async def test_requests_of_a_server_that_takes_no_responses_are_bounded() -> Non
         await asyncio.Event().wait()
 
     tasks = BackgroundTasks()
-    messages = ServerMessages(Nobody(), send=send, tasks=tasks)
+    messages = ServerMessages(IgnoringListener(), send=send, tasks=tasks)
     for number in range(3 * MAX_OPEN_REQUESTS):
         messages.take(Request(number % (2 * MAX_OPEN_REQUESTS), "ping", {}), during=None)
     while sent < MAX_OPEN_REQUESTS:
@@ -111,7 +111,7 @@ async def http_endpoint(application: web.Application, path: str) -> AsyncIterato
 
 @asynccontextmanager
 async def sse_link(answer: str) -> AsyncIterator[SseLink]:
-    """A link to a server whose stream brings one message once something has been posted."""
+    """Yield a link to a server that sends one message after the first POST."""
     posted = asyncio.Event()
 
     async def stream(request: web.Request) -> web.StreamResponse:
@@ -120,7 +120,7 @@ async def sse_link(answer: str) -> AsyncIterator[SseLink]:
         await response.write(b"event: endpoint\ndata: /messages\n\n")
         await posted.wait()
         await response.write(f"data: {answer}\n\n".encode())
-        await asyncio.Event().wait()  # until the client leaves
+        await asyncio.Event().wait()  # until the client disconnects
         return response
 
     async def take(_request: web.Request) -> web.Response:
@@ -136,23 +136,23 @@ async def sse_link(answer: str) -> AsyncIterator[SseLink]:
         await link.close()
 
 
-async def test_an_internal_error_ends_a_link_of_http_and_sse() -> None:
+async def test_internal_error_fails_an_sse_link() -> None:
     async with sse_link(NOTIFICATION) as link:
         await link.open(refuses_all, subject=None)
         with pytest.raises(ConnectionLostError, match="internal error"):
             await link.request(PING)
 
 
-async def test_a_response_over_http_and_sse_that_cannot_be_read_is_the_error_of_its_request() -> None:
+async def test_invalid_sse_response_fails_its_request() -> None:
     async with sse_link(f'[{NOTIFICATION}, {{"jsonrpc": "2.0", "id": 1, "result": {{}}, "error": {{}}}}]') as link:
-        heard: list[Incoming] = []
-        await link.open(lambda message, during: heard.append(message), subject=None)
+        received: list[Incoming] = []
+        await link.open(lambda message, during: received.append(message), subject=None)
         response = await link.request(PING)
         assert response.error is not None
-        assert len(heard) == 1
+        assert len(received) == 1
 
 
-async def test_a_server_that_wants_no_pause_between_streams_is_not_asked_without_end() -> None:
+async def test_zero_retry_does_not_cause_a_tight_loop() -> None:
     asked = 0
 
     async def stream(_request: web.Request) -> web.Response:
@@ -177,8 +177,8 @@ async def test_a_server_that_wants_no_pause_between_streams_is_not_asked_without
         await link.close()
 
 
-async def test_a_server_that_wants_a_short_pause_between_streams_gets_it() -> None:
-    """With a pause that doubles, as after a failure, twelve streams would take half an hour."""
+async def test_short_retry_is_respected() -> None:
+    """With a growing pause, twelve streams would take half an hour."""
     wanted = asyncio.Semaphore(0)
 
     async def stream(_request: web.Request) -> web.Response:
@@ -197,13 +197,13 @@ async def test_a_server_that_wants_a_short_pause_between_streams_gets_it() -> No
         await link.close()
 
 
-class Resumable:
-    """A server of 2025-11-25 whose stream of a call ends again and again, and is resumed where it ended."""
+class ResumingServer:
+    """A server of 2025-11-25 whose call streams end early and can be resumed."""
 
     def __init__(
         self, *, ends: int = 0, refusals: int = 0, is_gone: bool = False, answer: JsonObject | None = None
     ) -> None:
-        """Whatever else is given, `answer` is what a call is answered with at once, as `web.Response` takes it."""
+        """`answer` contains arguments of a `web.Response` to calls, instead of a stream."""
         self._answer: Final = answer
         self._ends: Final = ends
         self._refusals = refusals
@@ -273,10 +273,10 @@ class Resumable:
     ],
     ids=["many ends", "a few refusals", "only refusals", "session gone", "a page", "no answer", "a result of text"],
 )
-async def test_a_call_that_may_have_begun_is_resumed_as_long_as_that_brings_something_and_never_sent_again(
+async def test_begun_call_is_resumed_and_never_sent_again(
     tmp_path: Path, behaviour: dict[str, Json], answer: str
 ) -> None:
-    server = Resumable(**behaviour)
+    server = ResumingServer(**behaviour)
     async with local_server.listening(server.application) as port:
         entry = f"url: 'http://127.0.0.1:{port}/mcp', allow_private: true, era: legacy"
         async with asyncio.timeout(SECONDS), gateway(config(tmp_path, web=entry)) as running:
@@ -285,7 +285,7 @@ async def test_a_call_that_may_have_begun_is_resumed_as_long_as_that_brings_some
     assert server.calls == 1
 
 
-async def test_a_proxy_may_be_private_where_private_servers_are_refused() -> None:
+async def test_private_proxy_is_allowed_for_public_servers() -> None:
     asked: list[str] = []
 
     async def forward(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""With `lock: enforce`, what an upstream changed stays on offer as it was locked, after a restart, too."""
+"""Definitions of upstreams with `lock: enforce`."""
 
 import asyncio
 from pathlib import Path
@@ -50,7 +50,7 @@ async def offered(path: Path) -> tuple[dict[str, str], Any]:
         return found, running.status()["lock"]["differs"]
 
 
-async def test_a_changed_definition_is_served_as_it_was_locked_after_a_restart(tmp_path: Path) -> None:
+async def test_locked_version_is_served_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     async with scripted(offering("Reviewed.")) as (server, entry):
         path.write_text(f"server: {{lock: enforce}}\nupstreams: {{up: {{{entry}, prefix: ''}}}}\n")
@@ -94,7 +94,7 @@ async def test_contested_name_belongs_to_its_locked_owner_after_a_restart(mode: 
         assert await (await asyncio.create_subprocess_exec(FORKED, "lock", str(path))).wait() == 0
         assert await check_lock(path) == (0, "")
         other.answers["tools/list"] = pay
-        owner.answers["tools/list"] = fails  # the owner's lists come late
+        owner.answers["tools/list"] = fails  # the owner responds late
 
         async with asyncio.timeout(60), gateway(path) as running:
             await running.start()

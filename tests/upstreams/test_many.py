@@ -1,4 +1,4 @@
-"""A hundred upstreams at once: all of their tools in the file's order, and listing asks none of them."""
+"""A hundred upstreams."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ SECONDS: Final = 60.0
 
 
 class Servers:
-    """Modern servers of one process, told apart by their path; counts what each is asked."""
+    """Modern servers in one process, one per path, that count their requests."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -46,12 +46,12 @@ class Servers:
 
 
 @pytest.mark.build
-async def test_a_hundred_upstreams_are_listed_whole_in_order_and_without_being_asked(tmp_path: Path) -> None:
+async def test_hundred_upstreams_are_listed_in_order_without_requests(tmp_path: Path) -> None:
     servers, app = Servers(), web.Application()
     app.router.add_post("/{number}", servers.answer)
     async with TestServer(app) as server, asyncio.timeout(SECONDS):
         path = tmp_path / "config.yaml"
-        # The names are not in the order of the alphabet, and neither is the file.
+        # Neither the names nor the entries are sorted.
         numbers = [number * 37 % UPSTREAMS for number in range(UPSTREAMS)]
         base = server.make_url("/")
         entries = "".join(f"  up{number}: {{url: {base}{number}, allow_private: true}}\n" for number in numbers)

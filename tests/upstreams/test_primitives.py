@@ -1,4 +1,4 @@
-"""What an upstream offers is offered here, whatever it speaks: tools, resources, templates, prompts, completion."""
+"""Tools, resources, templates, prompts and completions of upstreams of each era and transport."""
 
 from collections.abc import AsyncIterator
 
@@ -21,9 +21,9 @@ async def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         yield client
 
 
-def into(heard: list[JsonObject]) -> Listener:
+def into(received: list[JsonObject]) -> Listener:
     async def take(message: JsonObject) -> None:
-        heard.append(message)
+        received.append(message)
 
     return take
 
@@ -32,7 +32,7 @@ async def listed(client: Client, method: str, member: str) -> dict[str, JsonObje
     return {each["name"]: each for each in (await client.request(method))[member]}
 
 
-async def test_tools_are_listed_in_their_order_with_a_prefix_and_as_they_are(client: Client) -> None:
+async def test_tools_are_listed_unchanged_with_a_prefix(client: Client) -> None:
     tools = await listed(client, "tools/list", "tools")
 
     assert list(tools)[:3] == ["shelf_add", "shelf_echo", "shelf_fail"]
@@ -42,27 +42,27 @@ async def test_tools_are_listed_in_their_order_with_a_prefix_and_as_they_are(cli
     assert tools["shelf_add"]["outputSchema"]["type"] == "object"
 
 
-async def test_a_call_brings_text_and_structured_content(client: Client) -> None:
+async def test_call_returns_text_and_structured_content(client: Client) -> None:
     result = await client.call("shelf_add", a=2, b=3)
 
     assert result["structuredContent"] == {"sum": 5}
     assert result["content"] == [{"type": "text", "text": '{"sum":5}'}]
 
 
-async def test_a_failed_call_stays_one(client: Client) -> None:
+async def test_failed_call_is_an_error(client: Client) -> None:
     result = await client.call("shelf_fail")
 
     assert (result["isError"], result["content"][0]["text"]) == (True, "it went wrong")
 
 
-async def test_arguments_are_held_to_the_schema_here(client: Client) -> None:
+async def test_arguments_are_validated_by_the_gateway(client: Client) -> None:
     result = await client.call("shelf_add", a="x", b=1)
 
     assert result["isError"] is True
     assert "/a" in result["content"][0]["text"]
 
 
-async def test_images_and_links_come_as_they_are(client: Client) -> None:
+async def test_images_and_links_are_unchanged(client: Client) -> None:
     kinds = [block["type"] for block in (await client.call("shelf_picture"))["content"]]
 
     assert kinds == ["text", "image", "resource_link"]
@@ -82,7 +82,7 @@ async def test_templates_are_listed_and_read(client: Client) -> None:
     assert (await client.read("page://7"))["text"] == "page 7"
 
 
-async def test_prompts_are_listed_and_got(client: Client) -> None:
+async def test_prompts_are_listed_and_returned(client: Client) -> None:
     prompts = await listed(client, "prompts/list", "prompts")
 
     assert prompts["shelf_review"]["arguments"] == [{"name": "text", "description": "what", "required": True}]
@@ -91,7 +91,7 @@ async def test_prompts_are_listed_and_got(client: Client) -> None:
     ]
 
 
-async def test_messages_of_an_upstream_do_not_speak_to_a_terminal(client: Client) -> None:
+async def test_control_characters_are_removed_from_messages(client: Client) -> None:
     assert await client.prompt("shelf_review", text="x\x1b[2J\x9b31my\0") == [
         {"role": "user", "content": {"type": "text", "text": "Review xy"}}
     ]
@@ -112,27 +112,27 @@ async def test_arguments_are_completed_by_the_upstream(
     assert (await client.request("completion/complete", params))["completion"]["values"] == expected
 
 
-async def test_progress_is_relayed_under_our_token(client: Client) -> None:
-    heard: list[JsonObject] = []
+async def test_progress_has_the_clients_token(client: Client) -> None:
+    received: list[JsonObject] = []
     params = {"name": "shelf_count", "arguments": {"to": 3}, "_meta": {"progressToken": "mine"}}
 
-    await client.request("tools/call", params, on_notification=into(heard))
+    await client.request("tools/call", params, on_notification=into(received))
 
-    progress = [each["params"] for each in heard if each["method"] == "notifications/progress"]
+    progress = [each["params"] for each in received if each["method"] == "notifications/progress"]
     assert progress == [
         {"progressToken": "mine", "progress": number, "total": 3, "message": f"step {number}"} for number in (1, 2, 3)
     ]
 
 
-async def test_log_messages_are_relayed_under_the_name_of_the_upstream(client: Client) -> None:
-    heard: list[JsonObject] = []
+async def test_log_messages_have_the_name_of_the_upstream(client: Client) -> None:
+    received: list[JsonObject] = []
     fields = {"io.modelcontextprotocol/logLevel": "info"}
 
     await client.request(
         "tools/call",
         {"name": "shelf_count", "arguments": {"to": 1}, "_meta": fields},
-        on_notification=into(heard),
+        on_notification=into(received),
     )
 
-    [message] = [each["params"] for each in heard if each["method"] == "notifications/message"]
+    [message] = [each["params"] for each in received if each["method"] == "notifications/message"]
     assert message == {"level": "warning", "logger": "shelf/counter", "data": {"number": 1}}

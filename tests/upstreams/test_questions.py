@@ -1,4 +1,4 @@
-"""Questions of an upstream reach our client, and its answers the upstream: elicitation, sampling, roots."""
+"""Elicitation, sampling and roots requests of upstreams."""
 
 import asyncio
 import sys
@@ -69,14 +69,14 @@ async def test_sampling_reaches_the_model(cell: Cell, daemon: Daemon, newcomer: 
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_roots_are_told(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
+async def test_roots_reach_the_upstream(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
 
     assert "file://" in await text(client, "shelf_ask_roots")
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_a_question_of_a_legacy_upstream_makes_exactly_one_call_there(
+async def test_question_of_a_legacy_upstream_causes_one_call(
     cell: Cell, way: Way, daemon: Daemon, newcomer: Newcomer
 ) -> None:
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
@@ -84,12 +84,12 @@ async def test_a_question_of_a_legacy_upstream_makes_exactly_one_call_there(
 
     await text(client, "shelf_ask_name")
 
-    # A modern server asks by the result of a call, so that answers come with a call more.
+    # A modern server asks with the result of a call, so the answer needs another call.
     assert int(await text(client, "shelf_times_asked")) - before == (1 if way.era == "legacy" else 2)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_a_client_that_goes_away_cancels_upstream(
+async def test_disconnect_of_the_client_cancels_the_call(
     cell: Cell, daemon: Daemon, newcomer: Newcomer, tmp_path: Path
 ) -> None:
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
@@ -107,9 +107,7 @@ async def test_a_client_that_goes_away_cancels_upstream(
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_a_client_that_cannot_be_asked_is_told_that_the_question_was_declined(
-    cell: Cell, daemon: Daemon, newcomer: Newcomer
-) -> None:
+async def test_declined_question_is_reported_to_the_client(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
     client = await newcomer(cell, capabilities={}, daemon=daemon)
 
     answer = await client.converse("tools/call", {"name": "shelf_ask_name", "arguments": {}})
@@ -117,8 +115,8 @@ async def test_a_client_that_cannot_be_asked_is_told_that_the_question_was_decli
     assert "elicitation" in str(answer.message)
 
 
-@pytest.mark.parametrize("cell", CELLS[1:], ids=str)  # those that hear what belongs to no request without more ado
-async def test_an_update_of_a_watched_resource_is_relayed(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
+@pytest.mark.parametrize("cell", CELLS[1:], ids=str)  # cells with an open stream for notifications
+async def test_update_of_watched_resource_is_relayed(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
     client = await newcomer(cell, capabilities={}, daemon=daemon)
     call: Call | None = None
     if cell.is_modern:
@@ -129,7 +127,7 @@ async def test_an_update_of_a_watched_resource_is_relayed(cell: Cell, daemon: Da
     updated = "notifications/resources/updated"
     if call is not None:
         await call.notification("notifications/subscriptions/acknowledged")
-    await client.call("shelf_touch", uri="note://one")  # once: who is answered hears of the very next update
+    await client.call("shelf_touch", uri="note://one")  # once, because the acknowledged subscription is active
 
     async with asyncio.timeout(30):
         told = await (call.notification(updated) if call is not None else client.hear(updated))
@@ -137,11 +135,9 @@ async def test_an_update_of_a_watched_resource_is_relayed(cell: Cell, daemon: Da
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.era == "legacy"], ids=str, indirect=True)
-async def test_where_the_client_knows_tasks_a_call_that_asks_becomes_one(
-    way: Way, daemon: Daemon, newcomer: Newcomer
-) -> None:
+async def test_call_with_a_question_becomes_a_task(way: Way, daemon: Daemon, newcomer: Newcomer) -> None:
     client = await newcomer(MODERN, capabilities={**EVERYTHING, "extensions": {TASKS: {}}}, daemon=daemon)
-    before = int(await text(client, "shelf_times_asked"))  # which asks nothing, and is answered at once
+    before = int(await text(client, "shelf_times_asked"))  # asks no question
 
     task = (await client.call("shelf_ask_name")).result
     waiting = (await client.ask("tasks/get", {"taskId": task["taskId"]})).result
@@ -158,7 +154,7 @@ async def test_where_the_client_knows_tasks_a_call_that_asks_becomes_one(
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.era == "legacy"], ids=str, indirect=True)
-async def test_a_task_that_is_cancelled_while_it_asks_cancels_its_call_upstream(
+async def test_cancelled_task_cancels_the_upstream_call(
     way: Way, daemon: Daemon, newcomer: Newcomer, tmp_path: Path
 ) -> None:
     client = await newcomer(MODERN, capabilities={**EVERYTHING, "extensions": {TASKS: {}}}, daemon=daemon)
@@ -174,8 +170,8 @@ async def test_a_task_that_is_cancelled_while_it_asks_cancels_its_call_upstream(
 
 
 @asynccontextmanager
-async def with_one_place(folder: Path, more: str = "") -> AsyncIterator[Daemon]:
-    """A daemon whose upstream has room for one call."""
+async def daemon_for_one_call(folder: Path, more: str = "") -> AsyncIterator[Daemon]:
+    """Yield a daemon whose upstream allows one concurrent call."""
     entry = f"{over_stdio(era='legacy')}\n    concurrency: 1\n    queue: 0\n    {more}"
     path = folder / "config.yaml"
     path.write_text(f"upstreams:\n  shelf:\n    {entry}\n", encoding="utf-8")
@@ -185,15 +181,15 @@ async def with_one_place(folder: Path, more: str = "") -> AsyncIterator[Daemon]:
 
 
 def retry(client: Client, asked: JsonObject) -> dict[str, Json]:
-    """The call of the tool that asked, with the answers."""
+    """Return the parameters of the retry with the answers."""
     answers = {key: client.says(each["method"], each["params"]) for key, each in asked["inputRequests"].items()}
     return {"name": "shelf_ask_name", "arguments": {}, "inputResponses": answers, "requestState": asked["requestState"]}
 
 
-async def test_a_parked_call_leaves_its_place_to_others_and_takes_its_answer_once(
+async def test_parked_call_frees_its_permit_and_takes_one_answer(
     tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
-    daemon = await processes.enter_async_context(with_one_place(tmp_path))
+    daemon = await processes.enter_async_context(daemon_for_one_call(tmp_path))
     client = await newcomer(MODERN, capabilities=EVERYTHING, daemon=daemon)
     asked = (await client.call("shelf_ask_name")).result
 
@@ -203,11 +199,9 @@ async def test_a_parked_call_leaves_its_place_to_others_and_takes_its_answer_onc
     assert (again["isError"], "is gone" in again["content"][0]["text"]) == (True, True)
 
 
-async def test_a_parked_call_that_nobody_answers_is_given_up(
-    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
-) -> None:
+async def test_unanswered_parked_call_expires(tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer) -> None:
     override = "tools: {override: {ask_name: {ask_timeout: 100ms}}}"
-    daemon = await processes.enter_async_context(with_one_place(tmp_path, override))
+    daemon = await processes.enter_async_context(daemon_for_one_call(tmp_path, override))
     client = await newcomer(MODERN, capabilities=EVERYTHING, daemon=daemon)
     mark = tmp_path / "mark"
     asked = (await client.call("shelf_ask_name", mark=str(mark))).result
@@ -220,10 +214,10 @@ async def test_a_parked_call_that_nobody_answers_is_given_up(
     assert "is gone" in (await client.ask("tools/call", params)).text
 
 
-async def test_an_open_question_leaves_the_place_of_its_call_to_others(
+async def test_open_question_frees_the_permit_of_its_call(
     tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    daemon = await processes.enter_async_context(with_one_place(tmp_path))
+    daemon = await processes.enter_async_context(daemon_for_one_call(tmp_path))
     client = await newcomer(CELLS[0], capabilities=EVERYTHING, daemon=daemon)
     open_questions: asyncio.Queue[JsonObject] = asyncio.Queue()
     answer = client._reply_to
@@ -238,10 +232,11 @@ async def test_an_open_question_leaves_the_place_of_its_call_to_others(
 
 
 @pytest.mark.parametrize("cell", CELLS[:2], ids=str)
-async def test_an_upstream_that_may_not_ask_is_declined_and_the_caller_hears_of_it(
+async def test_disabled_question_is_declined_with_a_note(
     cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
-    daemon = await processes.enter_async_context(with_one_place(tmp_path, "elicitation: false\n    sampling: true"))
+    keys = "elicitation: false\n    sampling: true"
+    daemon = await processes.enter_async_context(daemon_for_one_call(tmp_path, keys))
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
 
     refused = str((await client.converse("tools/call", {"name": "shelf_ask_name", "arguments": {}})).message)
@@ -252,7 +247,7 @@ async def test_an_upstream_that_may_not_ask_is_declined_and_the_caller_hears_of_
 
 
 @pytest.mark.parametrize("tool", ["odd_ask_url", "odd_refer"])
-async def test_a_client_that_is_sent_to_a_url_hears_when_that_is_done(
+async def test_completed_url_elicitation_is_announced(
     tool: str, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     config = tmp_path / "config.yaml"
@@ -271,7 +266,7 @@ async def test_a_client_that_is_sent_to_a_url_hears_when_that_is_done(
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_roots_that_a_server_asks_for_outside_of_a_call_are_those_of_the_caller(
+async def test_roots_requested_outside_of_calls_are_those_of_the_caller(
     cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     command = [sys.executable, "-IS", str(Path(__file__).parent / "testdata" / "rooted_server.py")]

@@ -1,7 +1,7 @@
-"""Servers that people run, behind one file, as clients of each revision see them over each transport.
+"""Real servers behind the gateway, for clients of each revision and transport.
 
-What a server is asked in each cell is asked of the server itself, too, and the answers are compared: behind the gateway
-they differ by names and URIs, and by what the client's revision lacks.
+Each request is also sent directly to the server. The results may differ only in names, URIs, and members that the
+client's revision lacks.
 """
 
 import asyncio
@@ -48,8 +48,8 @@ from tests.upstreams.real_steps import (
     PROGRESS,
     STEPS,
     TOUCH,
-    Own,
-    ask_itself,
+    DirectResults,
+    ask_directly,
     belongs,
     cut,
     located,
@@ -75,51 +75,51 @@ SERVERS: Final[Mapping[str, RealServer]] = {
     "fast": RealServer(command=on_fastmcp("http"), transport="http"),
 }
 CELLS: Final = [cell for cell in ALL_CELLS if cell.is_http or cell.revision in {LATEST_LEGACY, LATEST}]
-"""Each revision, and over each binding the newest of both eras: what is relayed is the same for all bindings."""
+"""Each revision over HTTP, and the newest of both eras over each binding."""
 _NUMBERS: Final = count(1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Street:
-    """All servers, the file that they stand in, and what they say themselves."""
+class RealServers:
+    """All servers, the file, and the results without the gateway."""
 
     config: Path
     data: Path
-    own: Mapping[str, Own]
+    own: Mapping[str, DirectResults]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def street(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Street]:
+async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RealServers]:
     data = tmp_path_factory.mktemp("real")
     prepare(data)
     async with AsyncExitStack() as stack:
         starting = [stack.enter_async_context(running(name, server, data)) for name, server in SERVERS.items()]
-        servers = await asyncio.gather(*starting)
+        running_servers = await asyncio.gather(*starting)
         config = data / "config.yaml"
-        config.write_text("upstreams:\n" + "".join(server.entry for server in servers), encoding="utf-8")
-        own = {server.name: await ask_itself(server, data) for server in servers}  # one start at a time
-        yield Street(config=config, data=data, own=own)
+        config.write_text("upstreams:\n" + "".join(server.entry for server in running_servers), encoding="utf-8")
+        own = {server.name: await ask_directly(server, data) for server in running_servers}  # one start at a time
+        yield RealServers(config=config, data=data, own=own)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def daemon(street: Street) -> AsyncIterator[Daemon]:
-    async with serving(street.config, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
+async def daemon(servers: RealServers) -> AsyncIterator[Daemon]:
+    async with serving(servers.config, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
         yield daemon
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=CELLS, ids=str)
-async def ear(
-    request: pytest.FixtureRequest, street: Street, daemon: Daemon, schemas: WireSchemas | None
+async def listening_client(
+    request: pytest.FixtureRequest, servers: RealServers, daemon: Daemon, schemas: WireSchemas | None
 ) -> AsyncIterator[Ear]:
-    """The cell's client, which listens for what belongs to no request."""
+    """The cell's client, which listens for notifications outside of requests."""
     cell: Cell = request.param
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(aiohttp.ClientSession())
         if cell.binding == STDIO:
-            daemon = await stack.enter_async_context(serving(street.config, "--stdio", "--state-dir", "none"))
+            daemon = await stack.enter_async_context(serving(servers.config, "--stdio", "--state-dir", "none"))
         newcomer = await stack.enter_async_context(newcomers("", http, schemas))
         client = await newcomer(cell, daemon=daemon)
-        async with asyncio.timeout(SECONDS):  # who needs longer than the start waits is announced
+        async with asyncio.timeout(SECONDS):  # slow servers are announced later
             while missing(await listed(client, "tools/list", "tools")):
                 await asyncio.sleep(0.2)
         yield await listening(client)
@@ -140,13 +140,13 @@ async def listening(client: Client) -> Ear:
 
 
 @pytest.fixture
-def client(ear: Ear) -> Client:
-    return ear.client
+def client(listening_client: Ear) -> Client:
+    return listening_client.client
 
 
 @pytest.mark.parametrize("name", SERVERS)
-async def test_everything_that_a_server_offers_is_asked_of_it_here(street: Street, name: str) -> None:
-    own = street.own[name]
+async def test_steps_cover_everything_that_servers_offer(servers: RealServers, name: str) -> None:
+    own = servers.own[name]
     needed = {LISTS[member][0] for member, entries in own.lists.items() if entries}
     needed |= {"completion/complete"} if "completions" in own.capabilities else set()
     asked = {step.method for step in STEPS[name]}
@@ -155,36 +155,36 @@ async def test_everything_that_a_server_offers_is_asked_of_it_here(street: Stree
     assert {method for method in needed if not asked & ASKS_OF[method]} == set()
     assert reads >= sum(bool(own.lists[member]) for member in ("resources", "resourceTemplates"))
     assert bool(own.capabilities.get("resources", {}).get("subscribe")) <= (name in TOUCH)
-    assert ("logging" in own.capabilities) <= (name in {*ON_SDKS, "every"})  # which logs at random, outside of calls
+    assert ("logging" in own.capabilities) <= (name in {*ON_SDKS, "every"})  # `every` logs at random times
 
 
 @pytest.mark.parametrize("name", SERVERS)
-async def test_a_client_sees_what_the_server_offers_itself(client: Client, street: Street, name: str) -> None:
+async def test_lists_equal_those_of_the_server(client: Client, servers: RealServers, name: str) -> None:
     revision = client.cell.revision
     for member, (method, without) in LISTS.items():
-        expected = [plain(without(entry, revision), name) for entry in street.own[name].lists[member]]
+        expected = [plain(without(entry, revision), name) for entry in servers.own[name].lists[member]]
         ours = [entry for entry in await listed(client, method, member) if belongs(entry, name)]
         seen = [plain({**entry, "name": entry["name"].removeprefix(f"{name}_")}, name) for entry in ours]
         assert [entry for entry in seen if not entry["name"].startswith(GROWN)] == expected, (name, member)
 
 
 @pytest.mark.parametrize("name", SERVERS)
-async def test_a_client_is_answered_what_the_server_answers_itself(client: Client, street: Street, name: str) -> None:
-    for step, own in zip(STEPS[name], street.own[name].answers, strict=True):
-        answer = await client.ask(step.method, renamed(located(step.params, street.data), name))
+async def test_results_equal_those_of_the_server(client: Client, servers: RealServers, name: str) -> None:
+    for step, own in zip(STEPS[name], servers.own[name].answers, strict=True):
+        answer = await client.ask(step.method, renamed(located(step.params, servers.data), name))
         ours, expected = plain(answer.result, name), plain(cut(step, own["result"], client.cell.revision), name)
         assert (without_numbers(ours) if step.tells_time else ours) == (
             without_numbers(expected) if step.tells_time else expected
         ), step
 
 
-async def test_a_template_with_a_wildcard_is_read(client: Client) -> None:
+async def test_template_with_wildcard_is_read(client: Client) -> None:
     answer = await client.ask("resources/read", {"uri": "fast+tree://a/b/c"})
 
     assert answer.result["contents"][0]["text"] == "at a/b/c"
 
 
-async def test_a_tool_that_runs_only_as_a_task_is_called(client: Client) -> None:
+async def test_tool_with_required_task_support_is_called(client: Client) -> None:
     answer = await client.call("every_simulate-research-query", topic="cheese")
 
     assert "cheese" in answer.text
@@ -200,7 +200,7 @@ async def test_progress_is_relayed(client: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ON_SDKS)
-async def test_log_messages_are_relayed_under_the_name_of_the_server(client: Client, name: str) -> None:
+async def test_log_messages_have_the_name_of_the_server(client: Client, name: str) -> None:
     begun = await client.begin(f"{name}_say", text="out of cheese")
     message = await begun.notification("notifications/message")
     await begun.answer()
@@ -211,7 +211,7 @@ async def test_log_messages_are_relayed_under_the_name_of_the_server(client: Cli
 
 
 @pytest.mark.parametrize("name", ON_SDKS)
-async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(client: Client, name: str, tmp_path: Path) -> None:
+async def test_cancellation_reaches_the_server(client: Client, name: str, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     begun = await client.begin(f"{name}_wait", mark=str(mark))
 
@@ -225,32 +225,32 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(client: Clien
     await says("cancelled")
 
 
-async def test_a_client_hears_of_new_tools(ear: Ear) -> None:
+async def test_new_tools_are_announced(listening_client: Ear) -> None:
     new = f"{GROWN}{next(_NUMBERS)}"
     for name in ON_SDKS:
-        assert (await ear.client.call(f"{name}_grow", name=new)).text == "grown", name
+        assert (await listening_client.client.call(f"{name}_grow", name=new)).text == "grown", name
 
     async with asyncio.timeout(SECONDS):
         while True:
-            await ear.hears("notifications/tools/list_changed")
-            names = {tool["name"] for tool in await listed(ear.client, "tools/list", "tools")}
+            await listening_client.hears("notifications/tools/list_changed")
+            names = {tool["name"] for tool in await listed(listening_client.client, "tools/list", "tools")}
             if names >= {f"{name}_{new}" for name in ON_SDKS}:
                 return
 
 
-async def test_a_client_hears_of_updates_of_resources(ear: Ear) -> None:
+async def test_resource_updates_are_relayed(listening_client: Ear) -> None:
     waiting = {f"{name}+{uri}": (name, step) for name, (uri, step) in TOUCH.items()}
     async with asyncio.timeout(SECONDS):
-        while waiting:  # until the upstream is asked to tell
+        while waiting:  # until the subscription reaches the upstream
             for name, step in waiting.values():
-                await ear.client.ask("tools/call", renamed(step.params, name))
+                await listening_client.client.ask("tools/call", renamed(step.params, name))
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.3):
                     while True:
-                        waiting.pop((await ear.hears("notifications/resources/updated"))["uri"], None)
+                        waiting.pop((await listening_client.hears("notifications/resources/updated"))["uri"], None)
 
 
-async def test_the_same_servers_are_reached_over_standard_streams_and_an_event_stream(tmp_path: Path) -> None:
+async def test_servers_are_reached_over_stdio_and_sse(tmp_path: Path) -> None:
     over = {
         "every": RealServer(command=from_npm("everything", "stdio")),
         "sse": RealServer(command=from_npm("everything", "sse"), transport="sse"),
@@ -270,7 +270,7 @@ async def test_the_same_servers_are_reached_over_standard_streams_and_an_event_s
 
         async def answer(name: str) -> str:
             tool, given = ("get-sum", {"a": 2, "b": 3}) if name in {"every", "sse"} else ("add", {"a": 2, "b": 3})
-            while True:  # who needs longer than the start waits is announced
+            while True:  # slow servers are announced later
                 with suppress(RpcError):
                     return str(await client.request("tools/call", {"name": f"{name}_{tool}", "arguments": given}))
                 await asyncio.sleep(0.2)
@@ -285,7 +285,7 @@ def missing(tools: list[Json]) -> list[str]:
 
 
 @pytest.mark.parametrize("cell", [Cell(binding="sse", revision=LATEST_LEGACY), Cell(binding="http", revision=LATEST)])
-async def test_the_filesystem_server_serves_the_roots_of_the_client(cell: Cell, tmp_path: Path) -> None:
+async def test_filesystem_server_serves_the_clients_roots(cell: Cell, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("of the root", encoding="utf-8")
     config = tmp_path / "config.yaml"
     command = from_npm("filesystem")(tmp_path, 0)

@@ -1,4 +1,4 @@
-"""What upstreams tell models before they use them follows the gateway's own instructions."""
+"""Instructions of upstreams."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def telling(text: str) -> Answers:
 
 
 async def told(folder: Path, text: str, *, view: str | None = None, scopes: str = "") -> tuple[str | None, list[str]]:
-    """The instructions that a client is given, and the warnings of the status."""
+    """Return the instructions for clients, and the warnings of the status."""
     path = folder / "config.yaml"
     path.write_text(text, encoding="utf-8")
     settings = read_settings({"config": path, "log_level": "error", "no_watch": True, "state_dir": "none"})
@@ -36,7 +36,7 @@ async def told(folder: Path, text: str, *, view: str | None = None, scopes: str 
         return result.get("instructions"), list(running.status()["warnings"])
 
 
-async def test_instructions_of_upstreams_follow_under_their_names(tmp_path: Path) -> None:
+async def test_instructions_are_appended_under_upstream_names(tmp_path: Path) -> None:
     async with scripted(telling("First.\x1b[1m")) as (_, one), scripted(telling("Second.")) as (_, two):
         text = f"upstreams: {{one: {{{one}}}, two: {{{two}}}}}\nviews: {{half: {{include: {{tools: ['one_*']}}}}}}\n"
         whole, _ = await told(tmp_path, f"{OURS}{text}")
@@ -49,12 +49,12 @@ async def test_instructions_of_upstreams_follow_under_their_names(tmp_path: Path
 
 
 @pytest.mark.parametrize("key", ["instructions: false", "tools: false"])
-async def test_instructions_are_left_out_where_the_file_says_so_or_nothing_is_offered(tmp_path: Path, key: str) -> None:
+async def test_instructions_can_be_disabled(tmp_path: Path, key: str) -> None:
     async with scripted(telling("First.")) as (_, entry):
         assert (await told(tmp_path, f"{OURS}upstreams: {{one: {{{entry}, {key}}}}}"))[0] == "Ours."
 
 
-async def test_instructions_are_for_callers_who_may_use_the_upstream(tmp_path: Path) -> None:
+async def test_instructions_are_limited_to_callers_with_access(tmp_path: Path) -> None:
     keys = "auth: {api_keys: {ada: {secret: key-of-ada-0123456789, scopes: [x]}}}\n"
     async with scripted(telling("First.")) as (_, entry):
         text = f"{OURS}{keys}upstreams: {{one: {{{entry}, access: {{scopes: [x]}}}}}}"
@@ -73,7 +73,7 @@ async def test_long_and_suspicious_instructions_are_cut_and_reported(tmp_path: P
     assert any("upstreams.one.instructions" in warning for warning in warnings)
 
 
-async def test_instructions_that_differ_from_the_lock_are_held_back(tmp_path: Path) -> None:
+async def test_instructions_that_differ_from_the_lock_are_left_out(tmp_path: Path) -> None:
     async with scripted(telling("First.")) as (server, entry):
         text = f"server: {{lock: enforce}}\nupstreams: {{one: {{{entry}}}}}"
         (tmp_path / "mcp-gateway.lock").write_text(json.dumps({"version": 1, "server": {}}))

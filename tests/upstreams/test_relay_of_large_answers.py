@@ -1,4 +1,4 @@
-"""What upstreams send is bounded, whatever it is part of."""
+"""Size limits of results of upstreams."""
 
 from pathlib import Path
 from typing import Final
@@ -39,9 +39,7 @@ def limit(overflow: str = "truncate") -> str:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: str(block["type"]))
 @pytest.mark.parametrize("overflow", ["truncate", "resource", "error"])
-async def test_a_block_of_any_kind_that_is_too_large_is_left_out(
-    tmp_path: Path, block: JsonObject, overflow: str
-) -> None:
+async def test_too_large_block_is_left_out(tmp_path: Path, block: JsonObject, overflow: str) -> None:
     async with relayed(tmp_path, answering({"content": [SMALL, block, SMALL]}), limit(overflow)) as (_, client, _):
         result = await client.call("t")
 
@@ -51,7 +49,7 @@ async def test_a_block_of_any_kind_that_is_too_large_is_left_out(
     assert result["content"].count(SMALL) == (0 if overflow == "error" else 2)
 
 
-async def test_many_blocks_are_bounded_together(tmp_path: Path) -> None:
+async def test_blocks_are_bounded_together(tmp_path: Path) -> None:
     async with relayed(tmp_path, answering({"content": [{**SMALL, "text": "x" * 900}] * 100}), limit()) as (
         _,
         client,
@@ -60,13 +58,13 @@ async def test_many_blocks_are_bounded_together(tmp_path: Path) -> None:
         assert len(exact_json.dumps(await client.call("t"))) < 4096
 
 
-async def test_an_image_has_room_where_the_file_says_nothing(tmp_path: Path) -> None:
+async def test_default_limit_allows_images(tmp_path: Path) -> None:
     image = {"type": "image", "data": "x" * 1_000_000, "mimeType": "image/png"}
     async with relayed(tmp_path, answering({"content": [image]})) as (_, client, _):
         assert (await client.call("t"))["content"] == [image]
 
 
-async def test_metadata_of_a_result_are_bounded(tmp_path: Path) -> None:
+async def test_metadata_of_results_is_bounded(tmp_path: Path) -> None:
     result = {"content": [SMALL], "_meta": {"x": LARGE}}
     async with relayed(tmp_path, answering(result), limit()) as (_, client, _):
         assert len(exact_json.dumps(await client.call("t"))) < 4096

@@ -1,4 +1,4 @@
-"""Prompts and completions of upstreams are passed on with all that they say."""
+"""Prompts and completions of upstreams."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def with_prompt(**result: Json) -> Answers:
         ),
     ],
 )
-async def test_a_prompt_comes_with_its_own_description_and_metadata(
+async def test_prompt_keeps_its_description_and_metadata(
     tmp_path: Path, result: JsonObject, override: str, expected: JsonObject
 ) -> None:
     more = f", prompts: {{override: {{p: {{{override}}}}}}}"
@@ -45,7 +45,7 @@ async def test_a_prompt_comes_with_its_own_description_and_metadata(
     assert {**got, **({"_meta": fields} if fields else {})} == {"messages": [], "resultType": "complete", **expected}
 
 
-async def test_arguments_of_a_prompt_are_listed_as_they_are(tmp_path: Path) -> None:
+async def test_prompt_arguments_are_listed_unchanged(tmp_path: Path) -> None:
     async with relayed(tmp_path, with_prompt()) as (server, client, _):
         [prompt] = (await client.request("prompts/list"))["prompts"]
         await client.prompt("p", b="x", more="y")
@@ -55,7 +55,7 @@ async def test_arguments_of_a_prompt_are_listed_as_they_are(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("capability", ["roots", "sampling", "elicitation"])
-async def test_a_client_that_can_be_asked_is_given_completions_too(tmp_path: Path, capability: str) -> None:
+async def test_client_with_capabilities_gets_completions(tmp_path: Path, capability: str) -> None:
     completion = {"values": ["x"], "total": 250, "hasMore": True}
     answers = with_prompt() | {"completion/complete": {"completion": completion}}
     fields: Json = {meta.META_CLIENT_CAPABILITIES: {capability: {}}}

@@ -1,4 +1,4 @@
-"""Resources and templates of upstreams are listed as they are, and read whatever their URIs and contents look like."""
+"""Resources and templates of upstreams with unusual URIs and contents."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def with_resources(*uris: str) -> Answers:
 
 
 async def read(client: Client, uri: str, *servers: ScriptedServer) -> list[list[str]]:
-    """Read a resource, and return the URIs that each server was asked for meanwhile."""
+    """Read a resource, and return the URIs that each server received."""
     before = [len(server.params_of("resources/read")) for server in servers]
     await client.read(uri)
     return [
@@ -56,7 +56,7 @@ TEMPLATES = {
 }
 
 
-async def test_any_template_is_listed_as_it_is_and_read_as_it_is_asked_for(tmp_path: Path) -> None:
+async def test_templates_are_listed_and_read_unchanged(tmp_path: Path) -> None:
     async with relayed(tmp_path, with_templates(*TEMPLATES)) as (server, client, _):
         listed = (await client.request("resources/templates/list"))["resourceTemplates"]
         assert [each["uriTemplate"] for each in listed] == [*TEMPLATES]
@@ -65,13 +65,13 @@ async def test_any_template_is_listed_as_it_is_and_read_as_it_is_asked_for(tmp_p
     assert asked == [[[uri]] for uri in TEMPLATES.values()]
 
 
-async def test_variables_of_any_template_are_completed(tmp_path: Path) -> None:
+async def test_template_variables_are_completed(tmp_path: Path) -> None:
     async with relayed(tmp_path, with_templates("files://{path*}")) as (_, client, _):
         params = {"ref": {"type": "ref/resource", "uri": "files://{path*}"}, "argument": {"name": "path", "value": ""}}
         assert (await client.request("completion/complete", params))["completion"]["values"] == ["path"]
 
 
-async def test_of_the_templates_of_several_upstreams_the_closest_is_read(tmp_path: Path) -> None:
+async def test_closest_template_of_several_upstreams_is_read(tmp_path: Path) -> None:
     first, second = (
         with_templates("docs://{id}", "files://{path*}"),
         with_templates("docs://{id}/{part}", "files://b/{path*}"),
@@ -97,7 +97,7 @@ URIS = {
 }
 
 
-async def test_any_uri_is_listed_as_it_is_and_read_with_and_without_encoding(tmp_path: Path) -> None:
+async def test_uris_are_listed_unchanged_and_read_with_any_encoding(tmp_path: Path) -> None:
     async with relayed(tmp_path, with_resources(*URIS, "no-scheme.md")) as (server, client, running):
         listed = (await client.request("resources/list"))["resources"]
         assert [each["uri"] for each in listed] == [*URIS]
@@ -107,13 +107,13 @@ async def test_any_uri_is_listed_as_it_is_and_read_with_and_without_encoding(tmp
     assert asked == [[[uri]] for uri in (*URIS, *URIS)]
 
 
-async def test_contents_come_as_they_are(tmp_path: Path) -> None:
+async def test_contents_are_unchanged(tmp_path: Path) -> None:
     async with relayed(tmp_path, with_resources("ui://page")) as (_, client, _):
         assert (await client.read("ui://page"))["text"] == PAGE
 
 
 @pytest.mark.parametrize("resource", [{"uri": "ui://page", "text": PAGE}])
-async def test_embedded_resources_come_as_they_are(tmp_path: Path, resource: JsonObject) -> None:
+async def test_embedded_resources_are_unchanged(tmp_path: Path, resource: JsonObject) -> None:
     content = [{"type": "text", "text": "\x1b[1mtext"}, {"type": "resource", "resource": resource}]
     answers: Answers = {
         "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
@@ -127,7 +127,7 @@ async def test_embedded_resources_come_as_they_are(tmp_path: Path, resource: Jso
         assert [each["content"] for each in await client.prompt("p")] == expected
 
 
-async def test_meta_of_reads_and_completions_is_passed_on(tmp_path: Path) -> None:
+async def test_meta_of_reads_and_completions_is_forwarded(tmp_path: Path) -> None:
     ours: JsonObject = {"_meta": {"example.com/k": 1}}
     answers = with_templates("x://{a}")
     answers["resources/read"] = lambda params: {**contents(params), **ours}

@@ -1,4 +1,4 @@
-"""What upstreams offer is offered, and what they answer is passed on, even where it is odd."""
+"""Tools of upstreams with unusual schemas and results."""
 
 from pathlib import Path
 
@@ -46,9 +46,7 @@ UNCHECKABLE: list[JsonObject] = [
 
 
 @pytest.mark.parametrize("more", ["", ", validate: false"])
-async def test_a_schema_that_the_engine_does_not_take_is_passed_on_and_its_tool_can_be_called(
-    tmp_path: Path, more: str
-) -> None:
+async def test_tool_with_unsupported_schema_is_callable(tmp_path: Path, more: str) -> None:
     async with relayed(tmp_path, with_tools(*UNCHECKABLE, outputSchema=text(pattern="(((")), more) as (
         _,
         client,
@@ -60,11 +58,11 @@ async def test_a_schema_that_the_engine_does_not_take_is_passed_on_and_its_tool_
         answers = [await client.text(tool["name"], a="xx", n=1) for tool in tools]
         warnings = [each for each in running.status()["warnings"] if "does not check calls" in each]
 
-    assert len(warnings) == (0 if more else len(UNCHECKABLE) - 1)  # draft-04 is checked as a whole
+    assert len(warnings) == (0 if more else len(UNCHECKABLE) - 1)  # draft-04 is checked completely
     assert answers == ["{'a': 'xx', 'n': 1}"] * len(UNCHECKABLE)
 
 
-async def test_the_rest_of_such_a_schema_is_checked(tmp_path: Path) -> None:
+async def test_supported_part_of_a_schema_is_checked(tmp_path: Path) -> None:
     async with relayed(tmp_path, with_tools(*UNCHECKABLE[:8])) as (_, client, _):
         answers = [await client.call(f"t{index}", a="xx", n="many") for index in range(8)]
 
@@ -72,27 +70,27 @@ async def test_the_rest_of_such_a_schema_is_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("root", [{}, {"properties": []}, {"type": ["object", "null"]}, {"required": "a"}, [], None])
-async def test_the_root_of_a_schema_is_one_that_clients_take(tmp_path: Path, root: Json) -> None:
+async def test_root_of_input_schema_is_an_object(tmp_path: Path, root: Json) -> None:
     async with relayed(tmp_path, with_tools(root)) as (_, client, _):
         [tool] = (await client.request("tools/list"))["tools"]
         assert tool["inputSchema"] == OBJECT
         assert await client.text("t0") == "{}"
 
 
-async def test_a_required_argument_with_a_default_may_be_missing(tmp_path: Path) -> None:
+async def test_required_argument_with_default_is_optional(tmp_path: Path) -> None:
     schema = {**text(default="x"), "required": ["a", "n"]}
     async with relayed(tmp_path, with_tools(schema)) as (_, client, _):
         assert await client.text("t0", n=1) == "{'n': 1}"
         assert "/n is required" in (await client.text("t0"))
 
 
-async def test_long_text_that_is_too_costly_to_match_is_the_upstreams_to_check(tmp_path: Path) -> None:
+async def test_costly_patterns_are_left_to_the_upstream(tmp_path: Path) -> None:
     async with relayed(tmp_path, with_tools(text(pattern=r"^(?!y)[\s\S]*$"))) as (_, client, _):
         assert len(await client.text("t0", a="x" * 50_000)) > 50_000
         assert "/a" in await client.text("t0", a="y")
 
 
-async def test_a_tool_that_runs_only_as_a_task_is_called_as_one_and_waited_for(tmp_path: Path) -> None:
+async def test_tool_with_required_task_support_is_called_as_a_task(tmp_path: Path) -> None:
     answers: Answers = {
         **with_tools(OBJECT, execution={"taskSupport": "required"}),
         "tools/call": {"task": {"taskId": "t1", "status": "working"}},
@@ -109,6 +107,6 @@ async def test_a_tool_that_runs_only_as_a_task_is_called_as_one_and_waited_for(t
 @pytest.mark.parametrize(
     "content", ["some text", ["some text"], {"type": "text", "text": "some text"}], ids=["text", "list", "block"]
 )
-async def test_content_that_is_not_a_list_of_blocks_is_made_one(tmp_path: Path, content: Json) -> None:
+async def test_content_of_other_types_becomes_blocks(tmp_path: Path, content: Json) -> None:
     async with relayed(tmp_path, {**with_tools(OBJECT), "tools/call": {"content": content}}) as (_, client, _):
         assert await client.text("t0") == "some text"

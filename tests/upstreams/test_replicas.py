@@ -40,7 +40,7 @@ async def twice(context: Context, mark: str) -> dict[str, object]:
 
 @asynccontextmanager
 async def two(folder: Path) -> AsyncIterator[list[Replica]]:
-    """Replicas of a file with an upstream until 2025-11-25, a process of its own for each."""
+    """Start two replicas with a legacy upstream each."""
     server = folder / "upstream" / "server.yaml"
     (server.parent / "plugins").mkdir(parents=True)
     (server.parent / "plugins" / "asking.py").write_text(ASKING)
@@ -65,7 +65,7 @@ async def two(folder: Path) -> AsyncIterator[list[Replica]]:
 
 
 def retry(client: Client, params: JsonObject, asked: JsonObject, **answers: Json) -> dict[str, Json]:
-    """The call that asked, with the answers."""
+    """Return the parameters of the retry with the answers."""
     given = {key: {"action": "accept", "content": answers} for key in asked["inputRequests"]}
     return {**params, "inputResponses": given, "requestState": asked["requestState"]}
 

@@ -1,4 +1,4 @@
-"""Whose session it is, what is sent there, and what becomes of it when the upstream goes away."""
+"""Upstream sessions of clients, and the requests in them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ async def gateway(folder: Path, text: str) -> AsyncIterator[Daemon]:
 
 @pytest.mark.parametrize("arguments", [("good",), ("good", "modern")], ids=["legacy", "modern"])
 @pytest.mark.parametrize(("more", "children"), [("", 2), (", session: per_client", 2), (", session: shared", 1)])
-async def test_each_client_has_a_session_of_its_own_unless_it_is_shared(
+async def test_each_client_has_its_own_session_unless_shared(
     arguments: tuple[str, ...], more: str, children: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     text = f"upstreams: {{odd: {{{odd(*arguments)}{more}}}}}\n"
@@ -49,7 +49,7 @@ async def test_each_client_has_a_session_of_its_own_unless_it_is_shared(
     assert len(answers) == children
 
 
-async def test_each_principal_of_modern_clients_has_a_child_of_its_own(
+async def test_each_modern_principal_has_its_own_child(
     tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     keys = {name: f"key-of-{name}-0123456789" for name in ("ada", "bob")}
@@ -67,7 +67,7 @@ async def test_each_principal_of_modern_clients_has_a_child_of_its_own(
 
 
 @pytest.mark.parametrize("cell", [MODERN, LEGACY, Cell(binding="http", revision="2024-11-05")], ids=str)
-async def test_what_a_server_sends_with_wrong_types_is_left_out_and_the_rest_of_it_served(
+async def test_members_of_wrong_types_are_left_out(
     cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     text = f"upstreams: {{odd: {{{odd('mistyped')}}}}}\n"
@@ -92,7 +92,7 @@ async def test_what_a_server_sends_with_wrong_types_is_left_out_and_the_rest_of_
         (LEGACY, -32022, -32603),
     ],
 )
-async def test_an_error_of_an_upstream_has_a_code_of_the_clients_revision(
+async def test_error_code_is_one_of_the_clients_revision(
     cell: Cell, sent: int, received: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     text = f"upstreams: {{odd: {{{odd('fail', sent)}}}}}\n"
@@ -101,7 +101,7 @@ async def test_an_error_of_an_upstream_has_a_code_of_the_clients_revision(
     assert (await client.call("odd_work")).error["code"] == received
 
 
-async def test_a_change_of_a_clients_roots_is_told_to_its_own_session_alone(
+async def test_changed_roots_are_announced_only_in_the_clients_session(
     tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     text = f"upstreams: {{odd: {{{odd('roots')}}}}}\n"
@@ -119,7 +119,7 @@ async def test_a_change_of_a_clients_roots_is_told_to_its_own_session_alone(
 
 
 @pytest.mark.parametrize("binding", ["http", "sse"])
-async def test_the_session_of_a_client_ends_with_the_clients_own(
+async def test_upstream_session_ends_with_the_client_session(
     binding: str, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     daemon = await processes.enter_async_context(gateway(tmp_path, f"upstreams: {{odd: {{{odd('good')}}}}}\n"))
@@ -140,7 +140,7 @@ def pid_in(said: str) -> int:
     return int(said.rpartition(" ")[2])
 
 
-async def test_lists_are_asked_for_as_a_client_of_everything_whoever_connects(
+async def test_lists_are_read_with_all_capabilities(
     tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
 ) -> None:
     asked = tmp_path / "asked"
@@ -148,7 +148,7 @@ async def test_lists_are_asked_for_as_a_client_of_everything_whoever_connects(
     plain, other = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
     anonymous = await newcomer(Cell(binding="http", revision="2026-07-28"), daemon=daemon)
 
-    for client in (plain, anonymous, other):  # each session says at its start that the list has changed
+    for client in (plain, anonymous, other):  # each session starts with `list_changed`
         before = len(asked.read_text().splitlines())
         assert (await client.call("odd_work")).text.startswith("did work")
         async with asyncio.timeout(30):
@@ -156,14 +156,12 @@ async def test_lists_are_asked_for_as_a_client_of_everything_whoever_connects(
                 await asyncio.sleep(0.02)
 
     everything = str(["elicitation", "roots", "sampling"])
-    # Sessions of clients are asked, too, but only to report what they offer in addition.
+    # The lists in client sessions are only compared.
     assert everything == asked.read_text().splitlines()[0]
     assert {*asked.read_text().splitlines()} <= {everything, "[]"}
 
 
-async def test_no_more_than_max_sessions_are_open(
-    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
-) -> None:
+async def test_max_sessions_is_respected(tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer) -> None:
     text = f"upstreams: {{odd: {{{odd('good')}, max_sessions: 1}}}}\n"
     daemon = await processes.enter_async_context(gateway(tmp_path, text))
     clients = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
@@ -171,11 +169,11 @@ async def test_no_more_than_max_sessions_are_open(
     first, second, again = [(await client.call("odd_work")).text for client in (*clients, clients[0])]
 
     assert first != second
-    assert again not in {first, second}  # the session that was used least recently has ended
+    assert again not in {first, second}  # the least recently used session was closed
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_restarted_upstream_is_used_again_at_once(era: str, tmp_path: Path) -> None:
+async def test_restarted_upstream_is_used_at_once(era: str, tmp_path: Path) -> None:
     port = free_port()
     text = f"upstreams: {{shelf: {{url: 'http://127.0.0.1:{port}/mcp', era: {era}, allow_private: true}}}}\n"
     async with serving(SERVER, "--http", f"127.0.0.1:{port}", "--state-dir", "none") as upstream:
@@ -189,7 +187,7 @@ async def test_a_restarted_upstream_is_used_again_at_once(era: str, tmp_path: Pa
                 assert await client.text("shelf_echo", text="two") == "two"
 
 
-async def test_an_upstream_is_signed_in_to(tmp_path: Path) -> None:
+async def test_bearer_token_authenticates_at_the_upstream(tmp_path: Path) -> None:
     server = tmp_path / "server.yaml"
     written = SERVER.read_text(encoding="utf-8").replace("[plugins]", f"[{SERVER.parent}/plugins]")
     server.write_text(f"{written}\nauth: {{api_keys: {{gw: {{secret: {KEY}, scopes: [x]}}}}}}\n", encoding="utf-8")
@@ -208,7 +206,7 @@ async def test_an_upstream_is_signed_in_to(tmp_path: Path) -> None:
             assert not [name for name in names if name.startswith("wrong_")]
 
 
-async def test_the_callers_own_credentials_are_not_passed_on(tmp_path: Path, newcomer: Newcomer) -> None:
+async def test_callers_credentials_are_not_forwarded(tmp_path: Path, newcomer: Newcomer) -> None:
     seen: list[dict[str, str]] = []
 
     async def record(request: web.Request) -> web.Response:
@@ -241,7 +239,7 @@ auth: {{api_keys: {{me: {{secret: {KEY}, scopes: [x]}}}}}}
     assert not any(KEY in value or name == "x-other" for each in seen for name, value in each.items())
 
 
-async def test_a_tool_of_an_upstream_is_held_to_everything_that_the_file_says(tmp_path: Path) -> None:
+async def test_overrides_and_limits_apply_to_upstream_tools(tmp_path: Path) -> None:
     text = f"""
         upstreams:
           shelf:

@@ -1,4 +1,4 @@
-"""Signing in to upstreams that take no request without a token: what they, the token server and callers get to see."""
+"""Authentication at upstreams that require tokens."""
 
 import json
 from collections.abc import AsyncIterator
@@ -23,24 +23,24 @@ from tests.token_server import RegisteredClient, TokenServer, token_server
 from tests.upstreams.test_failures import until
 
 OPEN = frozenset({"server/discover", "initialize", "notifications/initialized", "tools/list", "GET", "DELETE"})
-"""What is answered without a token, where lists are open."""
+"""The methods that need no token if lists are open."""
 
 
 @dataclass(kw_only=True)
-class Guarded:
-    """An upstream of either era whose tool says who called; its 401 to others says where its metadata is."""
+class ProtectedServer:
+    """An upstream of either era whose tool returns the caller. Its 401 responses name its metadata."""
 
     server: TokenServer
     names: str = ""
-    """The issuer that its metadata name, in place of its own."""
+    """The issuer in the metadata, instead of the real one."""
     lists_are_open: bool = False
     refused: str = ""
-    """Whom it lets neither begin a session nor call."""
+    """The refused callers."""
     port: int = 0
     seen: list[tuple[str, str | None]] = field(default_factory=list)
-    """The method of each request, and its header field Authorization."""
+    """The method and `Authorization` header of each request."""
     sessions: list[str | None] = field(default_factory=list)
-    """The legacy session of each call of the tool."""
+    """The legacy session of each call."""
 
     @property
     def url(self) -> str:
@@ -69,7 +69,7 @@ class Guarded:
         if method == "tools/call":
             self.sessions.append(request.headers.get("Mcp-Session-Id"))
         begins = {"Mcp-Session-Id": f"session-{len(self.seen)}"} if method == "initialize" else {}
-        info = {"name": "guarded", "version": "1"}
+        info = {"name": "protected_server", "version": "1"}
         results: dict[str, Json] = {
             "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info},
             "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
@@ -80,8 +80,8 @@ class Guarded:
 
 
 @asynccontextmanager
-async def guarded(server: TokenServer, *, lists_are_open: bool = False) -> AsyncIterator[Guarded]:
-    upstream = Guarded(server=server, lists_are_open=lists_are_open)
+async def protected_server(server: TokenServer, *, lists_are_open: bool = False) -> AsyncIterator[ProtectedServer]:
+    upstream = ProtectedServer(server=server, lists_are_open=lists_are_open)
     app = web.Application()
     app.router.add_get("/mcp/its-metadata", upstream.metadata)
     app.router.add_route("*", "/mcp", upstream.respond)
@@ -89,20 +89,20 @@ async def guarded(server: TokenServer, *, lists_are_open: bool = False) -> Async
         yield upstream
 
 
-def entry(upstream: Guarded, auth: dict[str, Any], *, era: str = "modern") -> str:
+def entry(upstream: ProtectedServer, auth: dict[str, Any], *, era: str = "modern") -> str:
     keys = f"url: '{upstream.url}', era: {era}, allow_private: true, auth: {json.dumps(auth)}"
     return f"upstreams: {{web: {{{keys}}}}}\n"
 
 
 @pytest.mark.parametrize("way", ["client_secret", "private_key_jwt", "named_metadata"])
-async def test_the_gateway_signs_in_as_itself(tmp_path: Path, way: str) -> None:
-    async with token_server() as server, guarded(server) as upstream:
+async def test_client_credentials_authenticate_the_gateway(tmp_path: Path, way: str) -> None:
+    async with token_server() as server, protected_server(server) as upstream:
         auth = own(server)
         if way == "private_key_jwt":
             key = Key.make("ES256")
             server.clients["gateway"] = RegisteredClient(key=key, methods=["client_assertion_jwt"])
             auth = own(server, client_secret=None, private_key=pem(key), key_id=key.kid)
-        elif way == "named_metadata":  # RFC 9728 §5.1: only its 401 tells where that is
+        elif way == "named_metadata":  # RFC 9728 §5.1: only the 401 response names the metadata
             auth = own(server, issuer=None)
         async with product(tmp_path, entry(upstream, auth)) as client:
             assert await client.text("web_whoami") == "gateway"
@@ -111,8 +111,8 @@ async def test_the_gateway_signs_in_as_itself(tmp_path: Path, way: str) -> None:
         assert [method for method, sent in upstream.seen if sent is None] == ["GET"] * (way == "named_metadata")
 
 
-async def test_a_token_that_is_not_taken_any_more_is_fetched_anew(tmp_path: Path) -> None:
-    async with token_server() as server, guarded(server) as upstream:
+async def test_rejected_token_is_fetched_again(tmp_path: Path) -> None:
+    async with token_server() as server, protected_server(server) as upstream:
         async with product(tmp_path, entry(upstream, own(server))) as client:
             assert await client.text("web_whoami") == "gateway"
             server.tokens.clear()
@@ -132,9 +132,9 @@ async def until_offered_by(gateway: Gateway) -> None:
 
 @asynccontextmanager
 async def exchanging(
-    folder: Path, server: TokenServer, upstream: Guarded, *, era: str, **changes: Any
+    folder: Path, server: TokenServer, upstream: ProtectedServer, *, era: str, **changes: Any
 ) -> AsyncIterator[Served]:
-    """A gateway whose callers have tokens, which it exchanges."""
+    """Yield a gateway that exchanges the tokens of its callers."""
     auth = {"token_exchange": own(server, **changes)["client_credentials"]}
     callers = CALLERS.format(issuer=server.issuer.issuer, audience=server.gateway, key=API_KEY)
     config = folder / "config.yaml"
@@ -151,32 +151,34 @@ async def said(served: Served, credential: str) -> str:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_callers_sign_in_each_by_a_token_of_their_own_and_lists_are_asked_for_without_one(
-    tmp_path: Path, era: str
-) -> None:
-    async with token_server() as server, guarded(server, lists_are_open=True) as upstream:
+async def test_token_exchange_is_per_caller(tmp_path: Path, era: str) -> None:
+    async with token_server() as server, protected_server(server, lists_are_open=True) as upstream:
         async with exchanging(tmp_path, server, upstream, era=era) as served:
             tokens = {name: server.caller_token(name) for name in ("alice", "bob")}
             refused = await said(served, API_KEY)
             assert "this request came without one" in refused
             for name in ("alice", "bob", "alice"):
                 assert await said(served, tokens[name]) == name
-            assert await said(served, API_KEY) == refused  # and never with the token of who came before
+            assert await said(served, API_KEY) == refused  # never with the token of an earlier caller
 
         assert not any(sent and token in sent for _, sent in upstream.seen for token in (*tokens.values(), API_KEY))
         assert {sent for method, sent in upstream.seen if method == "tools/list"} == {None}
 
 
-async def test_an_upstream_does_not_choose_who_gets_the_tokens_of_callers(tmp_path: Path) -> None:
-    async with token_server() as server, token_server() as thief, guarded(server, lists_are_open=True) as upstream:
+async def test_upstream_cannot_choose_the_token_endpoint(tmp_path: Path) -> None:
+    async with (
+        token_server() as server,
+        token_server() as thief,
+        protected_server(server, lists_are_open=True) as upstream,
+    ):
         upstream.names = thief.issuer.issuer
         async with exchanging(tmp_path, server, upstream, era="legacy", issuer=None) as served:
             assert await said(served, server.caller_token("alice")) == "alice"
         assert not thief.issuer.asked
 
 
-async def test_a_callers_session_goes_on_with_the_token_that_the_caller_has_now(tmp_path: Path) -> None:
-    async with token_server() as server, guarded(server, lists_are_open=True) as upstream:
+async def test_session_uses_the_callers_current_token(tmp_path: Path) -> None:
+    async with token_server() as server, protected_server(server, lists_are_open=True) as upstream:
         async with exchanging(tmp_path, server, upstream, era="legacy") as served:
             assert await said(served, server.caller_token("alice")) == "alice"
             server.tokens.clear()
@@ -188,8 +190,8 @@ async def test_a_callers_session_goes_on_with_the_token_that_the_caller_has_now(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_caller_whom_an_upstream_refuses_shuts_out_no_other(tmp_path: Path, era: str) -> None:
-    async with token_server() as server, guarded(server, lists_are_open=True) as upstream:
+async def test_refused_caller_does_not_affect_others(tmp_path: Path, era: str) -> None:
+    async with token_server() as server, protected_server(server, lists_are_open=True) as upstream:
         upstream.refused = "mallory"
         async with exchanging(tmp_path, server, upstream, era=era) as served:
             for _ in range(6):
@@ -198,7 +200,7 @@ async def test_a_caller_whom_an_upstream_refuses_shuts_out_no_other(tmp_path: Pa
             assert await said(served, server.caller_token("bob")) == "bob"
 
 
-async def test_no_credentials_follow_a_redirect_to_another_origin(tmp_path: Path) -> None:
+async def test_credentials_do_not_follow_cross_origin_redirects(tmp_path: Path) -> None:
     seen: list[str] = []
 
     async def elsewhere(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Views hold what upstreams offer as they hold what the file says: lists, search and calls."""
+"""Views with upstream tools: lists, search and calls."""
 
 import asyncio
 from contextlib import suppress
@@ -32,7 +32,7 @@ async def names(client: Client) -> list[str]:
 
 
 async def offered(client: Client, gateway: Gateway) -> None:
-    """Wait for the upstream's first lists, for which a busy machine may take longer than the start waits."""
+    """Wait for the first lists, which can take longer than the start waits."""
     async with asyncio.timeout(60):
         while True:
             with suppress(RpcError):
@@ -43,7 +43,7 @@ async def offered(client: Client, gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("view", ["some", "tagged", "searched"])
-async def test_tools_of_an_upstream_are_in_the_views_that_choose_them(tmp_path: Path, view: str) -> None:
+async def test_views_contain_selected_upstream_tools(tmp_path: Path, view: str) -> None:
     (tmp_path / "config.yaml").write_text(FILE.format(entry=over_stdio()))
     where = {"config": tmp_path / "config.yaml", "http": "127.0.0.1:0", "view": view}
     settings = {**where, "log_level": "error"}

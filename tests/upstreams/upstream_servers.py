@@ -1,4 +1,4 @@
-"""Real upstreams on loopback and over pipes: this product itself, in one era and over one transport."""
+"""Upstreams that run this gateway, in one era and over one transport."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ SERVER: Final = Path(__file__).parent / "testdata" / "upstream.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """How the gateway under test reaches the upstream."""
+    """The transport and era of an upstream."""
 
     transport: str
     era: str
@@ -36,7 +36,7 @@ WAYS: Final = [
 
 
 def over_stdio(server: Path = SERVER, *, era: str = "") -> str:
-    """The lines of an entry that starts the server as a child."""
+    """Return the keys of an entry for a server over stdio."""
     program = str(fork_launcher().program)
     command = [program, "serve", str(server), "--stdio", "--no-watch", "--state-dir", "none"]
     return f"command: {command}" + (f"\n    era: {era}" if era else "")
@@ -44,7 +44,7 @@ def over_stdio(server: Path = SERVER, *, era: str = "") -> str:
 
 @asynccontextmanager
 async def reached(way: Way, server: Path = SERVER) -> AsyncIterator[str]:
-    """The lines of an entry for a server that is reached in this way."""
+    """Start a server, and yield the keys of its entry."""
     if way.transport == "stdio":
         yield over_stdio(server, era=way.era)
         return
@@ -56,7 +56,7 @@ async def reached(way: Way, server: Path = SERVER) -> AsyncIterator[str]:
 
 
 async def until_offered(daemon: Daemon, tool: str) -> None:
-    """Wait until a tool of an upstream is listed: on a busy machine its start takes longer than the daemon's waits."""
+    """Wait until a tool of an upstream is listed, which can take longer than the start waits."""
     url, headers = await daemon.url(), {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
     async with asyncio.timeout(60), aiohttp.ClientSession() as http:
         while True:

@@ -124,7 +124,7 @@ class DaemonThreadPool:
                 thread.start()
             except (RuntimeError, MemoryError) as error:  # RLIMIT_NPROC, TasksMax, or no memory for its stack
                 self._free.release()  # `_finish` is not called
-                raise ExecutionError(f"no thread can be started here: {error}") from error
+                raise ExecutionError(f"cannot start a thread: {error}") from error
         self._queue.put(job)
         self._jobs.add(job)
         return job

@@ -249,7 +249,7 @@ def test_an_address_in_use_is_said_so_and_not_waited_for(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with developing(folder, http=f"127.0.0.1:{taken.getsockname()[1]}") as dev:
             assert dev.ended() == 2
-        assert "is in use already" in dev.shown
+        assert "is already in use" in dev.shown
 
 
 def test_open_serves_the_console_and_opens_it_by_a_file_that_others_cannot_read(

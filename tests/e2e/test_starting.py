@@ -32,7 +32,7 @@ async def test_a_port_in_use_is_a_clear_error(config: Path) -> None:
             assert await second.exit_code() == 2
         said = "".join(second.errors)
         assert "--http" in said
-        assert "in use already" in said
+        assert "already in use" in said
         assert "Traceback" not in said
 
 

@@ -78,7 +78,7 @@ class CircuitBreaker:
         """Increase the backoff. Failures during a wait do not increase it again."""
         if not self.reason:
             self.since = time.time()
-        self._remember(reason)
+        self._record(reason)
         self.reason = reason
         if monotonic() < self.next_try:
             return
@@ -96,10 +96,10 @@ class CircuitBreaker:
     def lost(self, reason: str) -> None:
         """Note the end of a session."""
         self.since = time.time()
-        self._remember(reason)
+        self._record(reason)
 
     def call_failed(self, reason: str) -> None:
-        self._remember(reason)
+        self._record(reason)
         self._failed_calls += 1
         if self.is_open:
             self.connect_failed(reason)
@@ -118,7 +118,7 @@ class CircuitBreaker:
         self._failed_calls = 0
         self._close_backoff()
 
-    def named(self, error: UpstreamError) -> UpstreamError:
+    def with_name(self, error: UpstreamError) -> UpstreamError:
         """Add the name of the upstream to an error."""
         text = str(error)
         if text.startswith(f"{self._name} "):
@@ -133,7 +133,7 @@ class CircuitBreaker:
     def _close_backoff(self) -> None:
         self._failed_connects, self.reason, self.next_try = 0, "", 0.0
 
-    def _remember(self, reason: str) -> None:
+    def _record(self, reason: str) -> None:
         last = self.failures[-1] if self.failures else None
         if last is None or last.message != reason or time.time() - last.at > _SAME_FAILURE_SECONDS:
             self.failures.append(PastFailure(time.time(), reason))

@@ -59,7 +59,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
         NoAnswerError: the time is over.
         UpstreamError: all ways failed. The message is that of the known way, or of the way that came furthest.
     """
-    attempt = _Attempt(
+    attempt = _ConnectionAttempt(
         spec=spec,
         new_session=partial(Session, listener=listener, capabilities=capabilities),
         open=partial(Session.open, subject=subject),
@@ -70,7 +70,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
             for way in _ways(spec, era, known):
                 is_probe = way.era is Era.MODERN and era is None and way != known
                 try:
-                    opened = await attempt.by(way, seconds=PROBE_SECONDS if is_probe else None)
+                    opened = await attempt.handshake(way, seconds=PROBE_SECONDS if is_probe else None)
                 except UpstreamError as error:
                     # A missing event stream does not explain why requests are refused.
                     is_nothing_new = way.transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
@@ -99,7 +99,7 @@ def _is_final(error: UpstreamError, *, is_probe: bool) -> bool:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Attempt:
+class _ConnectionAttempt:
     """One attempt to connect. The ways of one transport share a session.
 
     A server that starts slowly may respond to the first handshake after the second was sent.
@@ -112,7 +112,7 @@ class _Attempt:
     transport: str = ""
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def by(self, way: Way, *, seconds: float | None) -> tuple[Session, Way] | None:
+    async def handshake(self, way: Way, *, seconds: float | None) -> tuple[Session, Way] | None:
         """Start another handshake. Return the session of the first that succeeds, or None after `seconds`.
 
         Raises:

@@ -39,7 +39,7 @@ _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="
 _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
 """Keys of an upstream that apply to all its primitives without their own override."""
 _QUESTIONS: Final = ("sampling", "elicitation", "roots")
-_NOT_OURS: Final = frozenset({"execution"})
+_NOT_RELAYED: Final = frozenset({"execution"})
 """Members of definitions that are not relayed. Tasks of 2025-11-25 are ordinary calls for clients."""
 
 Definitions = dict[tuple[str, str], SourceDefinition]
@@ -88,7 +88,7 @@ def _prefix(name: str, config: Upstream) -> str:
 def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.tools
     has_pages = any(map(page_uris, lists.tools))
-    chosen = _chosen(entry, "tools", selection, lists.tools, by="name")
+    chosen = _selected(entry, "tools", selection, lists.tools, by="name")
     if unfit_prefix(entry.name, entry.config):
         return
     for wire in chosen:
@@ -98,12 +98,12 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         if _is_too_long(name, entry, "tool"):
             continue
         # An override can change results, which then do not match the upstream's output schema.
-        own = _without(wire, *_NOT_OURS, *(("outputSchema",) if _reshapes(override) else ()))
+        own = _without(wire, *_NOT_RELAYED, *(("outputSchema",) if _changes_output(override) else ()))
         # 2025-11-25 schema, Tool: the root must have `type: object`. Otherwise, clients refuse the whole list.
         schema = {**wire.get("inputSchema", {}), "type": "object"}
         annotations = _annotations(wire, override)
         executor = ToolRelay(
-            relay=_asking(entry.relay, override.ask_timeout),
+            relay=_with_ask_timeout(entry.relay, override.ask_timeout),
             name=remote,
             is_repeatable=bool(annotations.idempotent or annotations.read_only),
             mirrored=header_parameters(schema)[0],
@@ -127,19 +127,19 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
             },
             **_common(entry, override, wire),
         )
-        yield ("tools", name), _sourced(entry, ("tools", "override", remote), wire, config)
+        yield ("tools", name), _source_definition(entry, ("tools", "override", remote), wire, config)
 
 
 def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.resources
     members = [
-        (member, _identified(entry, "resources", wires, by=member))
+        (member, _with_names(entry, "resources", wires, by=member))
         for member, wires in (("uri", lists.resources), ("uriTemplate", lists.templates))
     ]
     chosen = [
         (member, wire)
         for member, wires in members
-        for wire in _fitting(selection, wires, by=member)
+        for wire in _matching(selection, wires, by=member)
         if member != "uri" or _is_absolute(wire["uri"], entry)
     ]
     _warn_of_unmatched(entry, "resources", selection, [wire[member] for member, wires in members for wire in wires])
@@ -164,12 +164,12 @@ def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple
             annotations=override.annotations,
             **_common(entry, override, wire),
         )
-        yield ("resources", uri), _sourced(entry, ("resources", "override", remote), wire, config)
+        yield ("resources", uri), _source_definition(entry, ("resources", "override", remote), wire, config)
 
 
 def _prompts(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.prompts
-    for wire in _chosen(entry, "prompts", selection, lists.prompts, by="name"):
+    for wire in _selected(entry, "prompts", selection, lists.prompts, by="name"):
         remote = wire["name"]
         override = selection.override.get(remote, defaults_of(PromptOverride))
         name = f"{entry.prefix}{override.name or remote}"
@@ -196,14 +196,14 @@ def _prompts(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[s
             },
             **_common(entry, override, wire),
         )
-        yield ("prompts", name), _sourced(entry, ("prompts", "override", remote), wire, config)
+        yield ("prompts", name), _source_definition(entry, ("prompts", "override", remote), wire, config)
 
 
 def _completers(relay: Relay, reference: JsonObject, names: list[str]) -> dict[str, Completer]:
     return {name: CompletionRelay(relay=relay, reference=reference, argument=name) for name in names}
 
 
-def _chosen(
+def _selected(
     entry: UpstreamEntry,
     kind: str,
     selection: ToolSelection | PromptSelection,
@@ -211,12 +211,12 @@ def _chosen(
     *,
     by: str,
 ) -> list[dict[str, Json]]:
-    named = _identified(entry, kind, wires, by=by)
+    named = _with_names(entry, kind, wires, by=by)
     _warn_of_unmatched(entry, kind, selection, [wire[by] for wire in named])
-    return _fitting(selection, named, by=by)
+    return _matching(selection, named, by=by)
 
 
-def _identified(entry: UpstreamEntry, kind: str, wires: list[dict[str, Json]], *, by: str) -> list[dict[str, Json]]:
+def _with_names(entry: UpstreamEntry, kind: str, wires: list[dict[str, Json]], *, by: str) -> list[dict[str, Json]]:
     """Return the entries with a name or URI, without members of the wrong type."""
     found = [well_typed(wire) for wire in wires if isinstance(wire.get(by), str) and wire[by]]
     if len(found) < len(wires):
@@ -224,7 +224,7 @@ def _identified(entry: UpstreamEntry, kind: str, wires: list[dict[str, Json]], *
     return found
 
 
-def _fitting(
+def _matching(
     selection: ToolSelection | ResourceSelection | PromptSelection, wires: list[dict[str, Json]], *, by: str
 ) -> list[dict[str, Json]]:
     def is_wanted(name: Json) -> bool:
@@ -307,7 +307,7 @@ def _is_for_pages(tool: JsonObject) -> bool:
     return "app" in visibility if isinstance(visibility, list) else True
 
 
-def _reshapes(override: ToolOverride) -> bool:
+def _changes_output(override: ToolOverride) -> bool:
     output = override.output
     return output is not None and (output.format != "auto" or any((output.select, output.template, output.schema_)))
 
@@ -322,11 +322,13 @@ def _asks_inside_calls(config: Upstream, lists: ServerLists) -> bool:
     return lists.era == Era.LEGACY and config.session != "shared" and any(getattr(config, key) for key in _QUESTIONS)
 
 
-def _asking(relay: Relay, timeout: timedelta | None) -> Relay:
+def _with_ask_timeout(relay: Relay, timeout: timedelta | None) -> Relay:
     return relay if timeout is None else msgspec.structs.replace(relay, ask_timeout=timeout)
 
 
-def _sourced(entry: UpstreamEntry, place: DocumentPath, wire: JsonObject, config: Definition) -> SourceDefinition:
+def _source_definition(
+    entry: UpstreamEntry, place: DocumentPath, wire: JsonObject, config: Definition
+) -> SourceDefinition:
     """Return a definition with its place in the file and all that it was made of."""
     override: Json = entry.written
     for key in place:

@@ -54,7 +54,7 @@ _START_SECONDS: Final = 4.0
 """The time after which the next child can start, because this one may hang."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
-_FOR_EVER: Final = 1e8
+_FOREVER: Final = 1e8
 """Seconds. Calls have their own deadlines."""
 
 
@@ -97,7 +97,7 @@ class SessionPool:
         self.seconds = 0.0
         self.within = [0] * (len(SECONDS_BUCKETS) + 1)
         """The number of requests per bucket of `SECONDS_BUCKETS`."""
-        self.said_at = 0.0
+        self.last_response_at = 0.0
         """The time of the last response, by `time.monotonic`."""
 
     @property
@@ -157,14 +157,14 @@ class SessionPool:
             raise
         except NoCredentialsError as error:
             self._count("error", began)
-            raise self.circuit.named(error) from error
+            raise self.circuit.with_name(error) from error
         except ANSWERS as error:
             self._answered("error", began)
-            raise self.circuit.named(error) from error
+            raise self.circuit.with_name(error) from error
         except UpstreamError as error:
             self._count("error", began)
             self.circuit.call_failed(str(error))
-            raise self.circuit.named(error) from error
+            raise self.circuit.with_name(error) from error
         finally:
             permit.release()
         self._answered("success", began)
@@ -209,7 +209,7 @@ class SessionPool:
         # An open circuit is closed by any response. A closed one is only confirmed by a success.
         with suppress(RpcError, *(ANSWERS if self.circuit.is_open else ())):
             await self.in_any_session(self._ping)
-        self._heard()
+        self._note_response()
 
     async def in_any_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
         """Ask the server in any open session, or in the shared session.
@@ -255,12 +255,12 @@ class SessionPool:
     @property
     def is_child(self) -> bool:
         """Whether the upstream is a child process."""
-        return self._spec.said is not None
+        return self._spec.stderr_tail is not None
 
     @property
-    def said(self) -> str | None:
+    def stderr_tail(self) -> str | None:
         """The last lines of standard error, not masked. None if the upstream is not a child process."""
-        return None if self._spec.said is None else self._spec.said.text
+        return None if self._spec.stderr_tail is None else self._spec.stderr_tail.text
 
     def forget_failures(self) -> None:
         """Allow a new connection at once, and close sessions without open calls."""
@@ -340,7 +340,7 @@ class SessionPool:
             raise
         except UpstreamError as error:
             if self.concerns_caller(error):
-                raise self.circuit.named(error) from error
+                raise self.circuit.with_name(error) from error
             if isinstance(error, NoAnswerError) and self.is_child and self.is_stateless is None:
                 # Some servers hang after an unknown request, so every second attempt starts with `initialize`.
                 self.known_way = None if self.known_way else Way("stdio", Era.LEGACY)
@@ -377,7 +377,7 @@ class SessionPool:
             self.circuit.since = time.time()
         self._held[key] = session
         session.closed.add_done_callback(lambda closed: self._lost(session, closed.result()))
-        self.said_at = session.used_at = monotonic()
+        self.last_response_at = session.used_at = monotonic()
         self.circuit.connected()
         self.circuit.warning.reset()
         log.info("upstream connected", upstream=self.name, transport=way.transport, revision=session.revision)
@@ -464,12 +464,12 @@ class SessionPool:
         limit = (self.config.concurrency or _CONCURRENCY, queue)
         if not self._semaphore.try_acquire(limit):
             name = f"upstreams.{self.name}.concurrency"
-            await self._semaphore.acquire(limit, caller=call.key, deadline=monotonic() + _FOR_EVER, name=name)
+            await self._semaphore.acquire(limit, caller=call.key, deadline=monotonic() + _FOREVER, name=name)
         return ConcurrencyPermit((self._semaphore,))
 
     def _answered(self, outcome: str, began: float) -> None:
         self._count(outcome, began)
-        self._heard()
+        self._note_response()
 
     def _count(self, outcome: str, began: float) -> None:
         seconds = monotonic() - began
@@ -477,6 +477,6 @@ class SessionPool:
         self.seconds += seconds
         self.within[bisect_left(SECONDS_BUCKETS, seconds)] += 1
 
-    def _heard(self) -> None:
-        self.said_at = monotonic()
+    def _note_response(self) -> None:
+        self.last_response_at = monotonic()
         self.circuit.answered(is_connected=bool(self.sessions))

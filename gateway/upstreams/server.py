@@ -28,11 +28,11 @@ log: Final = structlog.get_logger(__name__)
 SETTLE_SECONDS: Final = 0.2
 """Seconds during which changes of lists are collected."""
 _MAX_NAMED: Final = 5
-_ONLY_THERE: Final = (
+_ONLY_IN_CLIENT_SESSION: Final = (
     "offers {} only in the session of a client, so it is not listed. With `session: shared`, all clients use one"
     " session, whose lists are served"
 )
-_LOOK_SECONDS: Final = 5.0
+_CHECK_SECONDS: Final = 5.0
 _STORM_SECONDS: Final = 1.0
 """The pause between two reads of lists grows while changes follow each other within this time."""
 _STORM_WARNING: Final = 16 * SETTLE_SECONDS
@@ -178,8 +178,8 @@ class UpstreamServer:
             # The lists of an HTTP server are read once after the start. A child is not started for its lists.
             self._is_remembered = self.pool.is_child
             self._known.set()
-            self._tell()
-        self._task = asyncio.create_task(self._keep(), name=f"upstream {self.name}")
+            self._report_change()
+        self._task = asyncio.create_task(self._run(), name=f"upstream {self.name}")
 
     async def known(self) -> None:
         """Wait until the lists are known, or the upstream could not be reached."""
@@ -251,16 +251,16 @@ class UpstreamServer:
             return False
         return bool(self.pool.sessions) or self.config.start == "eager" or not self._is_remembered
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         while True:
             watched = self._watched
             if monotonic() >= self.pool.circuit.next_try:
                 try:
-                    await self._look()
+                    await self._check()
                 except OverLimitError as error:  # clients use all sessions
                     log.debug("upstream not asked", upstream=self.name, reason=str(error))
                 except (UpstreamError, TimeoutError, RpcError) as error:
-                    self._note(error)
+                    self._record_failure(error)
                 self._known.set()
             if watched == self._watched:
                 self._is_watching.set()
@@ -268,7 +268,7 @@ class UpstreamServer:
             self.pool.close_idle()
             await self._pause()
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         circuit, pool = self.pool.circuit, self.pool
         # Only a probe closes an open circuit, because calls are refused.
         if circuit.is_open or (circuit.is_backing_off and (pool.sessions or self.config.required)):
@@ -294,7 +294,7 @@ class UpstreamServer:
     def _offers_updates(self) -> bool:
         return self.lists is not None and self.lists.subscribes
 
-    def _note(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         reason = str(error) or "no answer in time"
         if self.pool.concerns_caller(error):
             self.pool.circuit.reason = reason  # only shown, because calls with credentials can succeed
@@ -306,13 +306,13 @@ class UpstreamServer:
     @property
     def _is_health_due(self) -> bool:
         every = self.config.health.total_seconds()
-        is_quiet = monotonic() - self.pool.said_at >= every
+        is_quiet = monotonic() - self.pool.last_response_at >= every
         return bool(every) and self.config.start == "eager" and bool(self.pool.sessions) and is_quiet
 
     async def _ask_for_lists(self) -> None:
         # Set first, because a change can be announced during the read.
         self._is_stale = False
-        self._damp()
+        self._increase_pause()
         try:
             lists = await self.pool.in_shared_session(self._discover)
         except BaseException:
@@ -325,7 +325,7 @@ class UpstreamServer:
             return
         self.lists, self._is_inherited = lists, False
         await self._memory.remember(self.name, lists)
-        self._tell()
+        self._report_change()
 
     async def _discover(self, session: Session) -> ServerLists:
         async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
@@ -350,12 +350,16 @@ class UpstreamServer:
         for session in filter(Session.take_list_change, self.pool.client_sessions):
             with suppress(UpstreamError, RpcError, TimeoutError):
                 names = sorted((await self._discover(session)).names - lists.names)
-                note = _ONLY_THERE.format(", ".join(f"`{name}`" for name in names[:_MAX_NAMED])) if names else ""
+                note = (
+                    _ONLY_IN_CLIENT_SESSION.format(", ".join(f"`{name}`" for name in names[:_MAX_NAMED]))
+                    if names
+                    else ""
+                )
                 if note and note != self._note_on_sessions:
                     log.warning("upstream offers more to one client", upstream=self.name, note=note)
                 self._note_on_sessions = note
 
-    def _damp(self) -> None:
+    def _increase_pause(self) -> None:
         """Increase the pause between reads while an upstream announces changes without end."""
         now, before = monotonic(), self._list_pause
         is_storm = now < self._not_before + before + _STORM_SECONDS
@@ -375,14 +379,14 @@ class UpstreamServer:
         delay = min(2.0 ** min(self._failed_lists, 10), MAX_BACKOFF)
         self._ask_again_at = monotonic() + delay if failed else math.inf
 
-    def _tell(self) -> None:
+    def _report_change(self) -> None:
         # The start of the daemon waits for the first lists, and needs no reload.
         if not self.is_awaited:
             self._changed()
 
     async def _pause(self) -> None:
         """Wait for an announcement, or until something is due."""
-        pause = _LOOK_SECONDS
+        pause = _CHECK_SECONDS
         for due in (self.pool.circuit.next_try, self._ask_again_at, self._not_before):
             if (until_due := due - monotonic()) > 0:
                 pause = min(pause, until_due)

@@ -37,7 +37,7 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The ways to connect to an upstream."""
 
     links: Mapping[str, Callable[[], Link]]
-    said: LineTail | None = None
+    stderr_tail: LineTail | None = None
     """The last lines of standard error, or None if the upstream is not a child process."""
     signs_in_callers: bool = False
     """Whether requests are authenticated as their caller."""
@@ -63,9 +63,9 @@ def _over_stdio(config: Upstream, *, services: Services, problems: Problems) -> 
             Command(argv=config.argv, environment=environment, directory=directory, lasting_input=lasting)
         )
 
-    said = LineTail()
-    links = {"stdio": lambda: StdioLink(command, processes=services.processes, said=said)}
-    return ServerSpec(links=links, said=said)
+    stderr_tail = LineTail()
+    links = {"stdio": lambda: StdioLink(command, processes=services.processes, stderr_tail=stderr_tail)}
+    return ServerSpec(links=links, stderr_tail=stderr_tail)
 
 
 def _over_http(

@@ -73,7 +73,7 @@ class UpstreamSource:
         self._events.subscribe(SessionEnded, self._session_ended)
         self._first_lists_seconds: Final = first_lists_seconds
         self._servers: dict[str, UpstreamServer] = {}
-        self._entries: Final[dict[str, _MadeEntry]] = {}
+        self._entries: Final[dict[str, _UpstreamDefinitions]] = {}
         """The last definitions of each upstream. Written by the thread that loads."""
         self._is_at_start = is_at_start
         self._closing: Final = BackgroundTasks()
@@ -100,7 +100,7 @@ class UpstreamSource:
             if server is None or server.lists is None:
                 yield SourceEntry(definitions={}, fingerprint="")
                 continue
-            made = self._made_of(name, upstream, server.lists, config, lock)
+            made = self._definitions_of(name, upstream, server.lists, config, lock)
             # Warnings about the lists of the entry's former server would be wrong.
             if server.answers_for(upstream, config.document):
                 for path, warning in made.warnings:
@@ -119,7 +119,7 @@ class UpstreamSource:
             if known is not None and known.is_for(config, document):
                 known.follow(config)
                 self._servers[name] = before.pop(name)
-            elif (made := self._made(name, config, document, changed, before=known)) is not None:
+            elif (made := self._new_server(name, config, document, changed, before=known)) is not None:
                 self._servers[name] = made
                 new.append(made)
         for server in before.values():
@@ -217,14 +217,14 @@ class UpstreamSource:
             if server.config.required and (server.pool.circuit.reason or server.lists is None)
         ]
 
-    def _made_of(
+    def _definitions_of(
         self,
         name: str,
         upstream: Upstream,
         lists: ServerLists,
         config: LoadedConfig,
         lock: Lock | None,
-    ) -> "_MadeEntry":
+    ) -> "_UpstreamDefinitions":
         """Return the definitions of an upstream: the same objects as before if nothing has changed.
 
         `lock` is enforced. It contains the locked lists and pages.
@@ -242,7 +242,7 @@ class UpstreamSource:
         relay = Relay(servers=self, upstream=name, uris=uris, ask_timeout=ask_timeout, pages=pages)
         entry = UpstreamEntry(name=name, config=upstream, relay=relay, written=written, warnings=[])
         as_locked = msgspec.structs.replace(entry, warnings=[])
-        made = self._entries[name] = _MadeEntry(
+        made = self._entries[name] = _UpstreamDefinitions(
             lists=lists,
             made_of=made_of,
             pages=pages,
@@ -258,7 +258,7 @@ class UpstreamSource:
         )
         return made
 
-    def _made(
+    def _new_server(
         self,
         name: str,
         config: Upstream,
@@ -296,7 +296,7 @@ class UpstreamSource:
                 server.is_awaited = False
 
 
-class _MadeEntry(msgspec.Struct, frozen=True, kw_only=True):
+class _UpstreamDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     """The definitions of an upstream, and all that they were made of."""
 
     lists: ServerLists

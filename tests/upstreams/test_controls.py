@@ -103,7 +103,7 @@ async def server() -> AsyncIterator[ModernServer]:
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.upstreams.server._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("gateway.upstreams.server._CHECK_SECONDS", 0.02)
 
 
 @dataclass
@@ -462,7 +462,7 @@ async def test_open_calls_finish_on_their_server_after_reload(
 async def test_lists_are_read_in_a_client_session_if_max_sessions_is_reached(
     tmp_path: Path, server: ModernServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.upstreams.server._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("gateway.upstreams.server._CHECK_SECONDS", 0.0)
     entry = f"{server.entry}, session: per_client, max_sessions: 1, start: eager"
     async with gateway(config(tmp_path, web=entry)) as running:
         await until_listed(running, "web_look")

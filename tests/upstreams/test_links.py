@@ -60,7 +60,7 @@ async def test_internal_error_fails_the_link_and_its_calls(
     command: Callable[[LastingInput], Command], expected: type[Exception]
 ) -> None:
     async with asyncio.timeout(SECONDS), Processes() as processes:
-        link = StdioLink(command, processes=processes, said=LineTail())
+        link = StdioLink(command, processes=processes, stderr_tail=LineTail())
 
         async def ping() -> None:
             await link.open(refuses_all, subject=None)

@@ -35,7 +35,7 @@ def reconnect(upstreams: UpstreamSource, name: str) -> HttpError | None:
 
 def _facts(server: UpstreamServer, redactor: LiveRedactor) -> dict[str, Json]:
     pool, masked, status = server.pool, redactor.text, server.status()
-    sessions, said = pool.sessions, pool.said
+    sessions, said = pool.sessions, pool.stderr_tail
     return {
         "name": server.name,
         "state": server.state,

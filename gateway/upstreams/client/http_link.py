@@ -82,7 +82,7 @@ class HttpLink:
                 self._note_session(answer)
                 response, seen = await self._response_in(answer, outgoing.id)
             else:
-                response, seen = await self._single(answer, outgoing.id), _Seen()
+                response, seen = await self._single(answer, outgoing.id), _StreamPosition()
         if response is None:
             response = await self._resumed(outgoing.id, seen, outgoing.fields)
         if self.session_id is not None and _is_session_lost(response):
@@ -103,7 +103,7 @@ class HttpLink:
         Any other response to the first GET means that the server has no such stream. Later, it can mean that the server
         has restarted. The session ends if the response to `ping` is a 404.
         """
-        seen, pause, has_begun = _Seen(), _FIRST_PAUSE, False
+        seen, pause, has_begun = _StreamPosition(), _FIRST_PAUSE, False
         while not self.closed.done():
             began, events_before = monotonic(), seen.events
             try:
@@ -146,7 +146,7 @@ class HttpLink:
     async def _single(self, answer: Answer, request_id: int) -> Response:
         """Return the JSON-RPC response in a body of any media type and status."""
         body = await read_body(answer)
-        if (response := self._taken(messages_in(body), request_id, alone=True)) is not None:
+        if (response := self._response_among(messages_in(body), request_id, alone=True)) is not None:
             if answer.status < 400:
                 self._note_session(answer)
             # An error with the id of the request is about the request, unless it names the session.
@@ -169,18 +169,21 @@ class HttpLink:
         return error
 
     async def _response_in(
-        self, answer: Answer, request_id: int | None, seen: "_Seen | None" = None
-    ) -> "tuple[Response | None, _Seen]":
+        self, answer: Answer, request_id: int | None, seen: "_StreamPosition | None" = None
+    ) -> "tuple[Response | None, _StreamPosition]":
         """Read a stream up to the response. The response is None if the stream ends first."""
-        seen = seen or _Seen()
+        seen = seen or _StreamPosition()
         parser = EventParser()
         try:
             async for chunk in answer.content.iter_any():
                 for event in parser.feed(chunk):
                     seen.note(event)
-                    if event.data and (response := self._taken(messages_in(event.data), request_id)) is not None:
+                    if (
+                        event.data
+                        and (response := self._response_among(messages_in(event.data), request_id)) is not None
+                    ):
                         return response, seen
-            return self._taken(messages_at_end(parser), request_id), seen
+            return self._response_among(messages_at_end(parser), request_id), seen
         except EventTooLargeError as error:
             seen.event_id = None  # a resumed stream would send the same event again
             raise BadAnswerError(f"sends {error}") from error
@@ -190,7 +193,7 @@ class HttpLink:
                 raise
         return None, seen
 
-    def _taken(
+    def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
         """Return the response to the request, if it is among the messages. Others go to the inbox.
@@ -208,7 +211,7 @@ class HttpLink:
                 found = each
         return found
 
-    async def _resumed(self, request_id: int, seen: "_Seen", fields: Mapping[str, str]) -> Response:
+    async def _resumed(self, request_id: int, seen: "_StreamPosition", fields: Mapping[str, str]) -> Response:
         """Resume a stream that ended before the response (2025-11-25, "Resumability").
 
         Raises:
@@ -235,7 +238,7 @@ class HttpLink:
         raise BadAnswerError(reason)
 
     @asynccontextmanager
-    async def _stream(self, seen: "_Seen", fields: Mapping[str, str]) -> AsyncIterator[Answer | None]:
+    async def _stream(self, seen: "_StreamPosition", fields: Mapping[str, str]) -> AsyncIterator[Answer | None]:
         """Open a GET stream, or yield None if the server has none (405)."""
         resuming = {} if seen.event_id is None else {"Last-Event-ID": seen.event_id}
         # A GET has no body to mirror.
@@ -264,7 +267,7 @@ def _is_session_lost(response: Response) -> bool:
     return isinstance(message, str) and LOST_SESSION.search(message) is not None
 
 
-class _Seen:
+class _StreamPosition:
     """The position up to which a stream has been read."""
 
     def __init__(self) -> None:

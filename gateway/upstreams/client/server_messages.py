@@ -49,7 +49,7 @@ class ServerMessages:
         """Elicitations by id: how to notify the client, or None if complete before the client is known."""
         self.has_changed_lists = False
         """Whether the server has announced a change of its lists, and the lists have not been compared yet."""
-        self._telling_roots: asyncio.Task[None] | None = None
+        self._sending_roots: asyncio.Task[None] | None = None
         self.wants_roots = False
         """Whether the server has asked for roots while no call was open."""
         self.may_ask = True
@@ -66,16 +66,16 @@ class ServerMessages:
             task = self._tasks.begin(self._answer(message, during), name="answer upstream")
             self._answering[message.id] = task
             if message.method == "roots/list":
-                self._telling_roots = task
+                self._sending_roots = task
             task.add_done_callback(lambda _: self._answering.pop(message.id, None))
         elif isinstance(message, Unreadable):
             self._listener.unreadable(message)
         else:
             self._notification(message, during)
 
-    async def roots_told(self) -> bool:
+    async def roots_sent(self) -> bool:
         """Wait for the response to the server's last request for roots. Return False if there was no new request."""
-        telling, self._telling_roots = self._telling_roots, None
+        telling, self._sending_roots = self._sending_roots, None
         if telling is None:
             return False
         await asyncio.wait([telling])

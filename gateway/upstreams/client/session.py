@@ -38,7 +38,7 @@ _CANCEL_SECONDS: Final = 5.0
 _RELISTEN_SECONDS: Final = 1.0
 _MAX_RELISTEN_SECONDS: Final = 60.0
 _WATCH_SECONDS: Final = 5.0
-_FOR_NOW: Final = frozenset({ErrorCode.INTERNAL_ERROR, ErrorCode.TOO_MANY_REQUESTS})
+_TEMPORARY: Final = frozenset({ErrorCode.INTERNAL_ERROR, ErrorCode.TOO_MANY_REQUESTS})
 """Temporary errors of a server that is busy or starting."""
 _RESOURCES: Final = "resourceSubscriptions"
 _REASON: Final = 300
@@ -123,7 +123,7 @@ class Session:
             UpstreamError: the server does not speak this era.
         """
         try:
-            await self._introduced(era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY)
+            await self._negotiate(era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY)
         except RpcError as error:
             # An error about the revision can list the revisions that the server supports.
             data, known = _mapping(error.data), MODERN if era is Era.MODERN else LEGACY
@@ -131,7 +131,7 @@ class Session:
             if not supported:
                 raise _refused(error) from error
             try:
-                await self._introduced(era, supported[-1])
+                await self._negotiate(era, supported[-1])
             except RpcError as again:
                 raise _refused(again) from again
         if self._watching is None:
@@ -177,7 +177,7 @@ class Session:
             self._incoming.calls[request_id] = call
         try:
             if call is not None and self.era is Era.LEGACY and "roots" in call.capabilities:
-                await self._tell_roots()
+                await self._refresh_roots()
             response = await self._link.request(outgoing)
             if call is not None:
                 await call.finish()
@@ -191,7 +191,7 @@ class Session:
             self._incoming.calls.pop(request_id, None)
         return _result_of(response)
 
-    async def _tell_roots(self) -> None:
+    async def _refresh_roots(self) -> None:
         """Make a server that asked for roots outside of a call ask again within this call, before it is sent."""
         async with self._roots_lock:
             if self._has_begun and not self._incoming.wants_roots:
@@ -205,7 +205,7 @@ class Session:
                     self._incoming.wants_roots = False
                     await self.notify("notifications/roots/list_changed")
                     await self._ping_briefly()
-                if await self._incoming.roots_told():
+                if await self._incoming.roots_sent():
                     # Servers check the directories first, and do not report when they have finished.
                     await asyncio.sleep(_ROOTS_SECONDS)
 
@@ -234,9 +234,9 @@ class Session:
     def roots_changed(self) -> None:
         """Notify a legacy server that the roots of its client have changed. Modern servers ask when they need roots."""
         if self.era is Era.LEGACY and "roots" in self._declared:
-            self._tasks.begin(self._tell_roots_changed(), name="tell upstream of roots")
+            self._tasks.begin(self._notify_roots_changed(), name="tell upstream of roots")
 
-    async def _tell_roots_changed(self) -> None:
+    async def _notify_roots_changed(self) -> None:
         with suppress(UpstreamError):
             await self.notify("notifications/roots/list_changed")
 
@@ -272,7 +272,7 @@ class Session:
             with suppress(RpcError):
                 await self.request(method, {"uri": uri})
 
-    async def _introduced(self, era: Era, revision: str) -> None:
+    async def _negotiate(self, era: Era, revision: str) -> None:
         self.era, self.revision, self._incoming.may_ask = era, revision, era is Era.LEGACY
         await (self._discover() if era is Era.MODERN else self._initialize())
 
@@ -332,7 +332,7 @@ class Session:
             try:
                 await self.request("subscriptions/listen", {"notifications": wanted})
             except RpcError as error:
-                if error.code not in _FOR_NOW:
+                if error.code not in _TEMPORARY:
                     return  # the server does not support it
             except UpstreamError:
                 if self.is_closed:

@@ -57,7 +57,7 @@ _STDERR_BYTES: Final = 4096
 _TAIL_LINES: Final = 200
 _TAIL_LINE_BYTES: Final = 2000
 """The start of a longer line on standard error is kept."""
-_FOR_EVER: Final = 1e8
+_FOREVER: Final = 1e8
 """Seconds."""
 
 
@@ -66,11 +66,13 @@ class StdioLink:
 
     has_fields = False
 
-    def __init__(self, command: Callable[[LastingInput], Command], *, processes: Processes, said: "LineTail") -> None:
+    def __init__(
+        self, command: Callable[[LastingInput], Command], *, processes: Processes, stderr_tail: "LineTail"
+    ) -> None:
         """`command` returns the command to run, given its standard input."""
         self._command: Final = command
         self._processes: Final = processes
-        self._said: Final = said
+        self._stderr_tail: Final = stderr_tail
         self._input: Final = LastingInput(limit=MAX_UNREAD)
         self._pending: Final = Pending()
         self._line = bytearray()
@@ -135,9 +137,9 @@ class StdioLink:
         try:
             code = await self._processes.run(
                 self._command(self._input),
-                deadline=loop.time() + _FOR_EVER,
+                deadline=loop.time() + _FOREVER,
                 permit=ConcurrencyPermit(()),  # not a call
-                sinks=Sinks(stdout=self._take, stderr=self._take_stderr),
+                sinks=Sinks(stdout=self._take, stderr=self._feed_stderr),
             )
         except ExecutionError as error:
             self._lost(str(error))
@@ -152,9 +154,9 @@ class StdioLink:
             how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code}"
             self._lost(self._with_stderr(how))
 
-    def _take_stderr(self, chunk: bytes) -> None:
+    def _feed_stderr(self, chunk: bytes) -> None:
         self._stderr.feed(chunk)
-        self._said.feed(chunk)
+        self._stderr_tail.feed(chunk)
 
     def _take(self, chunk: bytes) -> None:
         try:

@@ -7,6 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from gateway.json_types import Json
+from gateway.language.templates.caller import CALLER
 from gateway.openapi.operations import MAX_NAME, hash_of
 
 Place = Literal["path", "query", "header", "cookie", "body"]
@@ -42,7 +43,7 @@ def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
 
     1. Invalid characters become `_`, and long names are cut.
     2. Equal names of one place get a hash, except a name that did not change.
-    3. Equal names of several places get the later place as a suffix: `id__query`.
+    3. Equal names of several places get the later place as a suffix: `id__query`. So does `caller`.
     """
     given = {each.key: _clean(each) for each in inputs}
     for place in PLACES:
@@ -54,7 +55,8 @@ def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
                 given[key] = f"{name[: MAX_NAME - 8]}__{hash_of(key[1])}"
     found: dict[tuple[Place, str], str] = {}
     for place in PLACES:
-        taken = {*found.values()}
+        # Templates use `caller` for the identity of the caller.
+        taken = {CALLER, *found.values()}
         names = {key: name for key, name in given.items() if key[0] == place}
         for key, name in names.items():
             others = taken | {other for each, other in names.items() if each != key}

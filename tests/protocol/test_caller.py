@@ -121,6 +121,7 @@ def test_load_errors_of_tools(tmp_path: Path, file: str, expected: str) -> None:
     "file",
     [
         'resources: {a: {uri: "a:///{caller}", text: x}}',
+        'resources: {a: {uri: "a:///{+caller}", files: ["*.md"]}}',
         "prompts: {a: {arguments: {caller: {}}, messages: [{user: x}]}}",
         'limits: {rate_limit: {per_caller: 1/hour, key: "{{ caller.subject }}"}}\ntools: {a: {content: [{text: x}]}}',
         'audit: {file: audit.log, labels: {team: "{{ caller.teem }}"}}\ntools: {a: {content: [{text: x}]}}',
@@ -128,6 +129,27 @@ def test_load_errors_of_tools(tmp_path: Path, file: str, expected: str) -> None:
 )
 def test_load_errors_of_other_sections(tmp_path: Path, file: str) -> None:
     assert problems(tmp_path, file)
+
+
+def test_parameters_of_functions_and_operations_named_caller(tmp_path: Path) -> None:
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "people.py").write_text('def who(caller: str) -> str:\n    """Say."""\n    return caller\n')
+    file = 'plugins: [plugins]\ntools: {who: {python: "people:who"}}'
+    assert any("tools.who.python.call: `caller` is not allowed" in each for each in problems(tmp_path, file))
+    # Nobody can rename the parameters of an imported document.
+    parameter = {"name": "caller", "in": "path", "required": True, "schema": {"type": "string"}}
+    operation = {"operationId": "a", "description": "A.", "parameters": [parameter], "responses": {}}
+    document = {
+        "openapi": "3.0.3",
+        "info": {"title": "x", "version": "1"},
+        "servers": [{"url": "https://x.example"}],
+        "paths": {"/{caller}": {"get": operation}},
+    }
+    (tmp_path / "doc.json").write_bytes(orjson.dumps(document))
+    (tmp_path / "config.yaml").write_text(f"{AUTH}\nopenapi: {{x: {{document: doc.json}}}}")
+    dry, warnings = check(read_settings({"config": tmp_path / "config.yaml"}))
+    assert [each for each in warnings if "caller" in str(each)] == []
+    assert list(dry.catalog.tools["x_a"].arguments.inputs.schemas) == ["caller__path"]
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,7 @@ def _compile_files(
                 f"`{name_of}` is not served: its name has a backslash, a separator on other systems"
             )
     scope = context.scope(Inputs(schemas={prefix.variable: _TEXT}), problems)
+    refuse_caller_as_input(scope, config)
     completers = _compile_completers(config, scope=scope, context=context)
     common = resource_fields(name, config, scope=scope, context=context)
     # Names that are not UTF-8 cannot be passed back as text.

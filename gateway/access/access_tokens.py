@@ -1,13 +1,13 @@
-"""Verifies access tokens of an authorization server: JSON Web Tokens, checked locally (RFC 9068).
+"""Verifies access tokens of one issuer: JSON Web Tokens (RFC 9068), and opaque tokens by introspection.
 
-Threats answered here (RFC 8725, RFC 9068 §4):
+Threats (RFC 8725, RFC 9068 §4):
 
-- an unsigned token, or one signed with the public key as if it were a shared secret: the algorithms come from a list
-  of asymmetric ones, and a key is used for its own type alone;
-- a token that names its own key (`jku`, `x5u`, `jwk`, a path in `kid`): keys come from the issuer, and `kid` is only
-  compared;
-- a token that the same issuer made for another server: the audience must be this one (RFC 8707);
-- an ID token or a logout token: `typ` must be that of an access token, or the general one.
+- Unsigned tokens, and tokens signed with the public key as a shared secret. Only asymmetric algorithms are accepted,
+  each with keys of its type.
+- Tokens that name their own key (`jku`, `x5u`, `jwk`, a path in `kid`). Keys come from the issuer, and `kid` is only
+  compared.
+- Tokens for another server. The audience must be this server (RFC 8707).
+- ID tokens and logout tokens. `typ` must be that of an access token, or `JWT`.
 """
 
 import hashlib
@@ -36,31 +36,30 @@ from gateway.json_types import Json, JsonObject
 log: Final = structlog.get_logger(__name__)
 
 _MAX_TRIED: Final = 8
-"""Keys that are tried for a token without `kid`. Anybody can send one, and each try costs a signature check."""
+"""Keys to try for a token without `kid`. Each costs a signature check."""
 _STREAM_SECONDS: Final = 3600.0
 MAX_TOKENS: Final = 4096
-"""Verified tokens that are remembered."""
+"""Number of verified tokens to cache."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The requirements that a token must meet."""
+    """Requirements for tokens of one issuer."""
 
     issuer: str
     audiences: frozenset[str]
     """Accepted values of `aud`; see `normal_audience`."""
     views: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Further values of `aud`, each meant for the view of that name alone."""
+    """Views by the audience that gives access only to that view."""
     required_scopes: Sequence[str] = ()
     takes_client_id: bool = False
-    """Whether `client_id` stands in for a missing `aud`."""
+    """Whether to compare `client_id` if `aud` is missing."""
     entry: OAuth = OAuth(issuer=["https://unknown.invalid"])
-    """The entry in the file, for its roles, algorithms and DPoP policy."""
+    """Entry of the configuration, for its roles, algorithms and DPoP policy."""
 
     @property
     def fingerprint(self) -> str:
-        """A digest that differs between rules that accept different tokens."""
-        # Without required scopes and views: `accepts` compares these with what the identity holds.
+        """Digest of the rules, without required scopes and views, which `accepts` compares with the identity."""
         facts = [self.issuer, *sorted(self.audiences), *(["client_id"] if self.takes_client_id else [])]
         policy = self.entry.model_dump(include={"roles", "algorithms", "dpop"}, exclude_defaults=True)
         if policy:
@@ -68,7 +67,7 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
     def accepts(self, identity: Identity) -> bool:
-        """Whether these rules still accept an identity that they, or earlier rules, accepted."""
+        """Whether these rules accept an identity that earlier rules accepted."""
         return (
             identity.realm == self.issuer
             and identity.credential == self.fingerprint
@@ -77,7 +76,7 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def identity(self, claims: JsonObject, *, views: frozenset[str] | None) -> Identity | AuthError:
-        """Return the identity of a token that is valid and meant for this server, if it has the required scopes."""
+        """Return the identity for the claims of a valid token, if it has the required scopes."""
         try:
             exact_json.dumps(claims)
         except TypeError:
@@ -93,14 +92,14 @@ class TokenRules(msgspec.Struct, frozen=True, kw_only=True):
             scopes=scopes,
             credential=self.fingerprint,
             views=views,
-            # Responses about opaque tokens can lack it. Then a stream is authenticated again after a while.
+            # Introspection responses can lack `exp`. Then streams end after a fixed time.
             expires_at=float(claims.get("exp", time.time() + _STREAM_SECONDS)),
             claims=dict(claims),
             roles=roles,
         )
 
     def views_of(self, claims: JsonObject) -> frozenset[str] | None:
-        """Return the views that a token is meant for; None is all and the whole, and no view is another server."""
+        """Return the views that a token is for: None for all of them, an empty set for another server."""
         # Amazon Cognito: access tokens have no `aud`, and name their client.
         takes_client_id = self.takes_client_id or claims.get("token_use") == "access"
         audience = claims.get("aud", claims.get("client_id") if takes_client_id else None)
@@ -119,30 +118,29 @@ class AccessTokens:
         self._fingerprint: Final = rules.fingerprint
         self._keys: Final = keys
         self._verified: Final[BoundedMap[bytes, tuple[int, Identity]]] = BoundedMap(MAX_TOKENS, clock=time.time)
-        """Identities by the digests of their tokens until these expire, each with the version of the keys that verified
-        it: so that the next request with a token verifies none, and with newer keys does so again."""
+        """Identities by digest of the token until it expires, with the version of the keys that verified it."""
 
     async def identify(self, token: str) -> Identity | AuthError:
-        """Verify a token, unless the issuer's present keys have verified it before.
+        """Verify a token, unless the current keys of the issuer have verified it before.
 
-        1. the token is a signed JWT: see `read_header`, 401
-        2. its key is one of the issuer's: 401; while the issuer cannot be asked: 503
-        3. its signature and claims are valid: see `read_claims`, 401
-        4. its audience is this server: 401
-        5. it has the scopes that every token must have: 403
+        1. The token is a signed JWT: 401, see `read_header`.
+        2. The issuer publishes its key: 401, or 503 if the keys cannot be fetched.
+        3. Its signature and claims are valid: 401, see `read_claims`.
+        4. Its audience is this server: 401.
+        5. It has the required scopes: 403.
         """
-        # First of all: a token that is in use must not keep a key alive that the issuer has withdrawn.
+        # Also for cached tokens: they must not keep a key valid that the issuer has withdrawn.
         self._keys.refresh_soon()
         version, identity = self._verified.get(_digest(token)) or (0, None)
         return identity if identity is not None and version == self._keys.version else await self._verify(token)
 
     async def introspect(self, token: str) -> Identity | AuthError | None:
-        """Ask the issuer about an opaque token; None if the issuer does not know it.
+        """Ask the issuer about an opaque token. Return None if the token is not active.
 
-        1. the issuer responds: 503
-        2. the token is active, and the response is not about another issuer or a time that has passed: 401
-        3. its audience is this server: 401
-        4. it has the scopes that every token must have: 403
+        1. The issuer responds: 503.
+        2. The issuer, `exp` and `nbf` in the response are valid: 401.
+        3. The audience is this server: 401.
+        4. The token has the required scopes: 403.
         """
         if self.introspector is None:
             return None
@@ -189,7 +187,7 @@ class AccessTokens:
         identity = self.rules.identity(claims, views=self.rules.views_of(claims))
         if isinstance(identity, AuthError):
             return identity
-        # Nothing was awaited since the keys were found: this is the version that has verified the token.
+        # Nothing was awaited since the keys were found, so this version of the keys has verified the token.
         self._verified.put(_digest(token), (self._keys.version, identity), expires=identity.expires_at or 0)
         return identity
 
@@ -204,7 +202,7 @@ class AccessTokens:
             except WrongKeyError as error:
                 wrong = error
                 continue
-            # Cognito: an ID token has an `aud`, which is the client, and no `typ`.
+            # ID tokens of Amazon Cognito have no `typ`, and their `aud` is the client.
             if claims.get("token_use", "access") != "access":
                 raise TokenError("The token is not an access token")
             if self.rules.views_of(claims) == frozenset():
@@ -214,11 +212,10 @@ class AccessTokens:
 
 
 def normal_audience(text: str) -> str:
-    """Normalize an audience that is a URL, so that two spellings compare equal (RFC 3986 §6.2.2)."""
+    """Normalize a URL, so that equivalent spellings compare equal (RFC 3986 §6.2.2). Other text stays as it is."""
     try:
         parts = urlsplit(text)
         port = parts.port
-    # No URL that can be read: compared to the letter.
     except ValueError:
         return text
     name = host_of(parts.netloc).lower()
@@ -226,7 +223,7 @@ def normal_audience(text: str) -> str:
         return text
     host = f"[{name}]" if ":" in name else name
     netloc = host if port in {None, _DEFAULT_PORTS[parts.scheme]} else f"{host}:{port}"
-    # MCP 2026-07-28 basic/authorization, "Canonical Server URI": with or without the last slash, it is one server.
+    # MCP 2026-07-28 basic/authorization, "Canonical Server URI": a trailing slash makes no difference.
     return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), parts.query, ""))
 
 
@@ -235,5 +232,5 @@ def _is_time(value: Json) -> bool:
 
 
 def _digest(token: str) -> bytes:
-    # A token may have 16 KiB, and should not lie in memory for longer than its request.
+    # Tokens can have 16 KiB, and should not stay in memory after the request.
     return hashlib.sha256(token.encode()).digest()

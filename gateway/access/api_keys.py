@@ -1,7 +1,6 @@
-"""Identifies callers by API keys of the file.
+"""Identifies callers by API key.
 
-Threat answered here: a key guessed byte by byte from the time that a comparison takes. Digests are compared, the one
-that was sent with every known one, in constant time.
+Threat: timing attacks. The digest of the key is compared with all known digests in constant time.
 """
 
 import hashlib
@@ -14,12 +13,12 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.auth import MIN_KEY_LENGTH, ApiKey
 
 REALM: Final = "api-key"
-"""The realm of all keys. It cannot be mistaken for an issuer's, because issuers are URLs."""
+"""Realm of all API keys. Issuers are URLs, so no issuer has this name."""
 _SHOWN_DIGITS: Final = 16
 
 
 class ApiKeys:
-    """All API keys of the file, by digest."""
+    """All API keys of the configuration."""
 
     def __init__(self, keys: Mapping[str, ApiKey]) -> None:
         self._holders: Final = tuple(
@@ -29,29 +28,29 @@ class ApiKeys:
         )
 
     def find(self, secret: str) -> Identity | None:
-        """Return the identity of a key's holder."""
+        """Return the identity of the holder of a key."""
         given = hashlib.sha256(secret.encode()).digest()
         holder = None
-        for digest, identity in self._holders:  # no early exit: where the search ends would tell which digest matched
+        for digest, identity in self._holders:  # no early exit, which would reveal the position of the match
             if hmac.compare_digest(digest, given):
                 holder = identity
         return holder
 
     def revalidate(self, identity: Identity) -> Identity | None:
-        """Return the identity as the same key has it now; None if the key is gone or has another holder."""
-        # The identity is one of ours and no caller's guess, so this comparison need not take constant time.
+        """Return the current identity of the same key, or None if the key was removed or has another holder."""
+        # Not constant time: the identity is not a guess of a caller.
         same = (identity.subject_key, identity.credential)
         return next((holder for _, holder in self._holders if (holder.subject_key, holder.credential) == same), None)
 
 
 def digests(key: ApiKey) -> Iterator[str]:
-    """The SHA-256 of each of a holder's keys, in hexadecimal."""
+    """Yield the SHA-256 of each key of a holder, in hexadecimal."""
     yield from (hashlib.sha256(secret.encode()).hexdigest() for secret in key.secret)
     yield from key.sha256
 
 
 def check_api_keys(keys: Mapping[str, ApiKey], problems: Problems) -> None:
-    """Report keys that two holders share, and keys that can be guessed."""
+    """Report keys with two holders, and keys that are easy to guess."""
     holders: dict[str, str] = {}
     for name, key in keys.items():
         for digest in dict.fromkeys(digests(key)):

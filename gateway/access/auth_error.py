@@ -1,4 +1,4 @@
-"""Authentication errors, and the response fields that tell a client how to mend them (RFC 6750 §3). Pure."""
+"""Authentication errors, and the header fields that tell clients how to proceed (RFC 6750 §3, RFC 9449 §7.1)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,31 +9,31 @@ import msgspec
 from gateway.access.jose import ALGORITHMS
 
 _UNQUOTABLE: Final = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
-"""Characters that `error_description` may not contain: RFC 6750 §3 excludes the quote and the backslash."""
+"""Characters that RFC 6750 §3 does not allow in `error_description`."""
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of a `WWW-Authenticate` challenge that are the same for every error of a path."""
+    """Parameters of `WWW-Authenticate` that all errors of a path share."""
 
     metadata_url: str | None = None
-    """The document that names the authorization server (RFC 9728 §5.1); None where there is none."""
+    """URL of the protected resource metadata (RFC 9728 §5.1)."""
     scopes: Sequence[str] = ()
-    """The scopes that every token must have, and those that the operation asks for."""
+    """The scopes that all tokens need, and those of the operation."""
 
 
 NO_CHALLENGE: Final = Challenge()
 
 
 class AuthError(msgspec.Struct, frozen=True, kw_only=True):
-    """An authentication error, as it becomes a response."""
+    """An authentication error and its response."""
 
     status: int
     message: str
-    """The body of the response. It quotes nothing of the credential."""
+    """Body of the response, without any part of the credential."""
     error: str | None = None
-    """The error code of RFC 6750 §3.1; None without a credential, or where the client is not at fault."""
+    """Error code of RFC 6750 §3.1. None if no credential was sent, or the client is not at fault."""
     scopes: Sequence[str] = ()
-    """The scopes that are missing, beside those that every token must have."""
+    """Missing scopes. The scopes that all tokens need are not listed."""
     retry_after: int | None = None
     """Seconds."""
     is_for_proof: bool = False
@@ -44,14 +44,14 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
     def headers(self, challenge: Challenge) -> Mapping[str, str]:
         """Return the header fields of the response."""
         if self.retry_after is not None:
-            # No challenge: it would tell the client to get another token, and this one may be good.
+            # No challenge: the token can be valid, and the client should not request another one.
             return {"Retry-After": str(self.retry_after)}
-        # All scopes of the operation at once: clients request exactly the scopes of the challenge.
+        # All scopes at once: clients request exactly the scopes of the challenge.
         scopes = dict.fromkeys([*challenge.scopes, *self.scopes])
         parameters = {
             "error": self.error,
             "error_description": None if self.error is None else _UNQUOTABLE.sub("'", self.message),
-            # No scope would mend a malformed request.
+            # Scopes do not help with a malformed request.
             "scope": None if self.status == 400 else " ".join(scopes),
             "resource_metadata": challenge.metadata_url,
         }
@@ -64,27 +64,27 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def invalid_request(message: str) -> AuthError:
-    """Make the error for a malformed credential, or for more than one (RFC 6750 §3.1)."""
+    """Return the error for a malformed credential, or for several (RFC 6750 §3.1)."""
     return AuthError(status=400, error="invalid_request", message=message)
 
 
 def missing_credentials() -> AuthError:
-    """Make the error for a request without a credential; it has no error code (RFC 6750 §3.1)."""
+    """Return the error for a request without a credential, which has no error code (RFC 6750 §3.1)."""
     return AuthError(status=401, message="Authentication is required: send `Authorization: Bearer …`")
 
 
 def invalid_token(message: str) -> AuthError:
-    """Make the error for a credential that is unknown, expired or otherwise invalid."""
+    """Return the error for an unknown, expired or otherwise invalid credential."""
     return AuthError(status=401, error="invalid_token", message=message)
 
 
 def insufficient_scope(scopes: Iterable[str]) -> AuthError:
-    """Make the error for an authenticated caller that lacks scopes."""
+    """Return the error for an authenticated caller without the scopes."""
     listed = sorted(scopes)
     message = f"This needs the scope{'s' if len(listed) > 1 else ''} {' '.join(listed)}"
     return AuthError(status=403, error="insufficient_scope", message=message, scopes=listed)
 
 
 def temporarily_unavailable(message: str, *, retry_after: int) -> AuthError:
-    """Make the error for a credential that cannot be verified at the moment."""
+    """Return the error for a credential that cannot be verified at the moment. `retry_after` is in seconds."""
     return AuthError(status=503, message=message, retry_after=retry_after)

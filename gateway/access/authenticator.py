@@ -1,7 +1,6 @@
 """Authenticates requests by API key or access token, and checks identities again after a reload.
 
-Without the section `auth` every request is anonymous and holds every scope. The listeners make sure that such a daemon
-cannot be reached from elsewhere (see `reload.exposure`).
+Without `auth`, every request is anonymous and has every scope. `reload.exposure` limits such a daemon to loopback.
 """
 
 from collections import Counter
@@ -31,16 +30,16 @@ from gateway.distribution import install_command
 from gateway.json_types import JsonObject
 
 OnDenied = Callable[[AuthError, str, str], None]
-"""Takes an authentication error, the client's address, and the requested path."""
+"""Called with an authentication error, the address of the client and the requested path."""
 
 _OFFLINE_ACCESS: Final = "offline_access"
 
 
 class Authenticator:
-    """Holds the API keys and the issuers of the section `auth`. Its methods raise nothing but CancelledError."""
+    """The API keys and issuers of `auth`. Methods raise only CancelledError."""
 
     def __init__(self, fetch: Fetch, *, post: Post, key: bytes, on_denied: OnDenied | None = None) -> None:
-        """Require nothing until `configure` is called.
+        """Accept all requests until `configure` is called.
 
         `fetch` and `post` send requests to issuers. Replicas with the same `key` accept each other's DPoP nonces.
         """
@@ -56,14 +55,14 @@ class Authenticator:
         """By issuer and `jwks_url`."""
         self._own_names: frozenset[str] = frozenset()
         self._views: tuple[str, ...] = ()
-        # With a zero, so that the metric is there before the first denial.
+        # The zero makes the metric visible before the first denied request.
         self.denied: Final = Counter({401: 0})
-        """Denied requests, by the status of the response."""
+        """Denied requests by status of the response."""
         self._closing: Final = BackgroundTasks()
 
     @property
     def is_open(self) -> bool:
-        """Whether requests need no credential."""
+        """Whether the file has no `auth`."""
         return self._auth is None
 
     @property
@@ -76,16 +75,16 @@ class Authenticator:
         return self._auth is not None and bool(self._auth.api_keys)
 
     def configure(self, auth: Auth | None, *, views: Iterable[str] = ()) -> None:
-        """Use this section from now on, for these views beside the whole. The keys of an issuer that stays are kept."""
+        """Use another section `auth`, with these views. The fetched keys of unchanged issuers are kept."""
         self._auth = auth
         self._views = tuple(views)
         self._keys = ApiKeys({} if auth is None else auth.api_keys)
         self._configure_issuers()
 
     def set_audiences(self, names: Iterable[str]) -> None:
-        """Accept tokens whose audience is one of these URLs, where the file names no audience.
+        """Accept tokens for these URLs of this server, in entries without `audience`.
 
-        A URL with the name of a view behind it is an audience too, for that view alone.
+        A URL followed by the name of a view is the audience of that view.
         """
         self._own_names = frozenset(map(normal_audience, names))
         self._configure_issuers()
@@ -93,12 +92,12 @@ class Authenticator:
     async def identify(
         self, *, authorization: Sequence[str], api_key: Sequence[str], request: ProofRequest | None = None
     ) -> Identity | AuthError:
-        """Return the identity of a request's sender, by the values of its two header fields.
+        """Return the identity of the sender of a request.
 
-        1. without a section `auth` the request is anonymous, whatever it carries
-        2. there is one well-formed credential: 400, 401
-        3. it is a known API key or a valid access token: 401, and see `AccessTokens.identify`
-        4. a token that is bound to a key comes with a proof: 401; see `ProofVerifier.refusal`
+        1. Without `auth`, the request is anonymous.
+        2. There is one well-formed credential: 400, 401.
+        3. The credential is a known API key or a valid access token: 401, see `AccessTokens.identify`.
+        4. A token that is bound to a key has a proof: 401, see `ProofVerifier.refusal`.
         """
         if self._auth is None:
             return ANONYMOUS
@@ -114,7 +113,7 @@ class Authenticator:
         if not isinstance(credential, Credential):
             is_for_proof = bool(self.oauth) and all(entry.dpop == "required" for entry in self.oauth)
             return credential or replace(missing_credentials(), is_for_proof=is_for_proof)
-        # Keys first: that costs a digest, where a token may cost a signature check and a fetch.
+        # Keys first: a digest is cheaper than a signature check.
         holder = self._keys.find(credential.secret)
         if holder is not None and not credential.is_bound:
             return holder
@@ -124,7 +123,7 @@ class Authenticator:
         return found if isinstance(found, AuthError) else self._checked_binding(found, credential, request)
 
     async def _identify_token(self, token: str) -> Identity | AuthError:
-        """Verify a token by the entry of its issuer, or ask each issuer that introspects an opaque token, in order."""
+        """Verify a JWT by the entry of its issuer. Introspect an opaque token at each entry, in order of the file."""
         error: AuthError | None = None
         if not is_signed_token(token):
             for tokens in self._tokens.values():
@@ -132,7 +131,7 @@ class Authenticator:
                 if isinstance(found, Identity):
                     return found
                 error = error or found
-        # Before anything is fetched: the keys of one issuer never verify tokens of another.
+        # The entry is selected before anything is fetched.
         elif (of_issuer := self._tokens.get(read_issuer(token) or "")) is not None:
             return await of_issuer.identify(token)
         return error or invalid_token(_reason_for(token))
@@ -140,7 +139,7 @@ class Authenticator:
     def _checked_binding(
         self, identity: Identity, credential: Credential, request: ProofRequest | None
     ) -> Identity | AuthError:
-        """Check that a token is used as it may be: with a proof if it is bound to a key, and only then (RFC 9449)."""
+        """Check that a bound token has a proof, and that the scheme fits the token (RFC 9449 §7)."""
         thumbprint = thumbprint_of(identity.claims)
         if thumbprint is None:
             if credential.is_bound:
@@ -156,14 +155,14 @@ class Authenticator:
         return replace(invalid_token(message), is_for_proof=True, nonce=self._proofs.nonce())
 
     def record_denial(self, auth_error: AuthError, *, address: str, path: str) -> None:
-        """Report a denied request, for the audit log."""
+        """Report a denied request to the audit log."""
         if self._on_denied is not None:
             self._on_denied(auth_error, address, path)
 
     def revalidate(self, identity: Identity) -> Identity | None:
-        """Return the identity that the same credential has now; None if it is no longer valid."""
+        """Return the current identity of the same credential, or None if it is no longer valid."""
         if self._auth is None:
-            # Nobody can prove any more whose session it was that a credential has opened.
+            # Without `auth`, no request can prove that it belongs to the owner of a session.
             return identity if identity == ANONYMOUS else None
         if identity.realm == REALM:
             return self._keys.revalidate(identity)
@@ -171,7 +170,7 @@ class Authenticator:
         return identity if tokens is not None and tokens.rules.accepts(identity) else None
 
     def status(self) -> JsonObject | None:
-        """Return the part of `/-/status` about authentication; None without a section `auth`."""
+        """Return the section of `/-/status` about authentication, or None without `auth`."""
         if self._auth is None:
             return None
         issuers, keys = self._auth.issuers, self._signing_keys.values()
@@ -191,7 +190,7 @@ class Authenticator:
         entries = {issuer: entry for entry in self.oauth for issuer in entry.issuer}
         sources = {issuer: (issuer, entry.jwks_url) for issuer, entry in entries.items()}
         for gone in self._signing_keys.keys() - sources.values():
-            # A reload does not wait for the fetch from an issuer that it has just replaced.
+            # A reload does not wait for a running fetch.
             self._closing.begin(self._signing_keys.pop(gone).close(), name="issuer left")
         self._tokens = {issuer: self._tokens_of(entry, issuer, sources[issuer]) for issuer, entry in entries.items()}
 
@@ -199,7 +198,7 @@ class Authenticator:
         if source not in self._signing_keys:
             self._signing_keys[source] = JwksCache(issuer=issuer, keys_url=oauth.jwks_url, fetch=self._fetch)
         keys = self._signing_keys[source]
-        # The names are known once listeners are open: before that nobody can show a token.
+        # The names are known once listeners are open. No token can arrive before.
         # An issuer of opaque tokens may publish no keys at all.
         if self._own_names and oauth.introspection is None:
             keys.refresh_soon()
@@ -219,7 +218,7 @@ class Authenticator:
 
 
 def access_token_of(identity: Identity, authorization: Sequence[str]) -> Credential | None:
-    """Return the access token that a request was let in with; None where it was let in with something else."""
+    """Return the access token of a request, or None if it was authenticated in another way."""
     if identity.principal is None or identity.realm == REALM:
         return None
     credential = read_credential(authorization=authorization, api_key=())
@@ -227,7 +226,7 @@ def access_token_of(identity: Identity, authorization: Sequence[str]) -> Credent
 
 
 def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
-    """Report problems of the section `auth` that its models cannot see."""
+    """Report problems of `auth` that its models cannot detect."""
     auth, problems = loaded.document.auth, problems.at("auth")
     if auth is None:
         return

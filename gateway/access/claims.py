@@ -47,7 +47,7 @@ def _keycloak_roles(claims: JsonObject, audiences: Sequence[str]) -> Sequence[st
 
 
 def scopes_of(claims: JsonObject, roles: Sequence[str] = (), entry: OAuth | None = None) -> frozenset[str]:
-    """Return the scopes of a token, with those that its roles grant. Roles are never scopes by themselves.
+    """Return the scopes of a token, and the scopes that its roles grant. Roles are never scopes by themselves.
 
     RFC 9068 §2.2.3 has `scope`. Entra and Okta use `scp`, and Auth0 adds `permissions`.
     """
@@ -71,7 +71,7 @@ def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
     """Return the identity of a caller whose verified token has these claims, or whose API key is named by `sub`.
 
     Raises:
-        ValueError: no such caller can exist; the text says why.
+        ValueError: no such caller can exist. The text has the reason.
     """
     if auth is None:
         raise ValueError("a caller requires `auth`: without it, callers are not identified")

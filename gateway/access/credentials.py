@@ -1,4 +1,4 @@
-"""Reads the credential of a request: `Authorization: Bearer` or `X-API-Key`. Pure; checks the form alone.
+"""Reads the credential of a request from `Authorization` or `X-API-Key`, and checks only its form.
 
 A credential in the query string is never read (MCP 2026-07-28 basic/authorization, "Access Token Usage"): URLs end up
 in logs and histories.
@@ -13,31 +13,31 @@ import msgspec
 from gateway.access.auth_error import AuthError, invalid_request
 
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
-"""RFC 6750 §2.1 allows fewer characters; a key that an operator chose may have any visible ones."""
+"""API keys can have any visible character. RFC 6750 §2.1 allows fewer in tokens."""
 _BEARER: Final = "bearer"
 _DPOP: Final = "dpop"
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """The secret that a request carries."""
+    """The secret of a request."""
 
     secret: str
     is_bearer: bool
-    """Whether the secret may be an access token as well as an API key."""
+    """Whether the secret can be an access token. `X-API-Key` contains only API keys."""
     is_bound: bool = False
-    """Whether the secret was sent with the scheme DPoP, so that it is a token that is bound to a key."""
+    """Whether the scheme is DPoP, which requires a token that is bound to a key."""
 
     def __repr__(self) -> str:
-        """Leave the secret out, because tracebacks and logs show it."""
+        """Omit the secret, because tracebacks and logs contain this text."""
         return f"Credential(is_bearer={self.is_bearer})"
 
 
 def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> Credential | AuthError | None:
-    """Return the credential among the values of the two header fields; None if there is none.
+    """Return the credential in the values of the two header fields, or None if there is none.
 
-    1. there is at most one: 400, because two could name two callers
-    2. the value is a scheme and one word, or one word for a key: 400
-    3. the scheme is Bearer or DPoP; a credential of another scheme counts as none
+    1. There is at most one credential, because two could belong to different callers: 400.
+    2. The value is a scheme and one word, or one word for a key: 400.
+    3. The scheme is Bearer or DPoP. Credentials of other schemes are ignored.
     """
     if len(authorization) + len(api_key) > 1:
         return invalid_request(

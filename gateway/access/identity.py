@@ -1,4 +1,4 @@
-"""Identities of callers and their scopes. Made from credentials, never from the content of a message."""
+"""Identities of callers. They come from credentials, never from the content of a message."""
 
 from ipaddress import IPv6Address, IPv6Network
 from typing import Final
@@ -9,32 +9,32 @@ from gateway.json_types import Json
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """One authenticated caller, or the anonymous one."""
+    """An authenticated caller, or the anonymous caller."""
 
     principal: str | None = None
-    """The key's name, or the token's subject; None if the caller is anonymous."""
+    """Name of the API key, or subject of the token. None for anonymous callers."""
     realm: str = ""
-    """The source of the principal: the file's keys, or an issuer. The same name in two realms is two principals."""
+    """Source of the principal: API keys, or an issuer. Equal names in two realms are different principals."""
     scopes: frozenset[str] | None = None
-    """The granted scopes; None is every scope."""
+    """Granted scopes. None means every scope."""
     credential: str = ""
-    """A digest that tells the principal's credentials apart, so that sessions end with the one that opened them."""
+    """Digest of the API key, or of the rules for the token. Sessions end when it changes."""
     views: frozenset[str] | None = None
-    """The views that the credential is meant for; None is every view, and the whole."""
+    """Views that the credential gives access to. None means everything."""
     expires_at: float | None = None
-    """Unix time after which the identity is not valid."""
+    """Unix time at which the identity expires."""
     claims: dict[str, Json] = {}
-    """The claims of the verified token."""
+    """Claims of the verified token."""
     roles: tuple[str, ...] = ()
-    """The roles or groups in the token, which may grant scopes (`auth.oauth.roles`)."""
+    """Roles or groups in the token."""
 
     @property
     def subject_key(self) -> str | None:
-        """The key of the owner of sessions, request states and stored outputs; None if the caller is anonymous."""
+        """Key of the caller as owner of sessions, request states and outputs. None for anonymous callers."""
         return None if self.principal is None else f"{self.realm} {self.principal}"
 
     def may_enter(self, view: str | None) -> bool:
-        """Whether the credential is meant for a view, or for the whole (None)."""
+        """Whether the credential gives access to a view. None is the endpoint without views."""
         return self.views is None or view in self.views
 
     def holds(self, scopes: frozenset[str]) -> bool:
@@ -42,19 +42,19 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ANONYMOUS: Final = Identity()
-"""The caller where no credential is required."""
+"""Caller of a daemon without `auth`."""
 UNAUTHENTICATED: Final = Identity(scopes=frozenset())
-"""The caller of paths that do not authenticate."""
+"""Caller of paths without authentication."""
 
 
 def network_of(address: str) -> str:
-    """Return the key by which an address is counted: for IPv6 its /64 network, the least that a customer gets."""
+    """Return the key that limits use for an address. For IPv6, customers get at least a /64 network."""
     if ":" not in address:
         return address
     try:
-        # RFC 4007 §11: a zone may follow the address, as in fe80::1%eth0.
+        # RFC 4007 §11: a zone can follow the address, as in fe80::1%eth0.
         parsed = IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
-    # A socket for both families shows IPv4 clients as ::ffff:192.0.2.1, all of them in one /64.
+    # Dual-stack sockets show IPv4 clients as ::ffff:192.0.2.1, which are all in one /64.
     return str(parsed.ipv4_mapped or IPv6Network((int(parsed) >> 64 << 64, 64)))

@@ -122,7 +122,7 @@ class Introspector:
 
     async def _known_metadata(self) -> JsonObject:
         if self._config.url is None and self._clock() >= self._metadata_until:
-            missing = f"{self._issuer} has no metadata at a well-known place; set `introspection.url`"
+            missing = f"{self._issuer} has no metadata at its well-known URLs; set `introspection.url`"
             url, metadata = await first_document(metadata_urls(self._issuer), self._fetch, missing=missing)
             if metadata.get("issuer") != self._issuer:  # RFC 8414 §3.3
                 raise FetchError(f"{url}: its issuer is not {self._issuer}")

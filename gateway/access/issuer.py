@@ -1,7 +1,7 @@
 """Finds the key set of an authorization server in its metadata (RFC 8414, OpenID Connect Discovery).
 
-The issuer's URL comes from the operator, so that private addresses are allowed. Its answer is not trusted as much: it
-must name the same issuer as the file (RFC 8414 §3.3), and its keys must have an https URL.
+The operator chooses the URL of the issuer, so private addresses are allowed. The metadata must name the same issuer
+(RFC 8414 §3.3) and an https URL for the keys.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ _OPENID: Final = f"{_WELL_KNOWN}/openid-configuration"
 
 
 class FetchError(ExecutionError):
-    """A JSON document could not be fetched. The text says why, for the operator's log."""
+    """A request to an authorization server failed. The text is for the log of the operator."""
 
 
 class NotFoundError(FetchError):
-    """The server has no document at that URL."""
+    """There is no document at the URL."""
 
 
 class Fetch(Protocol):
@@ -37,36 +37,36 @@ class Fetch(Protocol):
 
 
 async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
-    """Return the URL of the issuer's key set.
+    """Return the URL of the key set.
 
     Raises:
-        FetchError: its metadata cannot be fetched, or is not acceptable.
+        FetchError: the metadata cannot be fetched, or is not valid.
     """
-    missing = f"{issuer} has no metadata at a well-known place; name its keys with auth.oauth.jwks_url"
+    missing = f"{issuer} has no metadata at its well-known URLs; set auth.oauth.jwks_url"
     url, metadata = await first_document(metadata_urls(issuer), fetch, missing=missing)
     return _keys_url(metadata, issuer=issuer, url=url)
 
 
 async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> tuple[str, JsonObject]:
-    """Return the first document that there is, and its URL.
+    """Return the first document that exists, and its URL.
 
     Raises:
-        FetchError: there is none, with the text `missing`, or it cannot be fetched.
+        FetchError: no document exists, with the text `missing`, or one cannot be fetched.
     """
     for url in urls:
         try:
             document = await fetch(url)
-        # Any other failure ends the search: it does not say that the document is elsewhere.
+        # Other failures end the search: the document can exist at this URL.
         except NotFoundError:
             continue
         if not isinstance(document, dict):
-            raise FetchError(f"{url}: is no JSON object")
+            raise FetchError(f"{url} is not a JSON object")
         return url, document
     raise FetchError(missing)
 
 
 def is_trustworthy(url: str) -> bool:
-    """Whether nobody on the way can answer in the place of this URL's host: https, or http to this machine."""
+    """Whether the network cannot forge responses from a URL: https, or http on this machine."""
     try:
         parts = urlsplit(url)
         host = host_of(parts.netloc)
@@ -76,7 +76,7 @@ def is_trustworthy(url: str) -> bool:
 
 
 def metadata_urls(issuer: str) -> Iterator[str]:
-    """Yield well-known URLs (MCP 2025-11-25 basic/authorization, "Authorization Server Metadata Discovery")."""
+    """Yield the well-known URLs (MCP 2025-11-25 basic/authorization, "Authorization Server Metadata Discovery")."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     yield urlunsplit(parts._replace(path=f"{_RFC_8414}{path}"))
@@ -91,8 +91,8 @@ def _keys_url(metadata: JsonObject, *, issuer: str, url: str) -> str:
         raise FetchError(f"{url}: its issuer is {named!r}, and auth.oauth.issuer is {issuer!r}; they must be the same")
     keys_url = metadata.get("jwks_uri")
     if not isinstance(keys_url, str):
-        raise FetchError(f"{url}: names no jwks_uri; name it with auth.oauth.jwks_url")
-    # Whoever can change the keys on their way can sign tokens.
+        raise FetchError(f"{url} has no jwks_uri; set auth.oauth.jwks_url")
+    # An attacker who can change the keys on the network can sign tokens.
     if not is_trustworthy(keys_url):
-        raise FetchError(f"{url}: its jwks_uri {keys_url!r} is no https URL")
+        raise FetchError(f"{url}: its jwks_uri {keys_url!r} must be an https URL")
     return keys_url

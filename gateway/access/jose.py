@@ -1,7 +1,7 @@
 """Reads and signs JSON Web Tokens, and reads keys, with PyJWT (RFC 7515, RFC 7517, RFC 7519).
 
-The only module that knows PyJWT. It comes with the extra `auth` alone, so it is imported where it is needed. A token's
-header is checked here first, because PyJWT accepts some headers that must be refused.
+PyJWT comes with the extra `auth`, so it is imported inside functions. Headers are checked first, because PyJWT accepts
+some that must be refused.
 """
 
 import base64
@@ -24,12 +24,11 @@ ALGORITHMS: Final = {
     "ES512": ("EC", "P-521"),
     "EdDSA": ("OKP", None),
 }
-"""Accepted values of `alg`, each with the type and the curve of its key. No shared secrets, and not `none`."""
+"""Accepted values of `alg`, with type and curve of the key. Shared secrets and `none` are not accepted."""
 
 FOREIGN_ISSUER: Final = "The token was issued by a different authorization server"
 LEEWAY_SECONDS: Final = 10
-"""How far the issuer's clock may be ahead: a token is used as soon as it is made. There is none for `exp`: a client
-whose token is refused a little early fetches another one."""
+"""Time by which the clock of an issuer can be ahead. Does not apply to `exp`: clients request a new token then."""
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 """Characters."""
 _MIN_RSA_KEY_BITS: Final = 2048
@@ -39,9 +38,9 @@ _PACKAGES: Final = ("jwt", "cryptography.hazmat.primitives.asymmetric.rsa")
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _MAX_KID_LENGTH: Final = 512
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
-"""Accepted values of `typ`, in lower case: RFC 9068 §2.1, and the values that issuers used before it."""
+"""Accepted values of `typ` in lower case: those of RFC 9068 §2.1, and older ones."""
 _END_OF_TIME: Final = 253_402_300_800
-"""The year 10000, in which a NumericDate (RFC 7519 §2) is no longer a date that Python can represent."""
+"""The year 10000, which Python cannot represent as a date."""
 _CLAIMS: Final = ("iss", "sub", "exp")
 _THUMBPRINT_MEMBERS: Final = {"RSA": ("e", "kty", "n"), "EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x")}
 """Members of a key's thumbprint, by its type (RFC 7638 §3.2, RFC 8037 §2)."""
@@ -50,15 +49,15 @@ _CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES51
 
 
 class TokenError(Exception):
-    """A token is not valid. The text says why, and is sent to the client."""
+    """A token is not valid. The text is sent to the client."""
 
 
 class WrongKeyError(TokenError):
-    """A token was not signed with this key."""
+    """The token is not signed with this key."""
 
 
 def is_installed() -> bool:
-    """Whether the packages of the extra are installed. Imports them, which takes a while the first time."""
+    """Whether the packages of the extra are installed. Imports them."""
     try:
         for name in _PACKAGES:
             importlib.import_module(name)
@@ -70,10 +69,10 @@ def is_installed() -> bool:
 def read_header(token: str, *, types: Collection[str] = _TYPES) -> tuple[str, str | None]:
     """Return `alg` and `kid` of a token that is not verified yet.
 
-    1. the token has the form of a signed JWT (RFC 7519 §3), and a bounded length
-    2. `alg` is one of `ALGORITHMS`
-    3. `typ` is not that of another kind of token, such as a logout token
-    4. there is no `crit`, because no extension is understood (RFC 7515 §4.1.11)
+    1. The token has the form of a signed JWT (RFC 7519 §3), and a limited length.
+    2. `alg` is one of `ALGORITHMS`.
+    3. `typ` is one of `types`, and not that of a logout token, for example.
+    4. There is no `crit`, because no extension is supported (RFC 7515 §4.1.11).
 
     Raises:
         TokenError: a check failed.
@@ -95,7 +94,7 @@ def read_header(token: str, *, types: Collection[str] = _TYPES) -> tuple[str, st
 
 
 def read_issuer(token: str) -> str | None:
-    """Return `iss` of a token that is not verified yet, to choose the keys that may verify it."""
+    """Return `iss` of a token that is not verified yet, to select the keys that verify it."""
     import jwt  # noqa: PLC0415 - of the extra
 
     try:
@@ -106,7 +105,7 @@ def read_issuer(token: str) -> str | None:
 
 
 def is_signed_token(token: str) -> bool:
-    """Whether a token is a JSON Web Token, signed or not, rather than opaque."""
+    """Whether a token is a JSON Web Token, and not opaque."""
     import jwt  # noqa: PLC0415 - of the extra
 
     try:
@@ -116,10 +115,10 @@ def is_signed_token(token: str) -> bool:
 
 
 def read_signed_response(token: str, key: Json, *, algorithm: str, issuer: str, audience: str) -> JsonObject:
-    """Return the claims of a JWT that an issuer sent as a response, such as RFC 9701 defines.
+    """Return the claims of a signed introspection response (RFC 9701).
 
     Raises:
-        WrongKeyError: another key may have signed it.
+        WrongKeyError: it is not signed with this key.
         TokenError: the response is not valid.
     """
     import jwt  # noqa: PLC0415 - of the extra
@@ -172,10 +171,10 @@ def encoded(data: bytes) -> str:
 
 
 def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonObject:
-    """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf` and `iat`, and with `sub`.
+    """Return the claims of a token with a valid signature, `iss`, `exp`, `nbf`, `iat` and `sub`.
 
     Raises:
-        WrongKeyError: another key may have signed it.
+        WrongKeyError: it is not signed with this key.
         TokenError: the token is not valid.
     """
     import jwt  # noqa: PLC0415 - of the extra
@@ -187,7 +186,7 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
             algorithms=[algorithm],
             issuer=issuer,
             leeway=LEEWAY_SECONDS,
-            # `AccessTokens` checks the audience: PyJWT does not know that two spellings of a URL are the same.
+            # `AccessTokens` checks the audience: PyJWT does not normalize URLs.
             options={"require": list(_CLAIMS), "verify_aud": False},
         )
     except jwt.InvalidSignatureError:
@@ -200,9 +199,9 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
         raise TokenError(FOREIGN_ISSUER) from None
     except jwt.MissingRequiredClaimError as error:
         raise TokenError(f"The token has no {error.claim}") from None
-    except (jwt.PyJWTError, OverflowError):  # the latter for a time that is Infinity
+    except (jwt.PyJWTError, OverflowError):  # OverflowError for a time that is Infinity
         raise TokenError("The token cannot be read") from None
-    # PyJWT asks only that it is there; callers with an empty one would all be the same caller.
+    # PyJWT accepts an empty `sub`, which all such callers would share.
     if not claims["sub"]:
         raise TokenError("The token has no sub")
     if not isinstance(claims["exp"], int | float) or claims["exp"] > _END_OF_TIME:
@@ -214,31 +213,31 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
 
 
 def public_key(entry: Json) -> Json:
-    """Return the key of a JSON Web Key; None if it is malformed, private, or too short."""
+    """Return the key of a JSON Web Key, or None if it is malformed, private or too short."""
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey  # noqa: PLC0415 - of the extra
     from jwt import PyJWK, PyJWTError  # noqa: PLC0415 - of the extra
 
     kind, curve = entry["kty"], entry.get("crv")
     algorithm = next((name for name, takes in ALGORITHMS.items() if takes in {(kind, curve), (kind, None)}), None)
-    # RFC 7518 §6.2.2 and §6.3.2: `d` makes it a private key. An issuer that publishes one is not to be trusted with it.
+    # RFC 7518 §6.2.2 and §6.3.2: `d` makes it a private key, which must not be published.
     if algorithm is None or "d" in entry:
         return None
     try:
         key = PyJWK(entry, algorithm).key
-    # RFC 7517 §5: a key that is not understood is ignored, and does not cost the others of its set.
+    # RFC 7517 §5: unknown keys are ignored.
     except (PyJWTError, ValueError, TypeError):
         return None
     return None if isinstance(key, RSAPublicKey) and key.key_size < _MIN_RSA_KEY_BITS else key
 
 
 class PrivateKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A private key, with the algorithms that it can sign with, the most common one first."""
+    """A private key, with its algorithms, the most common one first."""
 
     key: Json
     algorithms: Sequence[str]
 
     def __repr__(self) -> str:
-        """Leave the key out, because tracebacks and logs show it."""
+        """Omit the key, because tracebacks and logs contain this text."""
         return f"PrivateKey(algorithms={list(self.algorithms)})"
 
 
@@ -246,7 +245,7 @@ def read_private_key(pem: str) -> PrivateKey:
     """Read a private key in PEM (RFC 7468 §10).
 
     Raises:
-        ValueError: it is none that can be used; the text says why, without the key.
+        ValueError: the key cannot be used. The text has the reason, without the key.
     """
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey  # noqa: PLC0415 - of the extra
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - of the extra
@@ -255,7 +254,7 @@ def read_private_key(pem: str) -> PrivateKey:
 
     try:
         key = load_pem_private_key(pem.encode(), password=None)
-    # cryptography raises this where a password is needed.
+    # cryptography raises TypeError if a password is required.
     except TypeError:
         raise ValueError("is encrypted; write the key without a password") from None
     except Exception:  # noqa: BLE001 - Boundary: cryptography raises many kinds, and their texts may quote the key
@@ -270,7 +269,7 @@ def read_private_key(pem: str) -> PrivateKey:
 
 
 def sign(claims: JsonObject, key: PrivateKey, *, key_id: str | None, preferred: Sequence[str] = ()) -> str:
-    """Return a JSON Web Token; `preferred` are the algorithms that its reader accepts, as far as that is known."""
+    """Return a JSON Web Token. `preferred` are the algorithms that its reader accepts, if known."""
     import jwt  # noqa: PLC0415 - of the extra
 
     algorithm = next((each for each in key.algorithms if each in preferred), key.algorithms[0])

@@ -1,8 +1,8 @@
-"""Caches the public keys of an issuer (JSON Web Key Set, RFC 7517), and refreshes them while requests go on.
+"""Caches the public keys of an issuer (JSON Web Key Set, RFC 7517).
 
-Keys are fetched in the background, before they are needed and again when they are old. A request waits for a fetch only
-when its token has an unknown key id. Requests cannot cause many fetches: there is one at a time, a few in a row and
-then one in a while, and fewer the longer the issuer does not answer. Meanwhile the known keys keep working.
+Keys are fetched in the background at the start, and again when they are old. A request waits for a fetch only if the
+key ID of its token is unknown. The rate of fetches is limited, with a backoff while the issuer does not respond. Known
+keys stay valid meanwhile.
 """
 
 import asyncio
@@ -20,24 +20,24 @@ from gateway.json_types import Json
 log: Final = structlog.get_logger(__name__)
 
 _MAX_KEYS: Final = 64
-"""Keys of one issuer that are read; the rest is ignored."""
+"""Number of keys to read. The rest of a key set is ignored."""
 
 _MAX_DOUBLINGS: Final = 16
-"""Bound of the exponent of the pause between failures: an issuer may be down for days."""
+"""Limit of the exponent of the backoff. An issuer can be down for days."""
 _RENEW_SECONDS: Final = 600.0
-"""Age of the keys after which a request starts a fetch in the background."""
+"""Age after which a request starts a fetch in the background."""
 INTERVAL_SECONDS: Final = 15.0
-"""Least average interval of fetches."""
+"""Minimum average interval between fetches."""
 SPARE_FETCHES: Final = 2
-"""Fetches that may follow another at once, because an issuer may rotate its keys right after a fetch."""
+"""Fetches that can follow at once, because an issuer can rotate its keys right after a fetch."""
 PATIENCE_SECONDS: Final = 5.0
-"""Longest wait of a request for a fetch, which may try several URLs."""
+"""Maximum time that a request waits for a fetch, which can try several URLs."""
 _MAX_PAUSE_SECONDS: Final = 120.0
-"""Longest pause while the issuer does not answer; pauses double up to it."""
+"""Maximum backoff while the issuer does not respond."""
 
 
 class KeysUnavailableError(Exception):
-    """A token cannot be verified because the issuer's keys cannot be fetched."""
+    """The keys to verify a token cannot be fetched."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"again in {seconds:.0f} s")
@@ -51,7 +51,7 @@ class SigningKey(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     curve: str | None
     algorithm: str | None
-    """The only algorithm of the key, where the issuer names one."""
+    """The only algorithm of the key, if the issuer names one."""
     key: Json
 
     def fits(self, kid: str | None, algorithm: str) -> bool:
@@ -76,7 +76,7 @@ class JwksCache:
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Fetch nothing yet. Without a URL the issuer's metadata is read for each fetch."""
+        """Without `keys_url`, each fetch reads the metadata of the issuer first."""
         self._issuer: Final = issuer
         self._keys_url: Final = keys_url
         self._fetch: Final = fetch
@@ -85,16 +85,16 @@ class JwksCache:
         self._keys: Sequence[SigningKey] | None = None
         self._known_since = 0.0
         self._not_before = 0.0
-        """When the next fetch may begin."""
+        """Time of the next allowed fetch."""
         self._paid_until = 0.0
-        """When the average interval of the fetches so far is `INTERVAL_SECONDS`."""
+        """Time until which the fetches so far are paid for, at `INTERVAL_SECONDS` each."""
         self._failures = 0
-        """Failed fetches since the last one that succeeded."""
+        """Failed fetches since the last success."""
         self._fetching: asyncio.Task[None] | None = None
         self.error: str | None = None
-        """Why the last fetch failed; None if it did not."""
+        """Reason why the last fetch failed, or None if it succeeded."""
         self.version = 0
-        """Changes with each fetch. A token that was verified with another version is verified again."""
+        """Changes with each fetch. Tokens verified with another version are verified again."""
 
     def __len__(self) -> int:
         return len(self._keys or ())
@@ -107,18 +107,18 @@ class JwksCache:
             self._start()
 
     async def find(self, kid: str | None, algorithm: str) -> Sequence[SigningKey]:
-        """Return the keys that a token may be signed with; more than one only where it has no `kid`.
+        """Return the keys that can have signed a token. Without a `kid`, there can be several.
 
         Raises:
-            KeysUnavailableError: no known key fits, and the issuer does not answer.
+            KeysUnavailableError: no known key fits, and the issuer does not respond.
         """
         self.refresh_soon()
         fitting = self._fitting(kid, algorithm)
         if not fitting and (self._fetching is not None or self._may_fetch()):
-            # `wait` neither cancels the fetch nor raises: others may wait for the same one.
+            # `wait` neither cancels the fetch nor raises: other requests can wait for it too.
             await asyncio.wait([self._fetching or self._start()], timeout=self._patience_seconds)
             fitting = self._fitting(kid, algorithm)
-        # 503 and not 401 as long as the key may be there: on 401 clients throw their token away.
+        # 503, not 401, as long as the key can exist: clients discard their token after a 401.
         if not fitting and (self._failures or self._fetching is not None):
             raise KeysUnavailableError(max(1.0, self._not_before - self._clock()))
         return fitting
@@ -155,29 +155,29 @@ class JwksCache:
             pause = self._pause()
             log.debug("signing keys fetched", issuer=self._issuer, keys=len(self._keys))
         finally:
-            # In `finally`, so that a fetch that was cancelled, or ended with a bug, does not prevent every later one.
+            # In `finally`, so that a cancelled fetch or a bug does not prevent later fetches.
             self._fetching = None
             self._not_before = self._clock() + pause
 
     def _pause(self) -> float:
-        """Seconds until the next fetch may begin, after one that succeeded."""
+        """Return the seconds until the next allowed fetch, after a success."""
         now = self._clock()
         self._paid_until = max(self._paid_until, now) + INTERVAL_SECONDS
         return max(0.0, self._paid_until - SPARE_FETCHES * INTERVAL_SECONDS - now)
 
 
 def _read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:
-    """Return the keys of a JSON Web Key Set (RFC 7517 §5) that tokens may be signed with.
+    """Return the signing keys of a JSON Web Key Set (RFC 7517 §5).
 
     Raises:
-        FetchError: the document is no key set, or has no such key.
+        FetchError: the document is not a key set, or has no signing key.
     """
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise FetchError(f"{url}: is no JSON Web Key Set")
+        raise FetchError(f"{url} is not a JSON Web Key Set")
     keys = tuple(_read_keys(entries[:_MAX_KEYS]))
     if not keys:
-        raise FetchError(f"{url}: holds no key that tokens may be signed with")
+        raise FetchError(f"{url} has no signing key that is supported")
     return keys
 
 
@@ -187,8 +187,7 @@ def _read_keys(entries: Sequence[Json]) -> Iterator[SigningKey]:
             continue
         key = public_key(entry)
         if key is None:
-            # RFC 7517 §5: keys of unknown types, and incomplete ones, are ignored: issuers add
-            # new kinds before they drop the old.
+            # RFC 7517 §5: unknown and incomplete keys are ignored. Issuers add new types before they remove old ones.
             log.warning("signing key left out: it is malformed, too short, or of a kind that is not taken")
         else:
             kid, algorithm, curve = (entry.get(name) for name in ("kid", "alg", "crv"))
@@ -196,7 +195,7 @@ def _read_keys(entries: Sequence[Json]) -> Iterator[SigningKey]:
 
 
 def _is_for_signatures(entry: Json) -> bool:
-    """Whether a key may be used to verify signatures (RFC 7517 §4.2, §4.3)."""
+    """Whether a key is for signatures (RFC 7517 §4.2, §4.3)."""
     operations = entry.get("key_ops")
     return (
         all(isinstance(entry.get(name), str | None) for name in ("kid", "alg", "crv", "use"))

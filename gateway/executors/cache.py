@@ -1,4 +1,4 @@
-"""Caches successful outcomes for a time. Bounded in bytes; drops the least recently used first."""
+"""Caches successful outcomes for a limited time and size, evicting the least recently used."""
 
 import hashlib
 import time
@@ -28,11 +28,11 @@ from gateway.language.files.file_argument import FileArgument
 
 MAX_BYTES: Final = 64 * 2**20
 _OVERHEAD: Final = 1024
-"""Bytes that an entry takes beside its data, about."""
+"""Approximate bytes of an entry without its data."""
 
 
 class ResponseCache:
-    """Keeps successful outcomes until they expire, or until newer ones need their space."""
+    """Successful outcomes by key."""
 
     def __init__(self, *, max_bytes: int = MAX_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -42,20 +42,20 @@ class ResponseCache:
         return self._outcomes.get(key)
 
     def put(self, key: Hashable, outcome: Outcome, *, ttl: timedelta) -> None:
-        """Keep `outcome`, unless it is a failure or too large by itself."""
+        """Store an outcome, unless it is a failure or too large."""
         size = _size_of(outcome)
         if size is None:
-            # A call that ran beside this one may have left an outcome; this failure is newer.
+            # A concurrent call can have stored an outcome, but this failure is newer.
             self._outcomes.discard(key)
         else:
             self._outcomes.put(key, outcome, expires=self._clock() + ttl.total_seconds(), cost=size)
 
 
 def _size_of(outcome: Outcome) -> int | None:
-    """Return the approximate size in bytes of a cached outcome; None where it is not cached."""
+    """Return the approximate size in bytes of an outcome, or None if it must not be cached."""
     match outcome:
         case RawOutput(data=data, variables=variables):
-            # Only the length counts here, so what JSON lacks may stand as any text.
+            # Only the length matters, so any text can replace values without a JSON form.
             return len(data) + len(exact_json.dumps(dict(variables), default=str)) + _OVERHEAD
         case Value(value=value):
             return len(exact_json.dumps(value, default=str)) + _OVERHEAD
@@ -69,10 +69,10 @@ def _size_of(outcome: Outcome) -> int | None:
 
 @runtime_checkable
 class Keyed(Protocol):
-    """An executor whose outcome does not depend on the caller, but on a key that it computes."""
+    """An executor whose outcome depends on a key, not on the caller."""
 
     def cache_key(self, invocation: Invocation) -> bytes:
-        """Equal for two invocations only if both have the same outcome, whoever the caller is."""
+        """Return a key. Invocations with equal keys have equal outcomes for all callers."""
 
 
 def _key_of_file(value: object) -> JsonObject:
@@ -82,18 +82,17 @@ def _key_of_file(value: object) -> JsonObject:
 
 
 class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    """Executes the same work once in `ttl`: `cache:` of a definition. Calls that arrive while the first runs, run too.
+    """Implements `cache:`. Concurrent calls with the same key all run.
 
-    The same work is what a `Keyed` executor says it is: of HTTP the whole request. Of others it is the same arguments
-    of the same caller, who may use the same: a function may answer by who calls, and reads resources as the caller may.
-    In both cases, all facts of the caller that templates read are part of the key.
+    A `Keyed` executor provides the key: for HTTP, the whole request. Otherwise the key consists of the arguments and
+    the caller with its rights. Facts of the caller that templates read are always part of the key.
     """
 
     executor: Executor
     ttl: timedelta
     cache: ResponseCache
     key_prefix: str
-    """Identifies this definition among all others, and from itself before a reload changed it."""
+    """Identifies the definition, and changes when a reload changes it."""
 
     def explain(self, invocation: Invocation) -> Explanation:
         explained = self.executor.explain(invocation)
@@ -111,5 +110,5 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(self.executor, Keyed):
             return self.executor.cache_key(invocation)
         arguments = exact_json.dumps(dict(invocation.arguments), option=orjson.OPT_SORT_KEYS, default=_key_of_file)
-        # A digest, because what is kept is counted by its answers, and arguments may be as large as a message.
+        # A digest, because only the size of outcomes is limited, and arguments can be large.
         return invocation.call.caller.owner_key, invocation.call.rights, hashlib.sha256(arguments).digest()

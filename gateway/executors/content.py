@@ -1,7 +1,6 @@
-"""Content blocks that the configuration fixes: compiled once, filled in at each call.
+"""Content blocks of the configuration, compiled once and filled in at each call.
 
-Files are read at each call, so that an edited picture shows without a reload; at load they must be there. Blocks come
-out in the wire form of 2026-07-28.
+Files are read at each call, so a changed image needs no reload. Blocks have the wire form of 2026-07-28.
 """
 
 import base64
@@ -31,21 +30,19 @@ ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class BlocksTemplate(msgspec.Struct, frozen=True):
-    """Compiled content blocks."""
-
     parts: tuple["_Part", ...]
 
     @property
     def is_immediate(self) -> bool:
-        """Whether rendering waits for nothing, and gives no more text than the file and the arguments have."""
+        """Whether rendering needs no waiting and only copies text."""
         return all(isinstance(part, _TextPart) and part.template.only_copies for part in self.parts)
 
     async def render(self, invocation: Invocation) -> tuple[JsonObject, ...]:
-        """Fill in the arguments, read files and resources.
+        """Fill in the arguments, and read files and resources.
 
         Raises:
-            ExecutionError: a file is gone, too large, or cannot be read.
-            ResourceError: a resource that is to be embedded could not be read, or is none that this caller has.
+            ExecutionError: a file is missing, too large, or cannot be read.
+            ResourceError: an embedded resource cannot be read, or is not visible to the caller.
         """
         blocks: list[JsonObject] = []
         for part in self.parts:
@@ -56,20 +53,20 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
         return tuple(blocks)
 
     def reads(self, invocation: Invocation) -> list[str]:
-        """The files and resources that `render` would read."""
+        """Return the files and resources that `render` would read."""
         return [source for part in self.parts if (source := _read_by(part, invocation)) is not None]
 
 
 class ContentExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    """`content:`: a tool's fixed answer."""
+    """`content:`, the fixed result of a tool."""
 
     blocks: BlocksTemplate
     is_error: bool
 
     def explain(self, invocation: Invocation) -> Explanation:
-        kind = "an error" if self.is_error else "an answer"
+        kind = "a fixed error" if self.is_error else "fixed content"
         facts = {"blocks": len(self.blocks.parts), "reads": self.blocks.reads(invocation)}
-        return Explanation(does=f"gives {kind} that the file fixes", facts=facts)
+        return Explanation(does=f"returns {kind}", facts=facts)
 
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
@@ -79,7 +76,7 @@ class ContentExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_blocks(blocks: Sequence[Block], *, scope: Scope, reader: FileReader) -> BlocksTemplate:
-    """Compile blocks; errors go to `scope.problems`, and the result is then never rendered."""
+    """Compile blocks. Reports problems at `scope`."""
     return BlocksTemplate(
         tuple(_compile_block(block, scope=scope.at(index), reader=reader) for index, block in enumerate(blocks))
     )
@@ -95,12 +92,12 @@ def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> "_Part"
     if block.link is not None:
         return _LinkPart(_compile_uri(block.link.uri, scope=scope.at("uri")), _link_fields(block.link) | extra)
     media = block.image or block.audio
-    assert media is not None  # noqa: S101 - the model lets no block through without one of the five
+    assert media is not None  # noqa: S101 - the model requires one of the five
     return _compile_media(media, block.kind, extra, scope=scope, reader=reader)
 
 
 def content_annotations(annotations: ContentAnnotations) -> JsonObject:
-    """Annotations of a block or a resource, in wire form."""
+    """Return annotations in wire form."""
     named = {
         "audience": annotations.audience,
         "priority": annotations.priority,
@@ -140,10 +137,10 @@ def _link_fields(link: Link) -> dict[str, object]:
 class _Inline(msgspec.Struct, frozen=True):
     data: str
 
-    async def base64(self, invocation: Invocation) -> str:  # noqa: ARG002 - the same for every call
+    async def base64(self, invocation: Invocation) -> str:  # noqa: ARG002 - of the interface
         return self.data
 
-    async def contents(self, invocation: Invocation) -> JsonObject:  # noqa: ARG002 - the same for every call
+    async def contents(self, invocation: Invocation) -> JsonObject:  # noqa: ARG002 - of the interface
         return {"blob": self.data}
 
 
@@ -157,7 +154,7 @@ class _File(msgspec.Struct, frozen=True):
     async def contents(self, invocation: Invocation) -> JsonObject:
         data = await self._read(invocation)
         try:
-            # MCP 2025-11-25 schema.ts, TextResourceContents: only what can be represented as text has a `text`.
+            # MCP 2025-11-25 schema.ts, TextResourceContents: `text` must only be set for text.
             return {"text": data.decode()}
         except UnicodeDecodeError:
             return {"blob": _in_base64(data)}
@@ -165,7 +162,7 @@ class _File(msgspec.Struct, frozen=True):
     async def _read(self, invocation: Invocation) -> bytes:
         data = await self.reader.read(str(self.path), invocation)
         if data is None:
-            raise ExecutionError(f"The file {self.path.name} is not there any more")
+            raise ExecutionError(f"The file {self.path.name} no longer exists")
         return data
 
 
@@ -195,10 +192,9 @@ def _compile_media(media: Media, kind: str, extra: JsonObject, *, scope: Scope, 
     data = _compile_data(media, scope=scope, reader=reader)
     mime_type = media.mime_type or (media_type_of(media.file) if media.file else None)
     if mime_type is None:
-        scope.problems.error(f"needs `mime_type`, such as {_EXAMPLES[kind]}")
+        scope.problems.error(f"requires `mime_type`, such as {_EXAMPLES[kind]}")
     elif not mime_type.startswith(f"{kind}/"):
-        scope.problems.error(f"{mime_type} is no type of {kind}; give `mime_type`, such as {_EXAMPLES[kind]}")
-    # Never sent without one: the problem above keeps the file from being served.
+        scope.problems.error(f"{mime_type} is not a type of {kind}. Set `mime_type`, such as {_EXAMPLES[kind]}")
     return _MediaPart(kind, data, mime_type or OCTETS, extra)
 
 
@@ -219,7 +215,7 @@ class _EmbeddedPart(msgspec.Struct, frozen=True):
 
 
 class _ReferencePart(msgspec.Struct, frozen=True):
-    """A resource of this server, as the caller would read it: one block for each of its contents."""
+    """A resource of this server, as the caller would read it. Each of its contents becomes a block."""
 
     uri: UriTemplate
     extra: JsonObject
@@ -230,7 +226,7 @@ class _ReferencePart(msgspec.Struct, frozen=True):
 
 
 _WRITTEN: Final = (_TextPart, _LinkPart)
-"""Blocks that need the arguments alone; the others need a file or a resource, which are read at each call."""
+"""Blocks that need only the arguments."""
 _Part = _TextPart | _LinkPart | _MediaPart | _EmbeddedPart | _ReferencePart
 
 
@@ -248,18 +244,18 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
     if embedded.is_reference:
         if embedded.mime_type is not None:
             scope.at("mime_type").problems.error(
-                "goes with `text`, `file` or `base64`; a resource that is read brings its own"
+                "requires `text`, `file` or `base64`. A resource that is read has its own type"
             )
-        use_all_facts(scope)  # the resource may read any of them
+        use_all_facts(scope)  # the resource can read any of them
         return _ReferencePart(uri, extra)
     mime_type = embedded.mime_type or (media_type_of(embedded.file) if embedded.file else None)
     return _EmbeddedPart(uri, _compile_contents(embedded, scope=scope, reader=reader), mime_type, extra)
 
 
 def _compile_uri(source: str, *, scope: Scope) -> UriTemplate:
-    # Behind a `{` the scheme may come from an argument.
+    # After a `{`, the scheme can come from an argument.
     if not (source.startswith("{") or ABSOLUTE.match(source)):
-        scope.problems.error(f"`{source}` is not a URI; one begins with its scheme, as in docs:///guide.md")
+        scope.problems.error(f"`{source}` is not a URI. A URI starts with a scheme, as in docs:///guide.md")
     return compile_uri_template(source, scope)
 
 
@@ -278,14 +274,14 @@ def _compile_data(given: Media | Embedded, *, scope: Scope, reader: FileReader) 
 def _existing(file: str, *, scope: Scope) -> Path:
     path = scope.problems.directory / file
     if not is_file(path):
-        scope.problems.error(f"there is no file `{file}`")
+        scope.problems.error(f"the file `{file}` does not exist")
     return path
 
 
 def decoded_base64(text: str, *, scope: Scope) -> bytes:
-    """Decode base64, in which YAML may have left white space; a problem is reported."""
+    """Decode base64 with white space. Reports a problem if it is invalid."""
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except ValueError:
-        scope.problems.error("is not base64")
+        scope.problems.error("is not valid base64")
         return b""

@@ -1,4 +1,4 @@
-"""The interface of executors: an `Invocation` goes in, an `Outcome` comes out; or an `Explanation`."""
+"""The interface of executors: `Invocation`, `Outcome` and `Explanation`."""
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -96,39 +96,39 @@ class Invocation(Protocol):
 
 
 class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that a child wrote or a server answered, still to be shaped."""
+    """Output of a child or content of a response, before shaping."""
 
     data: bytes
     media_type: str | None = None
-    """As the backend said it, parameters included; None from a child."""
+    """As sent by the backend, with parameters. None for a child."""
     is_blob: bool = False
-    """Whether these are bytes by declaration, and no text even where they could be read as one."""
+    """Whether these are bytes by declaration, even if they could be read as text."""
     omitted: int = 0
-    """Bytes that were dropped between the first and the second half of `data`, because there were too many."""
+    """Bytes that were dropped between the two halves of `data`."""
     variables: JsonObject = msgspec.field(default_factory=empty)
-    """Names of the place in `output.template`: `exit_code`, `stderr` or `status`, `headers`."""
+    """Variables for `output.template`: `exit_code`, `stderr` or `status`, `headers`."""
     success: str | None = None
-    """Text of a result without content, where its backend says that this is a success."""
+    """The text for a result without content, if the backend considers it a success."""
 
     @property
     def size(self) -> int:
         return len(self.data)
 
 
-# A dataclass: a `msgspec.Struct` compares all its fields, and two values are equal whatever is known of their size.
+# A dataclass, because a `msgspec.Struct` compares all fields, including the size.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A structured value from a function: becomes JSON text, and structured content unless it is a bare scalar."""
+    """A value of a function. It becomes JSON text, and structured content unless it is a scalar."""
 
     value: Json
     size: int = field(default=0, compare=False)
-    """Bytes of its JSON, about."""
+    """Approximate bytes of its JSON."""
     text: str | None = None
-    """What is shown beside the structured content; None: its JSON."""
+    """The text beside the structured content, or None for its JSON."""
 
 
 class Blocks(msgspec.Struct, frozen=True, kw_only=True):
-    """Finished content blocks, in the wire form of 2026-07-28."""
+    """Content blocks in the wire form of 2026-07-28."""
 
     content: tuple[JsonObject, ...]
     is_error: bool = False
@@ -139,7 +139,7 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relayed(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of another server: content blocks of a tool, contents of a resource, or messages of a prompt."""
+    """The result of another server: tool content, resource contents or prompt messages."""
 
     content: tuple[JsonObject, ...]
     structured: Json = ABSENT
@@ -147,7 +147,7 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
     meta: JsonObject = msgspec.field(default_factory=empty)
     """Members of the result's `_meta`."""
     description: str | None = None
-    """Of a prompt."""
+    """The description of a prompt."""
 
     @property
     def size(self) -> int:
@@ -155,7 +155,7 @@ class Relayed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """The backend ran and failed; the text says how, for the model."""
+    """The backend ran and failed. The text is for the model."""
 
     text: str
 
@@ -165,7 +165,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Outcome = RawOutput | Value | Blocks | Relayed | Failure
-"""Each tells its `size`: bytes or characters, about."""
+"""Each has an approximate `size` in bytes or characters."""
 
 
 def _content_size(content: Sequence[JsonObject]) -> int:
@@ -174,8 +174,7 @@ def _content_size(content: Sequence[JsonObject]) -> int:
 
 
 def sole_text(content: Sequence[JsonObject]) -> str | None:
-    """Return the text of content that is one text block and nothing else, as most is; None of any other."""
-    # A block with annotations or `_meta` is more than its text.
+    """Return the text of content that consists of one plain text block, else None."""
     if len(content) != 1 or len(block := content[0]) != 2 or block.get("type") != "text":
         return None
     text = block.get("text")
@@ -183,14 +182,14 @@ def sole_text(content: Sequence[JsonObject]) -> str | None:
 
 
 def text_size(value: Json, *, enough: float = math.inf) -> int:
-    """Characters of all strings within `value` (texts, base64, names of members), counted until there are `enough`."""
-    # A list in place of recursion: JSON may be nested deeper than Python's stack is.
+    """Count the characters of all strings in a value, including names of members, up to about `enough`."""
+    # Not recursive, because JSON can be nested deeper than Python's stack.
     size, waiting = 0, [value]
     while waiting and size <= enough:
         item = waiting.pop()
         if isinstance(item, str):
             size += len(item)
-        elif isinstance(item, dict | Mapping):  # a dict is told at once, a mapping by asking its class
+        elif isinstance(item, dict | Mapping):  # a dict is recognized faster
             waiting += item.keys()
             waiting += item.values()
         elif isinstance(item, list | tuple):
@@ -201,7 +200,7 @@ def text_size(value: Json, *, enough: float = math.inf) -> int:
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """An outcome after output shaping: what `tools/call` answers, before the revision's wire form."""
+    """An outcome after output shaping: the result of `tools/call` before its wire form."""
 
     content: Sequence[JsonObject]
     structured: Json = ABSENT
@@ -211,48 +210,48 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AwaitingInput(BaseException):
-    """Ends a call that cannot go on before its client has answered.
+    """Ends a call that must wait for its client's answers.
 
-    Not an `Exception`, so that no `except Exception` of an author takes it for a failure. Catching it changes
-    nothing: see `MrtrRequester`.
+    Not an `Exception`, so that `except Exception` in a plugin does not catch it. Catching it has no effect: see
+    `MrtrRequester`.
     """
 
     def __init__(self, result: JsonObject = MappingProxyType({})) -> None:
         super().__init__("the call waits for its client's answers")
         self.result = result
-        """What the request is answered with, once the call has ended."""
+        """The result of the request."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes what a backend would do. Secrets are not masked yet: the code that shows it masks them.
+    """What a backend would do. Secrets are not masked yet.
 
-    Why each executor explains itself: the explanation comes out of the code that builds what runs, so both agree.
+    Each executor explains itself with the code that also runs, so that both agree.
     """
 
     does: str
-    """The sentence that begins with the primitive's name: "runs a command"."""
+    """Follows the name of the primitive in a sentence: "runs a command"."""
     facts: Mapping[str, Json] = msgspec.field(default_factory=empty)
-    """By name, the most important first; None: it does not apply."""
+    """By name, most important first. None if not applicable."""
 
 
 class Explainable(Protocol):
-    """An executor, or a prompt's messages, that can say what it would do."""
+    """An executor or the messages of a prompt."""
 
     def explain(self, invocation: Invocation) -> Explanation:
-        """Say what `execute` or `render` would do, and do nothing of it.
+        """Describe what `execute` or `render` would do, without doing it.
 
         Raises:
-            ExecutionError: it could not be done; the same that they would raise before they begin.
+            ExecutionError: as `execute` or `render` would raise before they start.
         """
 
 
 class Executor(Explainable, Protocol):
-    """Carries out a primitive's work."""
+    """Runs the backend of a primitive."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        """Do it, and answer by the invocation's deadline.
+        """Run the backend until the invocation's deadline.
 
         Raises:
-            ExecutionError: it could not be done, or not in time; the text is for the model.
+            ExecutionError: the backend failed or exceeded the deadline. The text is for the model.
             RpcError: a plugin raised `ProtocolError`.
         """

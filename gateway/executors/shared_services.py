@@ -1,4 +1,4 @@
-"""The services that executors share and the app owns: processes, connections, threads, caches, stored outputs."""
+"""The services that executors share."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,12 +23,12 @@ _WORKER_THREADS: Final = 32
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """Outlives every catalog; a catalog's executors only borrow."""
+    """Services with the lifetime of the daemon."""
 
     processes: Processes
     http: HttpClients
     threads: DaemonThreadPool
-    """Run the functions of plugins, which may hang: `limits.threads` of them."""
+    """For functions of plugins, which can hang (`limits.threads`)."""
     cache: ResponseCache
     output_store: OutputStore
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
@@ -37,9 +37,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     mismatches: MismatchCounter = msgspec.field(default_factory=MismatchCounter)
     scratch: Scratch = msgspec.field(default_factory=Scratch)
     hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_HOOK_THREADS))
-    """Run `startup()` and `shutdown()` of plugins: a corrected plugin starts though functions of the old one hang."""
+    """For `startup()` and `shutdown()` of plugins, so that a reload works even if functions hang."""
     worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_WORKER_THREADS))
-    """Run the daemon's own blocking work: files, directories, large outputs."""
+    """For blocking work of the daemon: files, directories, large outputs."""
 
     @property
     def plugin_threads_busy(self) -> int:
@@ -52,9 +52,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
-    """Start the services; at the end stop them, the last started first."""
+    """Start the services, and stop them in reverse order."""
     async with AsyncExitStack() as stack:
-        scratch = await stack.enter_async_context(Scratch())  # first, for it ends after what uses it
+        scratch = await stack.enter_async_context(Scratch())  # first, because it must end last
         output_store, tasks = OutputStore(), BackgroundTasks()
         stack.push_async_callback(tasks.cancel)
         tasks.begin(output_store.expire(), name="expire outputs")

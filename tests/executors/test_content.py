@@ -16,7 +16,7 @@ from gateway.threads import DaemonThreadPool
 from tests.executors.recording import RecordingContext, make_invocation, make_scope, messages_of
 
 TEXT = {"type": "string"}
-NO_URI = "is not a URI; one begins with its scheme, as in docs:///guide.md"
+NO_URI = "is not a URI. A URI starts with a scheme, as in docs:///guide.md"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -88,7 +88,7 @@ async def test_a_file_that_vanished_or_grew_is_an_error_without_its_directory(
     with pytest.raises(ExecutionError, match="larger than 100 bytes"):
         await template.render(make_invocation())
     (tmp_path / "logo.png").unlink()
-    with pytest.raises(ExecutionError, match=r"^The file logo\.png is not there any more$"):
+    with pytest.raises(ExecutionError, match=r"^The file logo\.png no longer exists$"):
         await template.render(make_invocation())
 
 
@@ -151,15 +151,15 @@ async def test_a_fixed_error_says_that_it_is_one(reader: FileReader) -> None:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({"image": "no.png"}, "image.file: there is no file `no.png`"),
-        ({"image": "notes.md"}, "image: text/markdown is no type of image; give `mime_type`, such as image/png"),
-        ({"audio": "x.unknown"}, "audio: needs `mime_type`, such as audio/wav"),
-        ({"image": {"base64": "A", "mime_type": "image/png"}}, "image.base64: is not base64"),
+        ({"image": "no.png"}, "image.file: the file `no.png` does not exist"),
+        ({"image": "notes.md"}, "image: text/markdown is not a type of image. Set `mime_type`, such as image/png"),
+        ({"audio": "x.unknown"}, "audio: requires `mime_type`, such as audio/wav"),
+        ({"image": {"base64": "A", "mime_type": "image/png"}}, "image.base64: is not valid base64"),
         ({"resource": "guide.md"}, f"resource.uri: `guide.md` {NO_URI}"),
         ({"link": {"uri": "a/b", "name": "n"}}, f"link.uri: `a/b` {NO_URI}"),
         (
             {"resource": {"uri": "a:b", "mime_type": "x/y"}},
-            "resource.mime_type: goes with `text`, `file` or `base64`; a resource that is read brings its own",
+            "resource.mime_type: requires `text`, `file` or `base64`. A resource that is read has its own type",
         ),
     ],
 )

@@ -216,14 +216,14 @@ async def test_an_unreadable_file_is_an_error_without_its_path(root: Path, threa
     (root / "a.md").chmod(0)
     with pytest.raises(ExecutionError) as caught:
         await read(served(root, threads), "docs:///a.md")
-    assert str(caught.value) == "The file cannot be read: Permission denied"
+    assert str(caught.value) == "Cannot read the file: Permission denied"
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file here that nobody can read from its start")
 async def test_an_error_while_reading_is_an_error_without_the_path(threads: DaemonThreadPool) -> None:
     with pytest.raises(ExecutionError) as caught:
         await read(served(Path("/proc/self"), threads, "mem"), "docs:///mem")
-    assert str(caught.value) == "The file cannot be read: Input/output error"
+    assert str(caught.value) == "Cannot read the file: Input/output error"
 
 
 async def test_a_read_that_finds_no_thread_in_time_is_an_error(root: Path) -> None:
@@ -264,11 +264,12 @@ async def test_a_single_file_that_is_not_there_is_not_found_under_its_own_uri(
     [
         (["../*.md"], "docs", ["files.0: `..` leads outside the root `docs`"]),
         (["*/../../*.md"], None, ["files.0: `..` leads outside the root `.`"]),
-        (["/etc/*"], "docs", ["files.0: with `root` a glob is relative to it; `/etc/*` is absolute"]),
-        (["no/*.md"], None, ["files: there is no directory `no`"]),
-        (["*.md"], "no", ["root: there is no directory `no`"]),
+        (["/etc/*"], "docs", ["files.0: `/etc/*` must be relative to `root`"]),
+        (["s3://bucket/*.md"], None, ["files: `s3://` is not supported. Use a directory"]),
+        (["no/*.md"], None, ["files: the directory `no` does not exist"]),
+        (["*.md"], "no", ["root: the directory `no` does not exist"]),
         ([""], None, ["files.0: expected a path or a glob such as docs/**/*.md"]),
-        (["../*"], "no", ["files.0: `..` leads outside the root `no`", "root: there is no directory `no`"]),
+        (["../*"], "no", ["files.0: `..` leads outside the root `no`", "root: the directory `no` does not exist"]),
     ],
 )
 def test_a_glob_written_wrongly_is_reported(

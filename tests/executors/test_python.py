@@ -199,7 +199,7 @@ def recursive() -> list[Any]:
     [
         ({"a": [object()]}, "Unable to serialize unknown type: <class 'object'>"),
         ([endless()], "Type is not JSON serializable: generator"),
-        (float("nan"), "nan; return None, or text, in its place"),
+        (float("nan"), "nan. Return None or text instead"),
         ({"rows": [{"price": 1.5}, {"price": -math.inf}, {"price": math.nan}]}, "-inf at /rows/1/price"),
         (Weighed({1: math.nan}), "nan at /weights/1"),
         ([Text("one"), {"a": (None, math.inf)}], "inf at /a/1"),
@@ -209,7 +209,7 @@ def recursive() -> list[Any]:
     ],
 )
 def test_what_json_cannot_say_is_an_error_that_names_the_type(returned: object, reason: str) -> None:
-    with pytest.raises(ExecutionError, match="cannot be written as JSON") as caught:
+    with pytest.raises(ExecutionError, match="cannot be converted to JSON") as caught:
         outcome_of(returned)
     assert reason in str(caught.value)
 
@@ -360,9 +360,7 @@ async def test_busy_threads_are_named_as_the_reason() -> None:
     async with DaemonThreadPool(1) as threads:
         stuck = asyncio.create_task(executor(release.wait, threads).execute(make_invocation()))
         await asyncio.sleep(0)
-        with pytest.raises(
-            ExecutionError, match=r"all threads for functions of plugins were busy .* \(limits.threads\)"
-        ):
+        with pytest.raises(ExecutionError, match=r"all plugin threads were busy .* \(limits.threads\)"):
             await outcome_within(executor(lambda: 1, threads), make_invocation(timeout=0.05))
         release.set()
         await stuck

@@ -14,8 +14,7 @@ from typing_extensions import TypedDict
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
-from gateway.executors.python.docstrings import read_docstring
-from gateway.executors.python.signature import Signature, read_signature
+from gateway.executors.python.signature import Signature, read_docstring, read_signature
 from gateway.json_types import JsonObject
 from gateway.language.scope import Inputs
 from gateway.plugin import Context, Image, SyncContext, Text
@@ -238,16 +237,16 @@ def unresolved(a: "NoSuchName") -> None: ...  # type: ignore[name-defined]  # no
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (positional_only, "shop:f has the positional-only parameter a; arguments are given by name"),
-        (variadic, "shop:f has *rest; arguments are given by name"),
+        (positional_only, "shop:f has the positional-only parameter a, but arguments are passed by name"),
+        (variadic, "shop:f has *rest, but arguments are passed by name"),
         (
             blocking_context,
-            "shop:f is an async function: its parameter context should be a Context, not a SyncContext",
+            "shop:f is an async function, so its parameter context must be a Context, not a SyncContext",
         ),
-        (async_context, "shop:f is a plain function: its parameter context should be a SyncContext, not a Context"),
+        (async_context, "shop:f is a plain function, so its parameter context must be a SyncContext, not a Context"),
         (two_contexts, "shop:f has two context parameters, a and b"),
-        (generator, "shop:f is a generator function; it should return a list"),
-        (unresolved, "the signature of shop:f cannot be read: NameError: name 'NoSuchName' is not defined"),
+        (generator, "shop:f is a generator function. Return a list instead"),
+        (unresolved, "cannot read the signature of shop:f: NameError: name 'NoSuchName' is not defined"),
     ],
 )
 def test_a_function_that_cannot_be_called_from_json_is_refused(function: Function, problem: str) -> None:
@@ -259,8 +258,8 @@ def test_a_hint_that_json_cannot_fill_is_refused() -> None:
     def take_opaque(b: Opaque) -> None: ...
 
     assert [problems_of(function)[0].partition(": ")[0] for function in (take, take_opaque)] == [
-        "shop:f takes what JSON Schema cannot say",
-        "shop:f has the parameter b, which cannot be made from JSON",
+        "shop:f has parameters without a JSON Schema",
+        "shop:f has the parameter b, which cannot be created from JSON",
     ]
 
 
@@ -310,7 +309,7 @@ def test_a_return_annotation_that_no_schema_can_say_is_a_warning() -> None:
     def give() -> Opaque: ...  # type: ignore[empty-body]
 
     (warning,) = problems_of(give)
-    assert warning.startswith("shop:f gets no output schema from what it is annotated to return: ")
+    assert warning.startswith("shop:f has no output schema, because its return annotation has none: ")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +319,7 @@ def test_a_return_annotation_that_no_schema_can_say_is_a_warning() -> None:
         (
             Inputs(schemas={"item": {}}),
             True,
-            ["the parameter item of shop:f needs a default, since the input may be absent"],
+            ["the parameter item of shop:f needs a default, because the input is optional"],
         ),
         (
             Inputs(schemas={"itme": {}}, always_given=frozenset({"itme"})),

@@ -17,7 +17,7 @@ from tests.reload.pipelines import opened
 def globs_of(root: Path, *patterns: str) -> Globs:
     problems = make_scope().problems
     globs = compile_file_globs(list(patterns), root=str(root), problems=problems)
-    assert globs is not None
+    assert isinstance(globs, Globs)
     return globs
 
 

@@ -19,7 +19,7 @@ from gateway.control_characters import visible_path
 from gateway.deadline import Deadline
 from gateway.errors import ExecutionError, InsufficientScopeError
 from gateway.executors.files.executor import compile_file_globs
-from gateway.executors.files.globs import Globs
+from gateway.executors.files.globs import Globs, GlobSource
 from gateway.executors.invocation import Executor, Failure, Invocation, RawOutput
 from gateway.executors.python.executor import compile_python
 from gateway.executors.python.results import valid_text
@@ -132,7 +132,8 @@ def _compile_source(
     globs = compile_file_globs([config.files or ""], root=None, problems=scope.problems)
     if globs is None:
         return None
-    context.dependencies.add_root(globs.root, place=globs.place, problems=scope.problems.at("files"))
+    if isinstance(globs, Globs):
+        context.dependencies.add_root(globs.root, place=globs.place, problems=scope.problems.at("files"))
     return partial(_listed, globs, context.services.worker_threads)
 
 
@@ -143,7 +144,7 @@ async def _queried(query: SqlExecutor, invocation: Invocation) -> Iterable[str]:
     return [value if isinstance(value, str) else json_of(value) for value in values if value is not None]
 
 
-async def _listed(globs: Globs, threads: DaemonThreadPool, invocation: Invocation) -> Iterable[str]:
+async def _listed(globs: GlobSource, threads: DaemonThreadPool, invocation: Invocation) -> Iterable[str]:
     look = partial(globs.listing, at_most=_MAX_FILES)
     listing = await run_in_thread(look, what="Listing the directory", call=invocation, threads=threads)
     # Names that are not UTF-8 cannot be passed back as text.

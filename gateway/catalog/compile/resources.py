@@ -36,7 +36,7 @@ from gateway.executors.files.executor import (
     ServedFiles,
     compile_file_globs,
 )
-from gateway.executors.files.globs import Listing
+from gateway.executors.files.globs import Globs, Listing
 from gateway.executors.output.contents import ContentsShaper
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.launcher import compile_launcher
@@ -202,7 +202,7 @@ def _compile_files(
         config.files or [], root=config.root, problems=problems, look_at=context.dependencies.files.add
     )
     _refuse_aliases(config, problems=problems)
-    if globs is not None:
+    if isinstance(globs, Globs):
         context.dependencies.globs.add(globs)
         place = problems.at("files" if config.root is None else "root")
         context.dependencies.add_root(globs.root, place=globs.place, problems=place)

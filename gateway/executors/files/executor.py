@@ -1,13 +1,13 @@
-"""Executors for resources that are files: one file, or those that globs match. Read at each call, up to a size limit.
+"""Executors for resources that are files: one file, or the files that globs match.
 
-Why the globs are matched again at each read: what was listed may be gone, and what was not may be there now. A file
-that they do not match *now* is not found, and neither is anything that is not a regular file under their root.
+Globs are matched again at each read, because files can appear and disappear after they were listed.
 """
 
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,40 +18,34 @@ import msgspec
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_directory
 from gateway.errors import ExecutionError, ResourceNotFoundError
-from gateway.executors.files.globs import Globs, compile_globs, split_glob
-from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_beneath, read_regular
+from gateway.executors.files.globs import Globs, GlobSource, compile_globs, split_glob
+from gateway.executors.files.regular_files import NotServedError, TooLargeError, read_regular
 from gateway.executors.invocation import Explanation, Invocation, Outcome, RawOutput
 from gateway.language.files.media_types import media_type_of
 from gateway.threads import DaemonThreadPool, run_in_thread
 
 _READS: Final = "reads a file"
-# A path through a file, round in a circle of links, or too long leads to no file either.
+# Also a path through a file, a cycle of links, and a path that is too long.
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
 class FileReader(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads files of one definition."""
+    """Reads the files of one definition."""
 
     threads: DaemonThreadPool
     max_size: int
 
     async def read(self, path: str, invocation: Invocation) -> bytes | None:
-        """The bytes of a file that the operator named; None if there is none.
+        """Read a file that the operator named. None if it does not exist.
 
         Raises:
-            ExecutionError: it is too large, or cannot be read, or not in time.
+            ExecutionError: the file is too large, cannot be read, or reading takes too long.
         """
         return await self._run(partial(read_regular, path, max_size=self.max_size), invocation)
 
-    async def read_beneath(self, globs: Globs, path: str, invocation: Invocation) -> bytes | None:
-        """The bytes of a file that a caller named; None if there is none under the root of `globs`.
-
-        Raises:
-            ExecutionError: it is too large, or cannot be read, or not in time.
-        """
-        return await self._run(
-            partial(read_beneath, globs.root, path, place=globs.place, max_size=self.max_size), invocation
-        )
+    async def read_matched(self, globs: GlobSource, path: str, invocation: Invocation) -> bytes | None:
+        """Read a file that a caller named. None if `globs` do not serve it. Raises like `read`."""
+        return await self._run(partial(globs.read, path, max_size=self.max_size), invocation)
 
     async def _run(self, read: Callable[[], bytes], invocation: Invocation) -> bytes | None:
         try:
@@ -63,12 +57,12 @@ class FileReader(msgspec.Struct, frozen=True, kw_only=True):
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
-            # The text is the system's for this number alone: the error's own names the absolute path.
-            raise ExecutionError(f"The file cannot be read: {os.strerror(error.errno or errno.EIO)}") from error
+            # Not the text of the error, which contains the absolute path.
+            raise ExecutionError(f"Cannot read the file: {os.strerror(error.errno or errno.EIO)}") from error
 
 
 class SingleFile(msgspec.Struct, frozen=True, kw_only=True):
-    """`file:`: the one file of a resource."""
+    """`file:`, a single file."""
 
     path: str
     uri: str
@@ -85,31 +79,31 @@ class SingleFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """`files:`: the files that globs match, under URIs that begin with one prefix."""
+    """`files:`, the files that globs match, with URIs of a common prefix."""
 
-    globs: Globs
+    globs: GlobSource
     prefix: str
-    """The beginning of its URIs, such as `runbooks:///`."""
+    """The prefix of the URIs, such as `runbooks:///`."""
     reader: FileReader
 
     def uri_of(self, path: str) -> str:
-        # The octets are quoted, which need not be UTF-8 (RFC 3986 §2.5). For one invalid URI the official Python client
-        # (1.x) refuses a whole list.
+        # Quote octets, which need not be UTF-8 (RFC 3986 §2.5). The official Python client (1.x) rejects a whole list
+        # with one invalid URI.
         return self.prefix + quote(os.fsencode(path), safe="/")
 
     def path_of(self, uri: str) -> str | None:
-        """The path that a URI asks for, decoded once; None if the globs mean none."""
+        """Return the path of a URI, decoded once. None if the globs do not match it."""
         if not uri.startswith(self.prefix):
             return None
-        # RFC 3986 §2.4: never decoded twice. `%252e%252e` is a name with percent signs.
+        # RFC 3986 §2.4: never decode twice. `%252e%252e` is a name with percent signs.
         path = os.fsdecode(unquote_to_bytes(uri.removeprefix(self.prefix)))
         return path if self.means(path) else None
 
     def explain(self, path: str) -> Explanation:
-        """Say which file `read` would read.
+        """Return what `read` would do.
 
         Raises:
-            ResourceNotFoundError: the globs mean no such path.
+            ResourceNotFoundError: the globs do not match the path.
         """
         if not self.means(path):
             raise ResourceNotFoundError(self.uri_of(path))
@@ -123,43 +117,43 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def read(self, path: str, invocation: Invocation) -> RawOutput:
-        """Read one file, as the globs and the directory are now.
+        """Read one file.
 
         Raises:
-            ResourceNotFoundError: they mean no such file.
-            ExecutionError: it is too large, or cannot be read, or not in time.
+            ResourceNotFoundError: the globs do not match the path, or the file does not exist.
+            ExecutionError: the file is too large, cannot be read, or reading takes too long.
         """
-        data = await self.reader.read_beneath(self.globs, path, invocation) if self.means(path) else None
+        data = await self.reader.read_matched(self.globs, path, invocation) if self.means(path) else None
         if data is None:
             raise ResourceNotFoundError(self.uri_of(path))
         return RawOutput(data=data, media_type=media_type_of(path))
 
     def means(self, path: str) -> bool:
-        """Whether a path is one that is read, if there is a file."""
+        """Return whether a path is allowed and matches the globs."""
         return _is_plain(path) and self.globs.matches(path)
 
 
 class ListedFile(msgspec.Struct, frozen=True):
-    """One file that was there when the catalog was compiled."""
+    """A file that was found when the catalog was compiled."""
 
     files: ServedFiles
     path: str
     digest: str | None = None
-    """SHA-256 of its bytes, in hexadecimal, where they were reviewed: it is read as it was then, or not at all."""
+    """The hexadecimal SHA-256 of reviewed content. Changed content is refused."""
 
     def explain(self, _invocation: Invocation) -> Explanation:
         return self.files.explain(self.path)
 
     async def execute(self, invocation: Invocation) -> Outcome:
         outcome = await self.files.read(self.path, invocation)
-        # Of the bytes that are answered: the file may change between one reading and another.
+        # Check the returned bytes: the file can change between two reads.
         if self.digest is not None and hashlib.sha256(outcome.data).hexdigest() != self.digest:
             raise ExecutionError("The file has changed since it was reviewed")
         return outcome
 
 
 class RequestedFile(msgspec.Struct, frozen=True):
-    """The file that a URI's variable names. Matches such URIs, too: the prefix as it is, and the rest as a path."""
+    """The file that a URI variable names. Matches URIs by their prefix and path."""
 
     files: ServedFiles
     variable: str
@@ -176,18 +170,30 @@ class RequestedFile(msgspec.Struct, frozen=True):
 
 
 def _is_plain(path: str) -> bool:
-    """Whether every segment is a name, and no character could be taken for something else by another system."""
+    """Return whether every segment is a plain name on all systems."""
     return not ("\0" in path or "\\" in path) and all(name not in {"", ".", ".."} for name in path.split("/"))
 
 
 def compile_file_globs(
     globs: Sequence[str], *, root: str | None, problems: Problems, look_at: Callable[[Path], None] = lambda _: None
-) -> Globs | None:
-    """Settle the root and the patterns below it; None where they were written wrongly, which is then reported.
+) -> GlobSource | None:
+    """Compile globs below a root. Reports problems at `files` and `root`, and then returns None.
 
-    `problems` is where `files` and `root` stand. Without `root` there is one glob, and its first part is the root.
-    `look_at` is told the root, even if it is not there.
+    Without `root` there is one glob, and its first part is the root. `look_at` receives a directory to watch.
     """
+    scheme = _SCHEME.match(root or globs[0])
+    compile_source = SOURCES.get(scheme[1] if scheme else "")
+    if compile_source is None and scheme is not None:
+        problems.at("files" if root is None else "root").error(f"`{scheme[0]}` is not supported. Use a directory")
+    return None if compile_source is None else compile_source(globs, root, problems, look_at)
+
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+def _compile_directory(
+    globs: Sequence[str], root: str | None, problems: Problems, look_at: Callable[[Path], None]
+) -> Globs | None:
     base, below = root, globs
     if base is None:
         base, glob = split_glob(globs[0])
@@ -196,15 +202,21 @@ def compile_file_globs(
     directory = os.path.normpath(problems.directory / base)
     look_at(Path(directory))
     if not is_directory(directory):
-        problems.at("files" if root is None else "root").error(f"there is no directory `{base}`")
+        problems.at("files" if root is None else "root").error(f"the directory `{base}` does not exist")
         return None
     good = [pattern for pattern in patterns if pattern is not None]
     return compile_globs(directory, good) if len(good) == len(patterns) else None
 
 
+SOURCES: Final[
+    Mapping[str, Callable[[Sequence[str], str | None, Problems, Callable[[Path], None]], GlobSource | None]]
+] = {"": _compile_directory}
+"""Kinds of storage by URI scheme. Without a scheme, a root is a directory."""
+
+
 def _pattern(pattern: str, *, root: str, problems: Problems) -> str | None:
     if pattern.startswith("/"):
-        problems.error(f"with `root` a glob is relative to it; `{pattern}` is absolute")
+        problems.error(f"`{pattern}` must be relative to `root`")
         return None
     names = [name for name in pattern.split("/") if name not in {"", "."}]
     if ".." in names:

@@ -1,8 +1,7 @@
-"""Globs: match a path under a directory, and list all matching paths by a bounded walk.
+"""Globs: match a path below a directory, and list matching paths.
 
-`*`, `?` and `[…]` stand for characters of one name, `**` for any number of directories (at the end: for every file
-below). A name that begins with a dot is never meant. A path is matched name by name against the set of places in the
-patterns where one may stand, so that no pattern can take longer than its length times the path's.
+`*`, `?` and `[…]` match characters of one name, and `**` any number of directories. Names with a leading dot never
+match. Matching keeps a set of states, so its time is bounded by the length of the pattern times the length of the path.
 """
 
 import fnmatch
@@ -11,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -22,25 +21,26 @@ from gateway.executors.files.regular_files import (
     is_shown,
     opened_directory,
     place_of,
+    read_beneath,
     real_place,
 )
 
 _MAX_PATH_LENGTH: Final = 4096
-"""Linux's PATH_MAX; a longer path names no file."""
+"""PATH_MAX of Linux."""
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _MAX_ENTRIES: Final = 1_000_000
-"""The number of directory entries that one walk looks at."""
+"""The limit for directory entries of one walk."""
 
 _Segment: TypeAlias = re.Pattern[str] | None
-"""The pattern of one name; None stands for `**`."""
+"""The pattern of one name, or None for `**`."""
 
 Places: TypeAlias = frozenset[tuple[int, int]]
-"""A state of matching: the number of the pattern, and how many of its segments are behind."""
+"""A matching state: pairs of a pattern's index and the number of its matched segments."""
 
 
 def split_glob(glob: str) -> tuple[str, str]:
-    """Part a glob into its directory and what follows: from the first name with a wildcard on, or the last name."""
+    """Split a glob into a directory and the rest, which starts at the first wildcard or the last name."""
     names = glob.split("/")
     first = next((i for i, name in enumerate(names) if _WILDCARD.search(name)), len(names) - 1)
     directory = "/".join(names[:first])
@@ -48,18 +48,18 @@ def split_glob(glob: str) -> tuple[str, str]:
 
 
 def compile_globs(root: str, patterns: Iterable[str]) -> "Globs":
-    """Make ready what is relative to `root` and has no empty, `.` or `..` segment."""
+    """Compile patterns relative to `root`, without empty, `.` or `..` segments."""
     return Globs(root, real_place(root), tuple(tuple(map(_segment, pattern.split("/"))) for pattern in patterns))
 
 
 def _segment(name: str) -> _Segment:
-    # From Python 3.9 on, no `*` is tried again once the text after it was found: a pattern with many stays fast.
+    # Python 3.9 and later translate `*` without exponential backtracking.
     return None if name == "**" else re.compile(fnmatch.translate(name))
 
 
 class Found(msgspec.Struct, frozen=True):
     path: str
-    """Relative to the root, `/` between names; bytes that are not UTF-8 are surrogate escapes (PEP 383)."""
+    """Relative to the root, with `/`. Bytes that are not UTF-8 are surrogate escapes (PEP 383)."""
     facts: FileFacts
 
 
@@ -67,26 +67,45 @@ class Listing(msgspec.Struct, frozen=True):
     files: tuple[Found, ...]
     """Sorted by path."""
     is_cut: bool
-    """Whether there were more than asked for, or more directory entries than one walk looks at."""
+    """Whether there were too many files or directory entries."""
     unreadable: tuple[str, ...]
-    """Directories that could not be listed; the root is the empty one."""
+    """Directories that could not be listed. The root is empty."""
     directories: tuple[str, ...]
-    """Directories that were entered, in which a matching file may lie; the root is the empty one."""
+    """Directories that can contain matching files. The root is empty."""
     refused: tuple[str, ...]
-    """Links that lead outside the root, or to nothing that is served under it."""
+    """Links that lead outside the root, or to something that is not served."""
+
+
+class GlobSource(Protocol):
+    """The files that globs match, in one kind of storage. `SOURCES` in `executor` lists the kinds."""
+
+    @property
+    def root(self) -> str: ...
+    def matches(self, path: str) -> bool:
+        """Return whether a path without empty, `.` and `..` segments matches. Does not look at the storage."""
+
+    def listing(self, *, at_most: int) -> Listing:
+        """List the matching files. Blocks."""
+
+    def read(self, path: str, *, max_size: int) -> bytes:
+        """Read a file. Blocks.
+
+        Raises:
+            OSError: the file does not exist, must not be served, is larger than `max_size`, or cannot be read.
+        """
 
 
 # `dict` is for `cached_property`.
 class Globs(msgspec.Struct, frozen=True, dict=True):
-    """A directory, and patterns of paths relative to it."""
+    """A directory and patterns of paths relative to it."""
 
     root: str
     place: str
-    """The real path of the root when the globs were compiled: a link that is put there later is not followed."""
+    """The real path of the root when the globs were compiled. A later link is not followed."""
     patterns: tuple[tuple[_Segment, ...], ...]
 
     def matches(self, path: str) -> bool:
-        """Whether a path without empty, `.` and `..` segments is meant. Says nothing about what lies there."""
+        """Return whether a path without empty, `.` and `..` segments matches. Does not look at the disk."""
         if len(path) > _MAX_PATH_LENGTH:
             return False
         places = self.start
@@ -95,9 +114,9 @@ class Globs(msgspec.Struct, frozen=True, dict=True):
         return self.accepts(places)
 
     def listing(self, *, at_most: int) -> Listing:
-        """Walk the directory and list the regular files that are meant. Blocking.
+        """List the matching regular files. Blocks.
 
-        Links count where they lead to something under the root; each directory is entered once.
+        Links are followed if they lead to something under the root. Each directory is entered once.
         """
         walk = _Walk(self)
         files = walk.files(at_most=at_most)
@@ -109,13 +128,16 @@ class Globs(msgspec.Struct, frozen=True, dict=True):
             refused=tuple(walk.refused),
         )
 
+    def read(self, path: str, *, max_size: int) -> bytes:
+        return read_beneath(self.root, path, place=self.place, max_size=max_size)
+
     @cached_property
     def start(self) -> Places:
-        """Return the state before the first name."""
+        """The state before the first name."""
         return _settled(self.patterns, ((number, 0) for number in range(len(self.patterns))))
 
     def after(self, places: Places, name: str) -> Places:
-        """Return the states after `name` was read; none if no matching path can go on so."""
+        """Return the state after a name. Empty if no path can match any more."""
         return frozenset() if name.startswith(".") else _settled(self.patterns, self._steps(places, name))
 
     def accepts(self, places: Places) -> bool:
@@ -133,23 +155,23 @@ class Globs(msgspec.Struct, frozen=True, dict=True):
 
 
 def _settled(patterns: Sequence[Sequence[_Segment]], places: Iterable[tuple[int, int]]) -> Places:
-    """Add what can be reached without reading a name: `**` may stand for no directory at all."""
+    """Add states that need no name: `**` can match no directory."""
     settled = set()
     for number, behind in places:
         settled.add((number, behind))
         while behind < len(patterns[number]) and patterns[number][behind] is None:
-            behind += 1  # noqa: PLW2901 - walks on from where the place is
+            behind += 1  # noqa: PLW2901 - continues from the state
             settled.add((number, behind))
     return frozenset(settled)
 
 
 class _Walk:
-    """One walk. Directories that are not links go first, so that a file is listed under its own path if it has one."""
+    """One walk. Real directories come before links, so that a file is listed under its own path if possible."""
 
     def __init__(self, globs: Globs) -> None:
         self._globs = globs
         self._pending = deque([("", globs.start)])
-        """Directories still to be entered, relative to the root, and where their names start in the patterns."""
+        """Pending directories relative to the root, and their matching states."""
         self._entered: set[tuple[int, int]] = set()
         self._entries_left = _MAX_ENTRIES
         self.is_cut = False
@@ -175,7 +197,7 @@ class _Walk:
             self.unreadable.append(directory)
 
     def _found(self, descriptor: int, directory: str, places: Places) -> Iterator[Found]:
-        """Yield the matching files of an open directory, judged by its real path and not by links that led there."""
+        """Yield the matching files of an open directory, based on its real path."""
         place = place_of(descriptor)
         if place != self._globs.place and not is_shown(place, root=self._globs.place):
             self.refused.append(directory)
@@ -197,9 +219,9 @@ class _Walk:
                     self.refused.append(path)
 
     def _entries(self, descriptor: int) -> list[os.DirEntry[str]] | None:
-        """List a directory; None if it was entered before."""
+        """List a directory. None if it was entered before."""
         found = os.fstat(descriptor)
-        # By what it is and not by its path, so that links that lead round in a circle end.
+        # By identity, so that cycles of links end.
         identity = found.st_dev, found.st_ino
         if identity in self._entered:
             return None
@@ -215,7 +237,7 @@ class _Walk:
             return facts_beneath(self._globs.place, entry.name, directory=directory)
         try:
             return facts_in(entry.stat(follow_symlinks=False))
-        # It was removed since its directory was read.
+        # Removed after its directory was read.
         except OSError:
             return None
 
@@ -224,4 +246,4 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        return False  # a link that leads round in a circle
+        return False  # a cycle of links

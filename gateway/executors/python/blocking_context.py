@@ -1,8 +1,7 @@
-"""The context of a call for a function that runs in a thread. Implements `gateway.plugin.SyncContext`.
+"""The context for a function in a thread. Implements `gateway.plugin.SyncContext`.
 
-Each method runs that of `Context` on the event loop and blocks the calling thread until it is done. Once the call has
-been answered every method raises, and so does one that is still waiting: a function that outlived its deadline ends
-with its next call of a method.
+Each method runs the method of `Context` on the event loop and waits for it. After the call has ended, every method
+raises, so that a function that exceeded its deadline ends.
 """
 
 import asyncio
@@ -22,12 +21,12 @@ T = TypeVar("T")
 def _blocking(
     method: Callable[Concatenate[Context, P], Awaitable[T]],
 ) -> Callable[Concatenate["BlockingContext", P], T]:
-    """The blocking form of a method of `Context` that returns an awaitable, with the same parameters."""
+    """Return the blocking form of an awaitable method of `Context`."""
 
     @wraps(method)
     def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> T:
         async def on_loop() -> T:
-            # By its name: `Context` is a Protocol, and has no code of its own.
+            # By name, because `Context` is a Protocol without code.
             doing: Awaitable[T] = getattr(self._context, method.__name__)(*args, **kwargs)
             return await doing
 
@@ -37,7 +36,7 @@ def _blocking(
 
 
 def _on_loop(method: Callable[Concatenate[Context, P], None]) -> Callable[Concatenate["BlockingContext", P], None]:
-    """The form of a plain method of `Context` that may be called from a thread, with the same parameters."""
+    """Return the thread-safe form of a plain method of `Context`."""
 
     @wraps(method)
     def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -59,9 +58,9 @@ class BlockingContext:
         self._has_ended = False
 
     def end(self) -> None:
-        """End every method that waits, and those called from now on. To be called on the loop."""
+        """End all waiting methods and refuse later ones. Must be called on the loop."""
         self._has_ended = True
-        # A copy: a future that is cancelled leaves the set at once, by its callback.
+        # Copied, because a cancelled future leaves the set.
         for future in tuple(self._waiting):
             future.cancel()
 
@@ -99,7 +98,7 @@ class BlockingContext:
 
     @property
     def cancelled(self) -> bool:
-        return self._has_ended  # a cancelled call ends at once; `Context.cancelled` is for the loop's thread alone
+        return self._has_ended  # `Context.cancelled` must be used on the loop only
 
     notify_changed = _on_loop(Context.notify_changed)
     resource_updated = _on_loop(Context.resource_updated)
@@ -118,7 +117,7 @@ class BlockingContext:
     read_resource = _blocking(Context.read_resource)
 
     def once(self, key: str, function: Callable[[], T]) -> T:
-        """Run `function` in the calling thread, if the context says that it has to run."""
+        """Run `function` in the calling thread if necessary. See `Context.once`."""
         steps: SimpleQueue[concurrent.futures.Future[T] | None] = SimpleQueue()
 
         async def in_calling_thread() -> T:
@@ -127,20 +126,20 @@ class BlockingContext:
             return await asyncio.wrap_future(step)
 
         once = self._submit(self._context.once(key, in_calling_thread))
-        # Ends the loop below, also where the call was answered in the meantime.
+        # Ends the loop below, even if the call has ended.
         once.add_done_callback(lambda _: steps.put(None))
         while (step := steps.get()) is not None:
-            # From here on it can be set, also where the call ends meanwhile; False: that has ended already.
+            # False if the call has ended. Otherwise the future can be set, even after the call ends.
             if not step.set_running_or_notify_cancel():
                 continue
             try:
                 step.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - Boundary: `once` raises it on the loop, and then here
+            except BaseException as error:  # noqa: BLE001 - Boundary: raised on the loop, and then here
                 step.set_exception(error)
         return self._result(once)
 
     def _wait(self, doing: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop, and return or raise what it did.
+        """Run a coroutine on the loop and return its result.
 
         Raises:
             ToolError: the call has ended.
@@ -151,11 +150,11 @@ class BlockingContext:
         if self._has_ended:
             _discard(doing)
             raise ToolError("the call has ended")
-        # `_awaited`, because this takes coroutines alone, and `once` may be any awaitable.
+        # `_awaited`, because only coroutines are accepted here.
         future = asyncio.run_coroutine_threadsafe(_awaited(doing), self._loop)
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
-        if self._has_ended:  # between the check and the entry in the set
+        if self._has_ended:  # between the check and `add`
             future.cancel()
         return future
 
@@ -172,4 +171,4 @@ async def _awaited(doing: Awaitable[T]) -> T:
 
 def _discard(doing: Awaitable[Any]) -> None:
     if isinstance(doing, Coroutine):
-        doing.close()  # otherwise Python warns that it was never awaited
+        doing.close()  # avoids the warning that it was never awaited

@@ -1,8 +1,7 @@
-"""The executor of plugin functions: calls them on the loop if they are async, in a thread if they are not.
+"""The executor of plugin functions: async functions run on the event loop, others in a thread.
 
-A plugin is somebody else's code. Whatever it raises, `SystemExit` too, ends its own call and nothing else; the details
-go to the log under a correlation id. Async code that swallows its cancellation is left to run, counted, and keeps its
-permit; so does a thread that is stuck.
+Any exception of a plugin, even `SystemExit`, ends only its own call. Details are logged with a correlation id. A task
+that ignores its cancellation, or a stuck thread, continues to run and keeps its permit.
 """
 
 import asyncio
@@ -41,15 +40,15 @@ T = TypeVar("T")
 log: Final = structlog.get_logger(__name__)
 
 _CODES: Final = 2**31
-"""The bound of an error code's absolute value; a plugin may write any number."""
+"""The limit for error codes, because a plugin can use any number."""
 
 
 def compile_python(
     config: PythonCall, signature: Signature, *, scope: Scope, threads: DaemonThreadPool, every_input: bool = True
 ) -> "PythonExecutor":
-    """Check that the function can be called with the place's inputs, and make it ready.
+    """Check that the function can be called with the inputs of the place.
 
-    `every_input`: whether each input must be a parameter; what is not one is otherwise left out.
+    `every_input`: whether each input must be a parameter. Otherwise, other inputs are not passed.
     """
     signature.check(scope.inputs, scope.problems, every_input=every_input)
     scope.use_all()
@@ -69,15 +68,15 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     signature: Signature
     place: str
-    """Where the file names the function: `tools.score.python`."""
+    """The key in the file: `tools.score.python`."""
     threads: DaemonThreadPool
     timeout: float | None = None
-    """Seconds, beside the invocation's deadline."""
+    """Seconds, in addition to the invocation's deadline."""
     has_files: bool = False
-    """Whether files may be among the arguments: functions take their bytes."""
+    """Whether the arguments can contain files, which are passed as bytes."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
-        """Call the function, and convert what it returns as a tool's or resource's result."""
+        """Call the function of a tool or resource."""
         return await self.call(invocation, convert=outcome_of)
 
     def explain(self, invocation: Invocation) -> Explanation:
@@ -94,12 +93,10 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does="calls a function", facts=facts)
 
     async def call(self, invocation: Invocation, *, convert: Callable[[object], T]) -> T:
-        """Call the function with the invocation's arguments, and return what `convert` makes of its result.
-
-        `convert` runs where the function ran.
+        """Call the function and convert its result. `convert` runs in the same thread.
 
         Raises:
-            ExecutionError: the function failed, or had not returned at the deadline, or `convert` raised it.
+            ExecutionError: the function failed or exceeded its deadline, or `convert` raised it.
             RpcError: the function raised it.
         """
         call = self._on_loop if self.signature.is_async else self._in_thread
@@ -117,26 +114,26 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return arguments
 
     def _shown(self, name: str, value: object, invocation: Invocation) -> str:
-        """An argument as an explanation shows it: without the bytes of files."""
+        """Return an argument for an explanation, without the bytes of files."""
         given = invocation.arguments.get(name)
         is_shown = not self.has_files or given is None
         return repr(value if is_shown else with_files_replaced(given, dict))
 
     async def _on_loop(self, invocation: Invocation, convert: Callable[[object], T]) -> "T | _Raised":
         async def attempted() -> T | _Raised:
-            CURRENT.set(invocation.trace)  # in this task alone, and in tasks that it starts
+            CURRENT.set(invocation.trace)  # for this task and tasks that it starts
             try:
                 bound = self.signature.bind(self._arguments(invocation), invocation.context)
                 returning: Awaitable[object] = self.signature.function(**bound)
                 return convert(await returning)
-            except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
-                # Raised by a task, SystemExit and KeyboardInterrupt would stop the event loop.
+            except BaseException as error:  # noqa: BLE001 - Boundary: plugins can raise anything
+                # In a task, SystemExit and KeyboardInterrupt would stop the event loop.
                 return _Raised(error)
 
         task = asyncio.create_task(attempted(), name=f"plugin {self.signature.name}")
         try:
             async with invocation.deadline.limit(self.signature.name, self.timeout):
-                # Not `await task`: that would outlast the deadline where the plugin swallows its cancellation.
+                # `await task` would exceed the deadline if the plugin ignores its cancellation.
                 await asyncio.wait({task})
             return task.result()
         finally:
@@ -153,19 +150,19 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 bound = self.signature.bind(self._arguments(invocation), context)
                 return convert(self.signature.function(**bound))
-            except BaseException as error:  # noqa: BLE001 - Boundary: a plugin may raise anything
+            except BaseException as error:  # noqa: BLE001 - Boundary: plugins can raise anything
                 return _Raised(error)
 
         try:
             async with invocation.deadline.limit(self.signature.name, self.timeout):
-                # Without a deadline of its own: `limit` has it, and moves it while an input request is open.
+                # `limit` has the deadline and moves it during input requests.
                 return await self.threads.run(attempted, deadline=math.inf, on_stuck=invocation.permit.hold_until_done)
         except DeadlineExceededError:
             if has_begun.is_set():
                 raise
             raise ExecutionError(
-                f"{self.signature.name} was not run: all threads for functions of plugins were busy"
-                " until its deadline (limits.threads)"
+                f"{self.signature.name} was not started: all plugin threads were busy until its deadline"
+                " (limits.threads)"
             ) from None
         finally:
             context.end()
@@ -173,21 +170,21 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
     def _fail(self, error: BaseException, call_id: str) -> NoReturn:
         match error:
             case ResourceError(explanation=explanation):
-                raise ExecutionError(explanation)  # which resource the function needed is not what its caller asked for
+                raise ExecutionError(explanation)  # the caller did not ask for this resource
             case ProtocolError(code=int(code), message=str(message), data=data) if abs(code) < _CODES:
-                # Made anew from checked parts: a plugin may have put anything into its own.
+                # Create a new error, because a plugin can put anything into its own.
                 raise ProtocolError(code, valid_text(message), plain_json(data)) from error
             case ToolError():
                 raise ToolError(valid_text(str(error))) from error
             case ExecutionError() | AwaitingInput():
                 raise error
             case InsufficientScopeError() | MissingCapabilityError() | MalformedAnswerError():
-                raise error  # the caller's to mend: with more scopes, with another client
-            case BaseExceptionGroup() if error.subgroup(AwaitingInput) is not None:  # from an author's task group
+                raise error  # the caller can fix it
+            case BaseExceptionGroup() if error.subgroup(AwaitingInput) is not None:  # from a task group of the plugin
                 raise AwaitingInput from None
         facts = {"plugin": self.signature.name, "place": self.place, "correlation_id": call_id}
         log.error("plugin raised", **facts, exc_info=error)
-        # What a plugin's error says may hold secrets and paths: the caller gets the id under which the log has it.
+        # The error can contain secrets and paths, so the caller only gets the correlation id.
         raise ExecutionError(f"{self.signature.name} failed; correlation id {call_id}") from None
 
 

@@ -1,19 +1,22 @@
-"""Turns what a plugin's function returned into an outcome. CONFIG reference: "python", "Returns".
+"""Converts results of plugin functions to outcomes.
 
-Everything structured goes through JSON once and comes back as plain lists and dictionaries, so that what is validated
-and sent is what was returned, and no part of it is shared with the plugin any longer.
+Structured values are converted to JSON and back, so that later changes by the plugin have no effect.
 """
 
 import inspect
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from inspect import Signature
+from typing import Any, Final, get_args
 
 import orjson
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import to_json, to_jsonable_python
 
 from gateway import exact_json
+from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Outcome, RawOutput, Value
 from gateway.executors.output.media_types import OCTETS
@@ -24,10 +27,10 @@ _CONTENT: Final = (Text, Image, Audio, EmbeddedResource, ResourceLink)
 
 
 def outcome_of(returned: object) -> Outcome:
-    """Convert what a tool's or a resource's function returned.
+    """Convert the result of a tool's or resource's function.
 
     Raises:
-        ExecutionError: it cannot be written as JSON; the text names the type that stands in the way.
+        ExecutionError: the result has no JSON form.
     """
     match returned:
         case None:
@@ -46,7 +49,7 @@ def outcome_of(returned: object) -> Outcome:
 
 
 def block_of(content: Content) -> JsonObject:
-    """The content block that a class of `gateway.plugin` stands for, in the wire form of 2026-07-28."""
+    """Return the content block of a class of `gateway.plugin`, in the wire form of 2026-07-28."""
     block = _BLOCKS[type(content)](content)
     if content.annotations:
         block["annotations"] = plain_json(content.annotations)
@@ -54,10 +57,10 @@ def block_of(content: Content) -> JsonObject:
 
 
 def plain_json(value: object) -> Json:
-    """Return `value` as JSON has it: dataclasses and pydantic models as objects, dates as text, sets as lists.
+    """Convert a value to plain JSON: dataclasses and models to objects, dates to text, sets to lists.
 
     Raises:
-        ExecutionError: a part of it has no form in JSON.
+        ExecutionError: a part of the value has no JSON form.
     """
     return exact_json.loads(_written(value))
 
@@ -65,48 +68,48 @@ def plain_json(value: object) -> Json:
 def _written(value: object) -> bytes:
     if inspect.iscoroutine(value):
         value.close()
-        raise ExecutionError("The function returned a coroutine; it should be declared with `async def`")
+        raise ExecutionError("The function returned a coroutine. Declare it with `async def`")
     try:
         written = exact_json.dumps(value, default=_jsonable, option=_OPTIONS)
     except (TypeError, ValueError, RecursionError) as error:
         raise _not_json(_reason(error)) from error
-    # orjson writes NaN and Infinity as null; without a null there is no need to look for them.
+    # orjson writes NaN and Infinity as null.
     if b"null" in written and (number := _non_finite(value)) is not None:
-        raise _not_json(f"{number}; return None, or text, in its place")
+        raise _not_json(f"{number}. Return None or text instead")
     return written
 
 
 def _not_json(reason: str) -> ExecutionError:
-    return ExecutionError(f"The function returned what cannot be written as JSON: {reason}")
+    return ExecutionError(f"The result of the function cannot be converted to JSON: {reason}")
 
 
 def _non_finite(value: object) -> str | None:
-    """The first number in `value` that JSON lacks, for which null has been written; None if there is none."""
+    """Return the first number without a JSON form, if any."""
     exact = to_json(value, inf_nan_mode="constants", serialize_unknown=True)
     if not _NON_FINITE.search(exact):
         return None
-    # A text may hold these words, too, so the values are asked.
+    # The words can also be in a text.
     return exact_json.non_finite(to_jsonable_python(value, serialize_unknown=True))
 
 
 def valid_text(text: str) -> str:
-    """Return `text` with what is not Unicode, such as half of a surrogate pair from a file name, replaced."""
+    """Replace what is not Unicode, such as half of a surrogate pair."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 _NON_FINITE: Final = re.compile(rb"NaN|Infinity")
-# Dataclasses go to pydantic, which knows the serializers that their fields may have.
+# pydantic applies the serializers of dataclass fields.
 _OPTIONS: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 def _jsonable(value: object) -> Json:
-    if isinstance(value, Iterator):  # it may have no end
+    if isinstance(value, Iterator):  # it can be infinite
         raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
     return to_jsonable_python(value)
 
 
 def _reason(error: BaseException) -> str:
-    """Return the error that `default` raised, which orjson hides behind a text of its own."""
+    """Return the error from `default`, which orjson wraps."""
     return str(error.__cause__ or error).partition("\n")[0]
 
 
@@ -156,3 +159,42 @@ _BLOCKS: Final[dict[type[Content], Callable[[Any], dict[str, Json]]]] = {
     EmbeddedResource: _embedded,
     ResourceLink: _link,
 }
+
+
+_UNTOLD: Final = (Any, None, Signature.empty)
+_EMPTY_SCHEMAS: Final[tuple[JsonObject, ...]] = (
+    {"type": "object"},
+    {"type": "object", "additionalProperties": True},
+    {"type": "array"},
+    {"type": "array", "items": {}},
+)
+
+
+class Untitled(GenerateJsonSchema):
+    """Omits titles that only repeat a name."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's method
+        return False
+
+
+def result_schema(hint: Any, *, name: str, problems: Problems) -> JsonObject | None:
+    """Return the JSON Schema for a return annotation, or None."""
+    if hint in _UNTOLD or _mentions_content(hint):
+        return None
+    try:
+        schema = TypeAdapter(hint).json_schema(mode="serialization", schema_generator=Untitled)
+    except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin can define their schema
+        reason = str(error).partition("\n")[0]
+        problems.warning(f"{name} has no output schema, because its return annotation has none: {reason}")
+        return None
+    if "$ref" in schema:  # a class that contains itself
+        # MCP 2025-11-25 schema.ts, Tool.outputSchema: the root must have a `type`.
+        name = schema["$ref"].removeprefix("#/$defs/")
+        schema = {"type": schema["$defs"].get(name, {}).get("type"), **schema}
+    if schema.get("type") not in {"object", "array"} or schema in _EMPTY_SCHEMAS:
+        return None
+    return schema
+
+
+def _mentions_content(hint: Any) -> bool:
+    return any(hint is content for content in _CONTENT) or any(map(_mentions_content, get_args(hint)))

@@ -1,14 +1,15 @@
-"""Signatures of plugin functions: schemas and a description read at load, and the conversion of arguments at a call.
+"""Signatures of plugin functions: schemas, descriptions, and conversion of arguments.
 
-pydantic understands the type hints (dataclasses, models, enums, Literal, Annotated …). At a call it converts only those
-arguments whose hint is not a plain JSON type already.
+pydantic interprets the type hints. Arguments with plain JSON types are not converted.
 """
 
 import inspect
+import re
 import types
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
+from inspect import cleandoc
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
@@ -19,8 +20,7 @@ from pydantic_core import core_schema, to_jsonable_python
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
-from gateway.executors.python.docstrings import read_docstring
-from gateway.executors.python.result_schema import Untitled, result_schema
+from gateway.executors.python.results import Untitled, result_schema
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.file_inputs import FILE
 from gateway.language.schemas.errors import SchemaError, shown
@@ -33,15 +33,15 @@ Function = Callable[..., Any]
 class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
     required: bool
     convert: Callable[[Json], Any] | None
-    """From JSON to what the hint says; None where that is the same."""
+    """Converts JSON to the type of the hint. None if no conversion is needed."""
     make_default: Callable[[], Any] | None = None
-    """Makes the default that is written as `= Field(…)`, which is no value to call the function with."""
+    """Creates a default that is written as `= Field(…)`."""
 
     def bound(self, name: str, arguments: JsonObject) -> dict[str, Any]:
-        """Return the keyword argument to call the function with; none where its own default will do.
+        """Return the keyword argument, or nothing if the function's default applies.
 
         Raises:
-            ValidationError: the argument cannot be what the hint says.
+            ValidationError: the argument does not fit the hint.
         """
         if name in arguments:
             return {name: self.convert(arguments[name]) if self.convert else arguments[name]}
@@ -49,26 +49,26 @@ class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """A function, ready to be called with arguments from JSON."""
+    """A function that can be called with JSON arguments."""
 
     name: str
-    """As the file names it: `module:callable`."""
+    """`module:callable`, as in the file."""
     function: Function
     is_async: bool
     description: str
     input_schema: JsonObject
     output_schema: JsonObject | None
-    """None where the result is no object or array, or nothing is known of its members."""
+    """None if the result is not an object or array with known members."""
     parameters: Mapping[str, FunctionParameter]
     context_parameter: str | None
     takes_others: bool
-    """Whether it has `**kwargs`."""
+    """Whether the function has `**kwargs`."""
 
     def bind(self, arguments: JsonObject, context: Context | SyncContext) -> dict[str, Any]:
-        """Convert the arguments to the keyword arguments of a call; those that the function does not name are left out.
+        """Convert arguments to keyword arguments. Arguments without a parameter are dropped.
 
         Raises:
-            ExecutionError: one of them cannot be what its hint says, or is missing.
+            ExecutionError: an argument is missing or does not fit its hint.
         """
         bound: dict[str, Any] = {}
         if self.takes_others:
@@ -89,15 +89,15 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         return bound
 
     def check(self, inputs: Inputs, problems: Problems, *, every_input: bool) -> None:
-        """Report what keeps the function from being called with `inputs`: one line for each problem."""
+        """Report why the function cannot be called with `inputs`."""
         refused = every_input and not self.takes_others
         strangers = [name for name in inputs.schemas if refused and name not in self.parameters]
         for name, parameter in self.parameters.items():
             if not parameter.required or name in inputs.always_given or (inputs.is_open and name not in inputs.schemas):
                 continue
             if name in inputs.schemas:
-                problems.error(f"the parameter {name} of {self.name} needs a default, since the input may be absent")
-            elif not get_close_matches(name, strangers, n=1):  # otherwise one was misspelt, which is said below
+                problems.error(f"the parameter {name} of {self.name} needs a default, because the input is optional")
+            elif not get_close_matches(name, strangers, n=1):  # otherwise the typo is reported below
                 problems.error(
                     f"the parameter {name} of {self.name} is not among the inputs{_near(name, inputs.schemas)}"
                 )
@@ -106,19 +106,19 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_signature(function: Function, *, name: str, problems: Problems) -> Signature | None:
-    """Read what `function` takes and gives; None, the reasons reported, if it cannot be called by name from JSON."""
+    """Read the signature of a function. Reports problems and returns None if it cannot be called from JSON."""
     try:
-        # Annotations are texts after `from __future__ import annotations` (PEP 563).
+        # Resolves annotations after `from __future__ import annotations` (PEP 563).
         signature = inspect.signature(function, eval_str=True)
-    except Exception as error:  # noqa: BLE001 - Boundary: annotations are the plugin's code
-        problems.error(f"the signature of {name} cannot be read: {type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - Boundary: annotations are code of the plugin
+        problems.error(f"cannot read the signature of {name}: {type(error).__name__}: {error}")
         return None
     is_async = _is_async(function)
     taken = _Taken(name=name, is_async=is_async, problems=problems)
     for parameter in signature.parameters.values():
         taken.add(parameter)
     if _is_generator(function):
-        problems.error(f"{name} is a generator function; it should return a list")
+        problems.error(f"{name} is a generator function. Return a list instead")
         taken.has_no_errors = False
     description, descriptions = read_docstring(inspect.getdoc(_unwrapped(function)) or "")
     input_schema = taken.schema(descriptions)
@@ -138,7 +138,7 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
 
 
 class _WithFiles(Untitled):
-    """Makes `bytes` an input of `type: file`."""
+    """Converts `bytes` to an input of `type: file`."""
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
         return {"type": FILE, **({"max_size": schema["max_length"]} if "max_length" in schema else {})}
@@ -157,7 +157,7 @@ class _Taken:
         self._problems = problems
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._defaults: dict[str, Json] = {}
-        """Those that have a form in JSON which fits the hint."""
+        """Defaults with a JSON form that fits the hint."""
 
     def add(self, parameter: inspect.Parameter) -> None:
         hint = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
@@ -166,20 +166,20 @@ class _Taken:
             return
         match parameter.kind:
             case inspect.Parameter.POSITIONAL_ONLY:
-                self._refuse(f"has the positional-only parameter {parameter.name}; arguments are given by name")
+                self._refuse(f"has the positional-only parameter {parameter.name}, but arguments are passed by name")
             case inspect.Parameter.VAR_POSITIONAL:
-                self._refuse(f"has *{parameter.name}; arguments are given by name")
+                self._refuse(f"has *{parameter.name}, but arguments are passed by name")
             case inspect.Parameter.VAR_KEYWORD:
                 self.others = self._adapter(parameter.name, hint)
             case _:
                 self._add_argument(parameter.name, hint, parameter.default)
 
     def schema(self, descriptions: Mapping[str, str]) -> JsonObject:
-        """The JSON Schema of all arguments as one object."""
+        """Return the JSON Schema of all arguments."""
         members, definitions = self._member_schemas()
         for name, member in members.items():
             if name in descriptions:
-                # What `Field(description=…)` says goes before the docstring.
+                # `Field(description=…)` takes precedence over the docstring.
                 member.setdefault("description", descriptions[name])
             if name in self._defaults:
                 member["default"] = self._defaults[name]
@@ -198,8 +198,8 @@ class _Taken:
             schemas, definitions = TypeAdapter.json_schemas(
                 [(name, mode, adapter) for name, adapter in self._adapters.items()], schema_generator=_WithFiles
             )
-        except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin may define their own schema
-            self._refuse(f"takes what JSON Schema cannot say: {_first_line(error)}")
+        except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin can define their schema
+            self._refuse(f"has parameters without a JSON Schema: {_first_line(error)}")
             return {name: {} for name in self._adapters}, {}
         return {name: dict(schemas[name, mode]) for name in self._adapters}, definitions
 
@@ -207,7 +207,7 @@ class _Taken:
         wanted = Context if self._is_async else SyncContext
         if context is not wanted:
             kind = "an async function" if self._is_async else "a plain function"
-            self._refuse(f"is {kind}: its parameter {name} should be a {wanted.__name__}, not a {context.__name__}")
+            self._refuse(f"is {kind}, so its parameter {name} must be a {wanted.__name__}, not a {context.__name__}")
         elif self.context_parameter is not None:
             self._refuse(f"has two context parameters, {self.context_parameter} and {name}")
         self.context_parameter = name
@@ -216,7 +216,7 @@ class _Taken:
         required, make_default = default is inspect.Parameter.empty, None
         if isinstance(default, FieldInfo):
             hint, required = Annotated[hint, default], default.is_required()
-            # A factory may take the fields before its own (pydantic 2.10); a function has none.
+            # A factory can read other fields (pydantic 2.10), but a function has none.
             make_default = partial(default.get_default, call_default_factory=True, validated_data={})
         adapter = self._adapter(name, hint)
         if adapter is None:
@@ -230,17 +230,17 @@ class _Taken:
     def _add_default(self, name: str, default: Any) -> None:
         try:
             value = to_jsonable_python(default, bytes_mode="base64")
-            # `limit: int = None` is common: what does not fit its own hint is no default for clients.
+            # `limit: int = None` is common. Such a default is not shown to clients.
             self._adapters[name].validate_python(value)
-        except Exception:  # noqa: BLE001 - Boundary: the plugin's default, through the plugin's validators
+        except Exception:  # noqa: BLE001 - Boundary: default and validators of the plugin
             return
         self._defaults[name] = value
 
     def _adapter(self, name: str, hint: Any) -> TypeAdapter[Any] | None:
         try:
             return TypeAdapter(hint)
-        except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin may define their own schema
-            self._refuse(f"has the parameter {name}, which cannot be made from JSON: {_first_line(error)}")
+        except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin can define their schema
+            self._refuse(f"has the parameter {name}, which cannot be created from JSON: {_first_line(error)}")
             return None
 
     def _refuse(self, reason: str) -> None:
@@ -252,21 +252,18 @@ _IDENTICAL: Final = frozenset({str, bool, type(None), None, Any, object, dict, l
 
 
 def is_plain(hint: Any) -> bool:
-    """Whether a JSON value that fits this hint's schema is already what the hint says.
-
-    Numbers are not: JSON's 5.0 is an integer, and 5 a number.
-    """
+    """Return whether a JSON value for this hint needs no conversion. Numbers do: 5.0 can be an integer in JSON."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is None:
         return hint in _IDENTICAL
     if origin in {dict, list, Union, types.UnionType}:
         return all(map(is_plain, inner))
-    # Of texts alone: where 1 is allowed, JSON may bring 1.0.
+    # Only texts: for 1, JSON can contain 1.0.
     return origin is Literal and all(isinstance(value, str) for value in inner)
 
 
 def _context_class(hint: Any) -> type | None:
-    """Return the context class that a hint means, also as `Annotated[Context, …]` or `Context | None`."""
+    """Return the context class of a hint, also in `Annotated[Context, …]` or `Context | None`."""
     if hint is Context or hint is SyncContext:
         return hint
     if get_origin(hint) in {Annotated, Union, types.UnionType}:
@@ -304,3 +301,35 @@ def _is_generator(function: Function) -> bool:
 
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
+
+
+_SECTION: Final = re.compile(r"(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Attributes|References):\s*")
+_ARGUMENTS: Final = frozenset({"Args", "Arguments", "Parameters"})
+_ARGUMENT: Final = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+
+
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Return the summary before the first section, and the descriptions of the parameters."""
+    summary: list[str] = []
+    arguments: list[str] = []
+    into = summary
+    for line in cleandoc(text).splitlines():
+        if section := _SECTION.fullmatch(line):
+            into = arguments if section[1] in _ARGUMENTS else []
+        else:
+            into.append(line)
+    return "\n".join(summary).strip(), _parameters(arguments)
+
+
+def _parameters(lines: list[str]) -> dict[str, str]:
+    """Parse `name (type): text` with indented continuation lines."""
+    found: dict[str, str] = {}
+    name = ""
+    # cleandoc ignores the indentation of the first line, so add an empty one.
+    for line in cleandoc("\n" + "\n".join(lines)).splitlines():
+        if not line.startswith(" ") and (match := _ARGUMENT.fullmatch(line.strip())):
+            name = match[1]
+            found[name] = match[2]
+        elif name and line.strip():
+            found[name] = f"{found[name]} {line.strip()}".strip()
+    return {name: text for name, text in found.items() if text}

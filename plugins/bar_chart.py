@@ -1,4 +1,4 @@
-"""A bar chart as a PNG image, drawn with nothing but the standard library."""
+"""Draws bar charts as PNG images with the standard library."""
 
 import struct
 import zlib
@@ -14,7 +14,7 @@ BACKGROUND, BAR = b"\xf4", b"\x40"  # one byte of grey each
 def draw(values: list[float]) -> Image:
     """Draw a bar chart of up to fifty positive numbers."""
     if not 1 <= len(values) <= 50:
-        raise ToolError("values must hold between 1 and 50 numbers")
+        raise ToolError("values must contain between 1 and 50 numbers")
     if min(values) < 0 or max(values) <= 0:
         raise ToolError("values must be positive")
     heights = [round(value / max(values) * HEIGHT) for value in values]
@@ -27,7 +27,7 @@ def _bar(height: int, row: int) -> bytes:
 
 
 def _png(rows: list[bytes]) -> bytes:
-    """An image of 8-bit grey pixels (PNG specification, "Chunk layout" and "Filter types": 0 is none)."""
+    """Return an image of 8-bit grey pixels (PNG specification, "Chunk layout" and "Filter types")."""
     header = struct.pack(">IIBBBBB", len(rows[0]), len(rows), 8, 0, 0, 0, 0)
     pixels = zlib.compress(b"".join(b"\x00" + row for row in rows))
     return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", pixels) + _chunk(b"IEND", b"")

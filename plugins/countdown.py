@@ -1,4 +1,4 @@
-"""A countdown: an async function that reports its progress and says something in the log."""
+"""A countdown: an async function with progress and log messages."""
 
 import asyncio
 
@@ -8,9 +8,9 @@ from gateway.plugin import Context, ToolError
 async def count_down(context: Context, start: int = 3, pause: float = 0.2) -> str:
     """Count down to zero, one step after each pause (in seconds), and report the progress."""
     if not 1 <= start <= 100:
-        raise ToolError("start must lie between 1 and 100")
+        raise ToolError("start must be between 1 and 100")
     if not 0 <= pause <= 10:
-        raise ToolError("pause must lie between 0 and 10 seconds")
+        raise ToolError("pause must be between 0 and 10 seconds")
     await context.log("info", {"counting down from": start})
     for done in range(start):
         await context.progress(done, start, f"{start - done} …")

@@ -1,4 +1,4 @@
-"""Functions behind `config/everything.yaml`: what a file alone cannot say."""
+"""Functions for `config/everything.yaml`."""
 
 import asyncio
 import json
@@ -25,22 +25,22 @@ async def with_logging(context: Context) -> str:
 
 
 async def reconnection(context: Context) -> str:
-    """Closes its stream, so that the client has to come back for the answer."""
+    """Closes its stream, so that the client must reconnect for the result."""
     await context.close_stream(retry_ms=500)
     await asyncio.sleep(0.1)
-    return "The answer waited for the client to come back."
+    return "The result waited for the client to reconnect."
 
 
 async def change_tools(context: Context) -> str:
-    """Tells clients that the list of tools has changed."""
+    """Notifies clients that the list of tools has changed."""
     context.notify_changed("tools")
-    return "Clients were told that the list of tools has changed."
+    return "Clients were notified that the list of tools has changed."
 
 
 async def change_prompts(context: Context) -> str:
-    """Tells clients that the list of prompts has changed."""
+    """Notifies clients that the list of prompts has changed."""
     context.notify_changed("prompts")
-    return "Clients were told that the list of prompts has changed."
+    return "Clients were notified that the list of prompts has changed."
 
 
 async def sampled(context: Context, prompt: str) -> str:
@@ -63,7 +63,7 @@ async def elicited(context: Context, message: str) -> str:
 
 
 async def elicited_defaults(context: Context) -> str:
-    """Asks with a form whose fields are filled in."""
+    """Asks with a form that has default values."""
     schema = {
         "type": "object",
         "properties": {
@@ -78,7 +78,7 @@ async def elicited_defaults(context: Context) -> str:
 
 
 async def elicited_choices(context: Context) -> str:
-    """Asks with every kind of choice that a form can offer."""
+    """Asks with every kind of choice in a form."""
     numbered = [f"option{number}" for number in (1, 2, 3)]
     titled = [{"const": f"value{number}", "title": f"Value {number}"} for number in (1, 2, 3)]
     schema = {
@@ -123,7 +123,7 @@ async def with_state(context: Context) -> str:
 
 
 async def several(context: Context) -> str:
-    """Asks three things at once."""
+    """Asks three questions at once."""
     await context.once("step", _step)
     answers = await context.ask(
         {
@@ -145,7 +145,7 @@ async def several(context: Context) -> str:
 
 
 async def rounds(context: Context) -> str:
-    """Asks twice, the second time with the first answer at hand."""
+    """Asks twice, and uses the first answer in the second question."""
     await context.once("step", _step)
     name = _content(await context.elicit("step1", "What is your name?", _one_text("name")))["name"]
     colour = _content(await context.elicit("step2", f"What is your favourite colour, {name}?", _one_text("color")))
@@ -153,20 +153,20 @@ async def rounds(context: Context) -> str:
 
 
 async def by_any_means(context: Context) -> str:
-    """Asks the user, or the client's model where there is no user to be asked."""
+    """Asks the user, or the client's model if the client has no forms."""
     if "elicitation" in context.client_capabilities:
         return _told("User response", await context.elicit("user_name", "What is your name?", _one_text("name")))
     return (await context.sample("greeting", "Invent a name.", max_tokens=50)).text
 
 
 async def prompted(context: Context) -> str:
-    """Makes a prompt from what the user says."""
+    """Creates a prompt from the user's answer."""
     answer = await context.elicit("user_context", "What context should the prompt use?", _one_text("context"))
     return f"Work in this context: {_content(answer)['context']}"
 
 
 async def slow_compute(context: Context, seconds: float, label: str = "") -> str:
-    """Sleeps in small steps, and reports them."""
+    """Sleeps in small steps and reports progress."""
     steps = max(1, round(seconds / 0.1))
     for done in range(steps):
         await context.progress(done, steps, f"step {done} of {steps}")
@@ -175,20 +175,20 @@ async def slow_compute(context: Context, seconds: float, label: str = "") -> str
 
 
 async def protocol_error() -> str:
-    """Ends with a protocol error."""
+    """Raises a protocol error."""
     await asyncio.sleep(0.2)
     raise ProtocolError(1000, "The job cannot be run at all")
 
 
 async def confirm_delete(context: Context, filename: str) -> str:
-    """Asks whether to delete a file, and deletes none."""
+    """Asks whether to delete a file, but does not delete it."""
     answer = await context.elicit("confirm", f"Delete {filename}?", _YES_OR_NO)
     is_sure = answer.content is not None and answer.content["confirm"]
     return f"Deleted {filename}" if is_sure else f"Kept {filename}"
 
 
 async def multi_input(context: Context) -> str:
-    """Asks two things at once."""
+    """Asks two questions at once."""
     name, confirmed = await asyncio.gather(
         context.elicit("name", "What is your name?", _one_text("name")),
         context.elicit("confirm", "Are you sure?", _YES_OR_NO),
@@ -197,7 +197,7 @@ async def multi_input(context: Context) -> str:
 
 
 async def greeted_by_task(context: Context) -> str:
-    """Asks for a name before there is a task, and greets."""
+    """Asks for a name before the task starts, then greets."""
     name = _content(await context.elicit("user_name", "What is your name?", _one_text("name")))["name"]
     await asyncio.sleep(1.5)
     return f"Hello, {name}!"

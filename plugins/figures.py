@@ -7,7 +7,7 @@ from gateway.plugin import ToolError
 
 @dataclass(frozen=True)
 class Figures:
-    """What there is to count in a text."""
+    """Figures about a text."""
 
     characters: int
     words: int

@@ -1,4 +1,4 @@
-"""A file as an argument: a parameter of `bytes` is an input of `type: file`, and brings what the file holds."""
+"""A file as an argument: a parameter of type `bytes` is an input of `type: file`."""
 
 import hashlib
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass
 class FileFacts:
-    """What can be said of any file."""
+    """Facts about a file."""
 
     size: int
     lines: int

@@ -1,16 +1,16 @@
-"""Messages of a prompt, made by a function, and the values that one of its arguments may take."""
+"""The messages of a prompt, and the values of one of its arguments."""
 
 from collections.abc import Mapping, Sequence
 
 FOCUS = {
     "clarity": "Which sentence would a newcomer read twice? Rewrite it.",
-    "correctness": "Which statement can be checked, and does it hold?",
-    "brevity": "What can be left out without being missed?",
+    "correctness": "Which statement can be checked, and is it true?",
+    "brevity": "What can be left out?",
 }
 
 
 def review_messages(text: str, focus: str = "clarity") -> Sequence[Mapping[str, str]]:
-    """Ask for a review of a text with one thing in mind."""
+    """Ask for a review of a text with one focus."""
     question = FOCUS.get(focus, f"Look at its {focus}.")
     return [
         {"role": "user", "content": f"Please review this text:\n\n{text}"},
@@ -20,6 +20,6 @@ def review_messages(text: str, focus: str = "clarity") -> Sequence[Mapping[str, 
 
 
 def focus_names(value: str) -> list[str]:
-    """Everything that a review can look at; the gateway puts what fits `value` first."""
+    """Return every focus of a review. The gateway puts matches for `value` first."""
     del value
     return list(FOCUS)

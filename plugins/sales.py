@@ -1,4 +1,4 @@
-"""Sales by month: structured content for a chart, and a text for whoever sees none."""
+"""Sales by month: structured content for a chart, with a text for other clients."""
 
 from dataclasses import dataclass
 from typing import Literal

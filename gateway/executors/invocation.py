@@ -223,7 +223,7 @@ class AwaitingInput(BaseException):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend would do. Secrets are not masked yet.
+    """The description of a run that is not executed. Secrets are not masked yet.
 
     Each executor explains itself with the code that also runs, so that both agree.
     """

@@ -93,5 +93,5 @@ async def test_a_flood_is_told_by_its_head_its_tail_and_its_size(tmp_path: Path)
         text = await client.text("flood")
     assert text.startswith("first\nxxx")
     assert text.endswith("xxx\nlast\n")
-    assert "of 8000012 bytes left out" in text
+    assert "of 8000012 bytes omitted" in text
     assert len(text) < 300 * 1024

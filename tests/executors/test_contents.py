@@ -114,7 +114,7 @@ def test_a_failure_is_an_error() -> None:
     ],
 )
 def test_what_is_too_large_is_an_error(outcome: Outcome) -> None:
-    with pytest.raises(ExecutionError, match=r"^The resource is too large: [0-9]+ bytes, and its `max_size` is 1000$"):
+    with pytest.raises(ExecutionError, match=r"^The resource has [0-9]+ bytes, but its `max_size` is 1000$"):
         shaper().contents(outcome, uri="a://x")
 
 

@@ -172,7 +172,7 @@ async def test_what_only_claims_to_be_json_is_text() -> None:
 async def test_what_should_be_json_and_is_not_is_an_error_that_shows_it() -> None:
     text = error_of(await shape(raw("Oops " + "x" * 1000), format="json"))
     assert text.startswith("The output is not JSON (")
-    assert "; it begins: Oops xxx" in text
+    assert ". It starts with: Oops xxx" in text
     assert len(text) < 400
     deep = error_of(await shape(raw("[" * 900 + "]" * 900), format="json"))
     assert deep
@@ -211,7 +211,7 @@ async def test_a_result_that_does_not_fit_the_schema_is_an_error_that_says_how()
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     assert (await shape(raw('{"n": 1}'), schema=schema)).structured == {"n": 1}
     text = error_of(await shape(raw('{"n": "x"}'), schema=schema))
-    assert text.startswith("The output is not what the tool promises:\n- /n ")
+    assert text.startswith("The output does not match the tool's output schema:\n- /n ")
 
 
 async def test_a_schema_need_not_be_of_an_object() -> None:
@@ -252,7 +252,7 @@ async def test_media_are_blocks_by_their_type(kind: str) -> None:
 
 async def test_an_image_that_is_none_is_an_error() -> None:
     text = error_of(await shape(raw("<html>", "text/html"), format="image"))
-    assert text == "The output is text/html, and should be image/…"
+    assert text == "The output is text/html, but must be image/…"
 
 
 async def test_a_drawing_in_xml_is_text() -> None:
@@ -292,20 +292,20 @@ async def test_blocks_pass_through_cleaned_and_masked() -> None:
 async def test_a_failure_is_an_error_cleaned_masked_and_cut() -> None:
     text = error_of(await shape(Failure(text=f"\x1b[1mexit 3 {SECRET} " + "x" * 10_000), max_size=100))
     assert text.startswith("exit 3 *** xxx")
-    assert "bytes left out" in text
+    assert "bytes omitted" in text
     assert len(text) < 4200
 
 
 async def test_truncation_keeps_head_and_tail_and_says_what_is_missing() -> None:
     text = text_of(await shape(raw("a" * 60 + "b" * 60), max_size=40))
-    assert text == f"{'a' * 20}\n[… 80 of 120 bytes left out …]\n{'b' * 20}"
+    assert text == f"{'a' * 20}\n[… 80 of 120 bytes omitted …]\n{'b' * 20}"
 
 
 async def test_what_the_backend_left_out_is_told() -> None:
     output = RawOutput(data=b"a" * 100 + b"b" * 100, omitted=1000)
     torn = longest_form_of(SECRET) - 1  # which could be half a secret, and is left out on both sides
     kept = 100 - torn
-    assert text_of(await shape(output, backend="shell")) == f"{'a' * kept}\n[… 1000 bytes left out …]\n{'b' * kept}"
+    assert text_of(await shape(output, backend="shell")) == f"{'a' * kept}\n[… 1000 bytes omitted …]\n{'b' * kept}"
     assert "is too large" in error_of(await shape(output, backend="shell", format="json"))
 
 
@@ -313,7 +313,7 @@ async def test_what_the_backend_left_out_is_told() -> None:
 async def test_truncation_never_cuts_a_character(text: str, max_size: int) -> None:
     result = await shape(raw(text.encode(errors="replace")), raw=True, max_size=max_size)
     shown = text_of(result)
-    if "bytes left out" in shown:
+    if "bytes omitted" in shown:
         head, _, tail = shown.partition("\n[…")
         tail = tail.partition("…]\n")[2]
         assert text.encode(errors="replace").decode().startswith(head)
@@ -330,7 +330,7 @@ async def test_a_secret_is_masked_before_the_cut() -> None:
 
 async def test_an_overflow_can_be_an_error() -> None:
     text = error_of(await shape(raw("x" * 100), max_size=40, overflow="error"))
-    assert text == "The output is too large: 100 bytes, and no more than 40 are passed on (max_size)"
+    assert text == "The output is too large: 100 bytes, but the limit is 40 (max_size)"
 
 
 async def test_an_overflow_can_be_parked_for_the_caller() -> None:
@@ -338,7 +338,7 @@ async def test_an_overflow_can_be_parked_for_the_caller() -> None:
     result = await shape(raw("ü" * 50), max_size=41, overflow="resource", output_store=output_store)
     text, link = result.content
     uri = link["uri"]
-    assert text["text"].startswith("ü" * 20 + "\n[… 59 of 100 bytes left out; the whole output is the resource")
+    assert text["text"].startswith("ü" * 20 + "\n[… 59 of 100 bytes omitted; the whole output is the resource")
     assert link == {
         "type": "resource_link",
         "uri": uri,
@@ -372,7 +372,7 @@ async def test_structure_without_room_is_left_out_or_an_error_where_it_was_promi
     output = raw(orjson.dumps({"a": "x" * 100}), "application/json")
     result = await shape(output, max_size=40)
     assert result.structured is ABSENT
-    assert "bytes left out" in text_of(result)
+    assert "bytes omitted" in text_of(result)
     assert "is too large" in error_of(await shape(output, max_size=40, schema={"type": "object"}))
     output_store = OutputStore()
     result = await shape(output, max_size=40, schema={"type": "object"}, overflow="resource", output_store=output_store)
@@ -401,12 +401,12 @@ MISTAKES: list[tuple[str, dict[str, Json], str]] = [
     ("http", {"schema": {"type": "objekt"}}, "schema.type: not a valid schema: "),
     ("http", {"template": "{{ exit_code }}"}, "template: `exit_code` is not an input"),
     ("shell", {"template": "{{ status }}"}, "template: `status` is not an input"),
-    ("http", {"format": "text", "schema": {}}, "schema: promises structured content; `format: text` has none"),
-    ("http", {"format": "image", "select": "a"}, "select: goes with text and JSON, not with `format: image`"),
-    ("shell", {"format": "image"}, "format: needs `mime_type`, such as image/png"),
-    ("content", {"schema": {}}, "schema: shapes what a backend brings; `content` is sent as it is written"),
-    ("content", {"format": "json", "max_size": 5}, "format: shapes what a backend brings"),
-    ("http", {"format": "audio", "mime_type": "image/png"}, "mime_type: expected audio/…, as `format` says"),
+    ("http", {"format": "text", "schema": {}}, "schema: requires structured content, but `format: text` has none"),
+    ("http", {"format": "image", "select": "a"}, "select: requires text or JSON, but `format` is image"),
+    ("shell", {"format": "image"}, "format: requires `mime_type`, such as image/png"),
+    ("content", {"schema": {}}, "schema: has no effect, because `content` is sent as written"),
+    ("content", {"format": "json", "max_size": 5}, "format: has no effect"),
+    ("http", {"format": "audio", "mime_type": "image/png"}, "mime_type: expected audio/…, to match `format`"),
 ]
 
 

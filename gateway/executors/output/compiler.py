@@ -1,4 +1,4 @@
-"""Compiles `output:`: how a result is shaped, checked when the file is read."""
+"""Compiles `output:`, which shapes results."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ from gateway.language.templates.expressions import ALL_INPUTS
 from gateway.language.templates.templating import compile_text
 
 OF_FIXED_CONTENT: Final = frozenset({"max_size", "overflow", "raw"})
-"""Keys that have a meaning where `content` says what the result is."""
+"""Keys that apply to fixed `content`."""
 
 
 def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
@@ -35,7 +35,7 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
     overflows: OverflowCounter,
     mismatches: MismatchCounter,
 ) -> ResultShaper:
-    """Compile an `output:`, at which `scope` stands, the defaults filled in; mistakes go to its problems."""
+    """Compile an `output:` block. Reports problems at `scope`."""
     _check_format(config, traits, scope)
     template = config.template
     names = ("result", ALL_INPUTS, *traits.names)
@@ -60,7 +60,7 @@ def compile_output(  # noqa: PLR0913 - one fact of the surroundings each
 def _compile_schema(config: Output, scope: Scope, mismatches: MismatchCounter) -> Validator | ExpectedSchema | None:
     if config.schema_ is None:
         if config.mismatch != "error":
-            scope.at("mismatch").problems.error("goes with `schema`")
+            scope.at("mismatch").problems.error("requires `schema`")
         return None
     if config.mismatch == "error":
         return compile_schema(config.schema_, scope.problems.at("schema"))
@@ -68,30 +68,30 @@ def _compile_schema(config: Output, scope: Scope, mismatches: MismatchCounter) -
 
 
 _TEXT_ONLY: Final = {"select": "select", "template": "template", "schema": "schema_"}
-"""Keys, and their fields."""
+"""Keys and fields."""
 
 
 def _check_format(config: Output, traits: OutputTraits, scope: Scope) -> None:
-    """Report keys that contradict `format`, or that have nothing to work on."""
+    """Report keys that conflict with `format`, or have no effect."""
     if traits.is_written:
         for name in config.model_fields_set - OF_FIXED_CONTENT:
             key = Output.model_fields[name].alias or name
-            scope.at(key).problems.error("shapes what a backend brings; `content` is sent as it is written")
+            scope.at(key).problems.error("has no effect, because `content` is sent as written")
         return
     if config.format == "text" and config.schema_ is not None:
-        scope.at("schema").problems.error("promises structured content; `format: text` has none")
+        scope.at("schema").problems.error("requires structured content, but `format: text` has none")
     if config.format not in {"image", "audio", "binary"}:
         return
     for key, name in _TEXT_ONLY.items():
         if getattr(config, name) is not None:
-            scope.at(key).problems.error(f"goes with text and JSON, not with `format: {config.format}`")
+            scope.at(key).problems.error(f"requires text or JSON, but `format` is {config.format}")
     if config.format == "binary":
         return
     if config.mime_type is not None and not config.mime_type.startswith(f"{config.format}/"):
-        scope.at("mime_type").problems.error(f"expected {config.format}/…, as `format` says")
+        scope.at("mime_type").problems.error(f"expected {config.format}/…, to match `format`")
     if config.mime_type is None and not traits.has_media_type:
         example = {"image": "image/png", "audio": "audio/wav"}[config.format]
-        scope.at("format").problems.error(f"needs `mime_type`, such as {example}: bytes do not say what they are")
+        scope.at("format").problems.error(f"requires `mime_type`, such as {example}, because the backend has no type")
 
 
 def _compile_select(source: str, scope: Scope) -> ParsedResult | None:
@@ -102,7 +102,7 @@ def _compile_select(source: str, scope: Scope) -> ParsedResult | None:
         where = f" at character {position + 1}" if isinstance(position, int) and 0 <= position < len(source) else ""
         scope.problems.error(f"not a JMESPath: {_reason(error)}{where}")
         return None
-    # jmespath itself looks for functions only when it searches.
+    # jmespath itself checks functions only during a search.
     for name in _functions_in(parsed.parsed):
         if name not in _FUNCTIONS:
             scope.problems.error(f"JMESPath has no function `{name}`{did_you_mean(name, sorted(_FUNCTIONS))}")
@@ -110,9 +110,9 @@ def _compile_select(source: str, scope: Scope) -> ParsedResult | None:
 
 
 def _reason(error: JMESPathError) -> str:
-    """The library's words, without its drawing of the expression."""
+    """Return the library's message, without the expression."""
     if isinstance(error, IncompleteExpressionError):
-        return "it ends too early"
+        return "it is incomplete"
     reason = getattr(error, "message", None) or str(error).partition("\n")[0].partition(": Parse error")[0]
     return str(reason).rstrip(".: ")
 

@@ -1,4 +1,4 @@
-"""Shapes outcomes as resource contents: text if they are UTF-8, and a blob otherwise."""
+"""Shapes outcomes as resource contents: text if they are UTF-8, otherwise a blob."""
 
 import base64
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from gateway.language.templates.render_state import json_of
 
 
 class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
-    """Shapes the outcomes of one resource; `sanitizer` masks secrets."""
+    """Shapes the outcomes of one resource."""
 
     mime_type: str | None
     max_size: int
     sanitizer: Sanitizer
 
     def contents(self, outcome: Outcome, *, uri: str) -> Sequence[JsonObject]:
-        """`ReadResourceResult.contents`.
+        """Return `ReadResourceResult.contents`.
 
         Raises:
-            ExecutionError: the outcome is a failure, or too large.
+            ExecutionError: the outcome is a failure or too large.
         """
         match outcome:
             case Failure(text=text):
@@ -47,14 +47,14 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
 
     def _of_bytes(self, output: RawOutput, uri: str) -> JsonObject:
         self._check_size(len(output.data) + output.omitted)
-        # Without the query, whose end may look like a suffix.
+        # Without the query, which could end like a suffix.
         named = self.mime_type or output.media_type or media_type_of(uri.partition("?")[0])
         if not output.is_blob:
             if form_of(named or "") in {"text", "json"} and declared_encoding(output.data, named) is not None:
                 return self._text(decoded(output.data, named), essence(named), uri)
             try:
                 return self._text(output.data.decode(), named or PLAIN_TEXT, uri)
-            # Its media type may say text; what is no UTF-8 can only be sent as a blob.
+            # Content with a text type that is not UTF-8 is sent as a blob.
             except UnicodeDecodeError:
                 pass
         self.sanitizer.check_bytes(output.data)
@@ -66,12 +66,12 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
         return self._text(text, self.mime_type or kind, uri)
 
     def _of_block(self, block: JsonObject, uri: str) -> Sequence[JsonObject]:
-        """Convert one content block of a plugin; a link is no contents."""
+        """Convert a content block of a plugin. Links are dropped."""
         match block:
             case {"type": "text", "text": str(text)}:
                 return [self._of_value(text, uri)]
             case {"type": "image" | "audio", "data": str(data), "mimeType": str(kind)}:
-                # RFC 4648 §4: four characters stand for three bytes.
+                # RFC 4648 §4: four characters encode three bytes.
                 self._check_size(len(data) * 3 // 4)
                 return [self.sanitizer.block({"uri": uri, "mimeType": self.mime_type or kind, "blob": data})]
             case {"type": "resource", "resource": {"text": str(text)} as resource}:
@@ -88,4 +88,4 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_size(self, size: int) -> None:
         if size > self.max_size:
-            raise ExecutionError(f"The resource is too large: {size} bytes, and its `max_size` is {self.max_size}")
+            raise ExecutionError(f"The resource has {size} bytes, but its `max_size` is {self.max_size}")

@@ -1,6 +1,6 @@
-"""The schema of a result that need not fit it: it is given all the same, counted, and logged once.
+"""Output schemas that results need not match. Mismatches are counted and logged once per tool.
 
-Why compiled at the first result: a document may promise a thousand results, of which few are ever asked for.
+Schemas are compiled at the first result, because an OpenAPI document can have thousands.
 """
 
 from threading import Lock
@@ -16,7 +16,7 @@ log: Final = structlog.get_logger(__name__)
 
 
 class MismatchCounter:
-    """Counts results that do not fit their schemas, and names the tool of each once in the log. Thread-safe."""
+    """Counts results that do not match their schema, and logs the first one of each tool. Thread-safe."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -28,7 +28,7 @@ class MismatchCounter:
             self.count += 1
             is_new = place not in self._named
             self._named.add(place)
-        # Outside of the lock, which results in other threads wait for.
+        # Outside of the lock, so that other threads need not wait.
         if is_new:
             log.warning("result does not fit its schema", place=place, reason=reason)
 
@@ -41,15 +41,15 @@ class ExpectedSchema(msgspec.Struct, frozen=True, kw_only=True):
     mismatches: MismatchCounter
 
     def accept(self, value: Json) -> JsonObject:
-        """The result as structured content, which is an object whatever it is (MCP 2026-07-28, `CallToolResult`)."""
+        """Return the result as structured content, which must be an object (MCP 2026-07-28, `CallToolResult`)."""
         if errors := validation_errors(self.schema, value):
             self.mismatches.note(self.place, str(errors[0]))
         return value if isinstance(value, dict) else {"result": value}
 
 
 def announced(schema: JsonObject) -> JsonObject:
-    """The `outputSchema` for such results: clients refuse what does not fit, so that it admits every object."""
-    # At the root, where references such as `#/$defs/order` look for them.
+    """Return the `outputSchema`. Clients reject mismatches, so it allows every object."""
+    # `$defs` must be at the root for references.
     shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
     own = {key: value for key, value in schema.items() if key != "$defs"}
     return {"type": "object", "anyOf": [own, {}], **shared}

@@ -1,4 +1,4 @@
-"""Reads bytes as their media type says: as JSON, as text of a charset, or as neither. Pure."""
+"""Decodes bytes by their media type. Pure."""
 
 import codecs
 import json
@@ -36,7 +36,7 @@ _CODE_PAGE: Final = re.compile(r"^(?:x-)?(?:windows|win|cp|ibm|dos)[-_]?(?=\d)")
 _DECLARED: Final = re.compile(
     rb"""<\?xml[^>]*?\bencoding\s*=\s*["']([^"']+)|<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([^\s"'/>;]+)""", re.IGNORECASE
 )
-"""XML 1.0 §4.3.3, and HTML §4.2.5.4."""
+"""XML 1.0 §4.3.3 and HTML §4.2.5.4."""
 _MARKS: Final = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\xff\xfe\x00\x00", "utf-32"),
@@ -44,21 +44,21 @@ _MARKS: Final = (
     (b"\xff\xfe", "utf-16"),
     (b"\xfe\xff", "utf-16"),
 )
-"""Byte order marks; longer ones first."""
+"""Byte order marks, longer ones first."""
 _READ_AS: Final = {
     **dict.fromkeys(("ascii", "iso8859-1"), "cp1252"),
     **dict.fromkeys(("iso8859-11", "tis-620"), "cp874"),
     **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
     **dict(zip(("iso8859-9", "big5", "shift_jis", "euc_kr"), ("cp1254", "big5hkscs", "cp932", "cp949"), strict=True)),
 }
-"""Codecs that browsers replace with a superset (WHATWG Encoding, "Names and labels"), which is what servers send."""
+"""Codecs that browsers replace with a superset (WHATWG Encoding, "Names and labels")."""
 
 
-@lru_cache(maxsize=64)  # a server says the same of each response
+@lru_cache(maxsize=64)
 def form_of(media_type: str) -> Literal["json", "text", "image", "audio"] | None:
-    """Say how bytes of this type are meant to be read; None where it does not tell."""
+    """Return how bytes of a media type are read, or None if the type is not known."""
     kind = essence(media_type)
-    if kind == JSON or kind.endswith("+json"):  # one JSON text (RFC 6839 §3.1)
+    if kind == JSON or kind.endswith("+json"):  # RFC 6839 §3.1
         return "json"
     if kind.startswith("audio/"):
         return "audio"
@@ -69,34 +69,34 @@ def form_of(media_type: str) -> Literal["json", "text", "image", "audio"] | None
 
 
 def decoded(data: bytes, media_type: str | None = None) -> str:
-    """Read text in the encoding that it declares, or UTF-8; bytes that are not in it are replaced."""
+    """Decode text in its declared encoding or UTF-8. Invalid bytes are replaced."""
     return data.decode(declared_encoding(data, media_type) or "utf-8", errors="replace")
 
 
 def declared_encoding(data: bytes, media_type: str | None) -> str | None:
-    """The encoding that a byte order mark, the media type, or the start of HTML or XML names; None for UTF-8."""
+    """Return the encoding from a byte order mark, the media type, or the start of HTML or XML. None for UTF-8."""
     if (marked := next((codec for mark, codec in _MARKS if data.startswith(mark)), None)) is not None:
-        # What a command writes is passed on as it is, unless it is not UTF-8.
+        # Output of a command keeps its UTF-8 mark.
         return None if media_type is None and marked == "utf-8-sig" else marked
     if media_type is None:
         return None
     if (named := _CHARSET.search(media_type)) is not None:
         return _codec(named[1].lower())
     if b"\0" in data[:4] and (form_of(media_type) == "json" or essence(media_type).endswith("xml")):
-        return json.detect_encoding(data)  # XML 1.0 appendix F: both begin with ASCII, which tells the width
+        return json.detect_encoding(data)  # XML 1.0 appendix F: the first characters are ASCII, which shows the width
     if essence(media_type).endswith(("html", "xml")) and (found := _DECLARED.search(data[:1024])):
         codec = _codec((found[1] or found[2]).decode("ascii", errors="replace").lower())
-        # HTML §13.2.3.2: a declaration that can be read as ASCII is not in UTF-16.
+        # HTML §13.2.3.2: a declaration in ASCII cannot be true for UTF-16.
         return None if codec is None or codec.startswith(("utf-16", "utf-32")) else codec
     return None
 
 
-@lru_cache(maxsize=64)  # a server says the same of each response
+@lru_cache(maxsize=64)
 def _codec(charset: str) -> str | None:
-    """Python's codec for a charset; None if there is none, and for UTF-8."""
+    """Return Python's codec for a charset. None for UTF-8 and unknown charsets."""
     for name in (charset, charset.removeprefix("x-"), _CODE_PAGE.sub("cp", charset)):
         try:
-            b"x".decode(name, errors="replace")  # codecs that are not of text refuse, and so does `undefined`
+            b"x".decode(name, errors="replace")  # raises for codecs that do not decode text
             codec = codecs.lookup(name).name
         except (LookupError, ValueError):
             continue

@@ -1,4 +1,4 @@
-"""Stores outputs that are too long for a result, for a time, each for the caller that it belongs to."""
+"""Stores outputs that are too long for a result. Only the caller of the tool can read them."""
 
 import asyncio
 import base64
@@ -14,9 +14,9 @@ import msgspec
 from gateway.json_types import JsonObject
 
 MAX_OUTPUT_BYTES: Final = 64 * 2**20
-"""The limit of one output, and of all outputs of one caller together."""
+"""The limit for one output, and for all outputs of one caller."""
 MAX_TOTAL_BYTES: Final = 256 * 2**20
-"""The limit of all callers together."""
+"""The limit for all callers."""
 MAX_OUTPUTS_PER_CALLER: Final = 32
 TTL_SECONDS: Final = 600.0
 _SWEEP_SECONDS: Final = 30.0
@@ -25,10 +25,10 @@ SCHEME: Final = "output"
 
 
 class OutputArchive(Protocol):
-    """Stores outputs beyond the process. `save` and `remove` may be called in any thread, and wait for nothing."""
+    """Persistent storage for outputs. `save` and `remove` do not block, and can be called from any thread."""
 
     async def list(self, now: float) -> Sequence[tuple[str, str, str, float, int]]:
-        """The outputs that have not expired, the oldest first: URI, caller, media type, expiry, size in bytes."""
+        """Return URI, caller, media type, expiry and size in bytes of unexpired outputs, oldest first."""
 
     async def read(self, uri: str) -> str | bytes | None: ...
     def save(self, uri: str, contents: str | bytes, *, caller: str, media_type: str, expires: float) -> None: ...
@@ -37,7 +37,7 @@ class OutputArchive(Protocol):
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     contents: str | bytes | None
-    """None: only the archive has them."""
+    """None if only the archive has them."""
     media_type: str
     caller: str
     size: int
@@ -46,17 +46,17 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputStore:
-    """Keeps outputs under unguessable URIs. When there is no room, the oldest go."""
+    """Keeps outputs under random URIs. The oldest outputs are dropped if there is no space."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
-        # The wall clock, because expiries in the archive outlive the process.
+        # Wall-clock time, because the archive outlives the process.
         self._clock = clock
         self._archive: OutputArchive | None = None
         self._outputs: OrderedDict[str, _Stored] = OrderedDict()
         """By URI, oldest first."""
         self._size = 0
         self._lock = Lock()
-        """Large outputs are shaped, and saved, in threads."""
+        """Large outputs are shaped in threads."""
 
     @property
     def count(self) -> int:
@@ -65,14 +65,14 @@ class OutputStore:
             return len(self._outputs)
 
     async def expire(self) -> None:
-        """Drop expired outputs now and then, until this is cancelled: their callers may never come back."""
+        """Drop expired outputs periodically until cancelled."""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             with self._lock:
                 self._drop_expired()
 
     async def use(self, archive: OutputArchive) -> None:
-        """Keep what outlives its call in an archive, too, and serve what an earlier process has left there."""
+        """Use an archive, and load its entries."""
         self._archive = archive
         for uri, caller, media_type, expires, size in await archive.list(self._clock()):
             self._outputs[uri] = _Stored(
@@ -81,13 +81,13 @@ class OutputStore:
             self._size += size
 
     def save(self, contents: str | bytes, *, media_type: str, caller: str, seconds: float | None = None) -> str | None:
-        """Keep the contents and return their URI; None if they are too large to be kept.
+        """Keep contents and return their URI, or None if they are too large.
 
         Args:
             contents: text or bytes.
-            media_type: their type.
-            caller: who may read them.
-            seconds: how long they are kept, over restarts too if there is an archive; None: `TTL_SECONDS`, in memory.
+            media_type: their media type.
+            caller: the only caller who can read them.
+            seconds: lifetime. They are then archived. None: `TTL_SECONDS`, without archiving.
         """
         size = len(contents.encode()) if isinstance(contents, str) else len(contents)
         if size > MAX_OUTPUT_BYTES:
@@ -107,16 +107,16 @@ class OutputStore:
             )
             self._size += size
             if self._archive is not None and is_archived:
-                # Within the lock, so that `remove` of the same output cannot come before it.
+                # In the lock, so that `remove` comes later.
                 self._archive.save(uri, contents, caller=caller, media_type=media_type, expires=expires)
         return uri
 
     async def read(self, uri: str, *, caller: str) -> JsonObject | None:
-        """The contents as in `ReadResourceResult`; None if there are none, or not for this caller."""
+        """Return contents as in `ReadResourceResult`. None if they do not exist or belong to another caller."""
         with self._lock:
             self._drop_expired()
             output = self._outputs.get(uri)
-        # One answer for both, so that a URI which leaked tells another caller nothing.
+        # The same result for both, so that a leaked URI reveals nothing.
         if output is None or output.caller != caller:
             return None
         contents = output.contents
@@ -135,7 +135,7 @@ class OutputStore:
         own_size = size + sum(self._outputs[uri].size for uri in own)
         while own and (len(own) >= MAX_OUTPUTS_PER_CALLER or own_size > MAX_OUTPUT_BYTES):
             own_size -= self._drop(own.pop(0))
-        # Comes to an end, because one output alone is smaller than this.
+        # Ends, because one output is smaller than the total.
         while self._size + size > MAX_TOTAL_BYTES:
             self._drop(next(iter(self._outputs)))
 

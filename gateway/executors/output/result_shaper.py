@@ -1,7 +1,7 @@
 """Shapes outcomes as tool results.
 
-The order is fixed: read, select, sanitize, validate, write as text, cut. Secrets are masked before anything is cut,
-lest half of one remain.
+The order is: read, select, sanitize, validate, write as text, cut. Secrets are masked before cutting, so that no
+part of one remains.
 """
 
 import base64
@@ -44,27 +44,25 @@ Form = Literal["text", "json", "image", "audio", "binary"]
 
 
 _ERROR_ROOM: Final = 4096
-"""Bytes that an error may take, however little room the file gives to results: it has to be understood."""
+"""The minimum space in bytes for an error, so that it is understandable."""
 
 
 class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a backend's results that decide how they are shaped."""
+    """Facts about a backend's results."""
 
     names: tuple[str, ...] = ()
-    """What `output.template` may name beside `result` and the inputs."""
+    """Variables for `output.template`, in addition to `result` and the inputs."""
     has_media_type: bool = False
-    """Whether the backend says the media type of what it brings."""
+    """Whether the backend provides a media type."""
     is_bytes: bool = False
-    """Whether bytes are meant as bytes, unless their media type says text."""
+    """Whether bytes are binary unless their media type is text."""
     keeps_documents: bool = False
-    """Whether embedded resources are passed on as they came."""
+    """Whether embedded resources are passed on unchanged."""
     is_written: bool = False
-    """Whether the result is written in the file, and sent as it is."""
+    """Whether the result is fixed content."""
 
 
 class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled `output:`."""
-
     traits: OutputTraits
     format: Literal["auto"] | Form
     mime_type: str | None
@@ -75,9 +73,9 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     room: SizeLimit
 
     def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult:
-        """Make the result; an outcome that cannot be shaped as the file says is an error that the model can read."""
+        """Return the result. If the outcome cannot be shaped, the result is an error for the model."""
         try:
-            match outcome:  # the commonest first: to find that it is no such `Struct` costs more than what follows
+            match outcome:  # most frequent first
                 case Blocks():
                     return self._blocks(outcome, invocation)
                 case RawOutput():
@@ -97,7 +95,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
 
     def _blocks(self, blocks: Blocks, invocation: Invocation) -> ToolResult:
         if not blocks.is_error and self.schema is not None:
-            raise ExecutionError("The tool promises structured content, and gave content blocks instead")
+            raise ExecutionError("The tool declares structured content, but returned content blocks")
         return ToolResult(content=self._finished(blocks.content, invocation), is_error=blocks.is_error)
 
     def _finished(self, content: Sequence[JsonObject], invocation: Invocation) -> Sequence[JsonObject]:
@@ -109,14 +107,14 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     def _block(self, block: JsonObject, invocation: Invocation) -> Sequence[JsonObject]:
         match block:
             case {"type": "text", "text": str(text), **others}:
-                # An empty text has no block of its own; here its annotations need one.
+                # An empty text has no block, but its annotations need one.
                 first, *more = self.room.text_blocks(self.sanitizer.text(text), invocation) or [text_block("")]
                 return [{**first, **self.sanitizer.block(others)}, *more]
             case _:
                 return [self.sanitizer.block(block)]
 
     def _relayed(self, result: Relayed, invocation: Invocation) -> ToolResult:
-        """Shape the result of another server: as the file says where it says something, otherwise as it came."""
+        """Shape the result of another server. Without `output`, it is passed on as received."""
         if self._reshapes and not result.is_error:
             text = sole_text(result.content)
             if result.structured is not ABSENT:
@@ -130,7 +128,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if meta and text_size(meta) > self.room.max_size:
             meta = {}
         structured = result.structured if result.structured is ABSENT else self.sanitizer.json(result.structured)
-        # MCP 2025-11-25 server/tools, "Output Schema": it must not be left out; and half of a JSON value is none.
+        # MCP 2025-11-25 server/tools, "Output Schema": structured content is required, and JSON cannot be cut.
         if structured is not ABSENT and not self.room.has_room_for(written := json_of(structured)):
             return self._at_link(written, invocation)
         return ToolResult(content=content, structured=structured, is_error=result.is_error, meta=meta)
@@ -141,12 +139,12 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return is_made or self.format != "auto"
 
     def _value(self, value: Json, invocation: Invocation, *, text: str | None = None) -> ToolResult:
-        """Shape a structured value: only lists and objects are structured, unless a schema asks for more.
+        """Shape a structured value. Scalars are only structured if a schema or format requires it.
 
-        `text` stands beside the value, if that is not selected from.
+        `text` is shown with the value, unless `select` applies.
         """
         if self.format in {"image", "audio", "binary"}:
-            raise ExecutionError(f"The tool promises {self.format} content, and its function returned no bytes")
+            raise ExecutionError(f"The tool declares {self.format} content, but its function returned no bytes")
         value = self.sanitizer.json(self._selected(value))
         is_structured = self.format == "json" or self.schema is not None or isinstance(value, list | dict)
         if value is None and not is_structured and self.template is None:
@@ -175,10 +173,10 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if self.schema is not None or self.select is not None:
             return "json"
         media_type = self.mime_type or output.media_type
-        if media_type is None:  # what a program writes is text; a function's bytes are not
+        if media_type is None:  # output of programs is text, but bytes of a function are not
             return "binary" if self.traits.is_bytes else "text"
         form = form_of(media_type)
-        # An answer without a body, such as 204, may name the type of what it does not bring.
+        # A response without a body, such as 204, can have a media type.
         if form == "json" and not output.data:
             return "text"
         return form or ("binary" if self.traits.is_bytes or not _is_utf8(output.data) else "text")
@@ -192,7 +190,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if said and self.template is None and not text.strip():
             text = f"stderr:\n{said}"
         if omitted:
-            omitted -= len(_gap(output).encode())  # what says so was no output
+            omitted -= len(_gap(output).encode())  # the note is not part of the output
         return ToolResult(content=self._written(text, output.variables, invocation, omitted=omitted))
 
     def _parsed(self, output: RawOutput, invocation: Invocation) -> ToolResult:
@@ -200,7 +198,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
             value = self._read_json(output)
         except ExecutionError:
             if self.format == "auto" and self.schema is None and self.select is None:
-                return self._plain(output, invocation)  # only the media type said that it is JSON
+                return self._plain(output, invocation)  # the media type was wrong
             raise
         value = self.sanitizer.json(self._selected(value))
         return self._json(value, output.variables, invocation, is_structured=True)
@@ -214,7 +212,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         is_structured: bool,
         shown: str | None = None,
     ) -> ToolResult:
-        """The result for a JSON value that has been selected and sanitized; its text is `shown`, or else its JSON."""
+        """Return the result for a selected and sanitized JSON value. Its text is `shown`, or its JSON."""
         value = self._validated(value)
         is_text = isinstance(value, str) and not is_structured
         text, media_type = (value, PLAIN_TEXT) if is_text else (json_of(value), JSON)
@@ -227,12 +225,12 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return ToolResult(content=content, structured=value if is_structured and has_room else ABSENT)
 
     def _at_link(self, written: str, invocation: Invocation) -> ToolResult:
-        """The error for a promised structure without room: it can neither be cut nor left out."""
+        """Return an error with a link, because structured content can neither be cut nor left out."""
         link = self.room.link(written, invocation, media_type=JSON)
         reason = str(self.room.too_large(len(written.encode())))
-        return ToolResult(content=(text_block(f"{reason}; it can be read as a resource"), link), is_error=True)
+        return ToolResult(content=(text_block(f"{reason}. It can be read as a resource"), link), is_error=True)
 
-    def _written(  # noqa: PLR0913 - what is written, and the facts around it
+    def _written(  # noqa: PLR0913 - the result and its context
         self,
         result: Json,
         variables: JsonObject,
@@ -242,7 +240,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         media_type: str = PLAIN_TEXT,
         omitted: int = 0,
     ) -> Sequence[JsonObject]:
-        """Blocks of text: what the template makes of `result`, or else `text`, or `result` itself."""
+        """Return text blocks: the rendered template, else `text`, else `result`."""
         if self.template is not None:
             names = {**variables, "result": result, ALL_INPUTS: invocation.variables}
             text, media_type = self.sanitizer.text(self.template.render(names)), PLAIN_TEXT
@@ -251,12 +249,12 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _bytes(self, form: Form, output: RawOutput, invocation: Invocation) -> ToolResult:
-        """The result for bytes: an image, a sound, or a resource; a link instead where they have no room."""
+        """Return an image, audio or a resource, or a link if it is too large."""
         media_type = essence(self.mime_type or output.media_type)
         if form != "binary" and not media_type.startswith(f"{form}/"):
-            raise ExecutionError(f"The output is {media_type or 'of an unknown type'}, and should be {form}/…")
+            raise ExecutionError(f"The output is {media_type or 'of an unknown type'}, but must be {form}/…")
         media_type = media_type or OCTETS
-        # Refused rather than masked: changed bytes would be a broken file.
+        # Refused, because masking would break the file.
         self.sanitizer.check_bytes(output.data)
         if output.omitted:
             raise self.room.too_large(len(output.data) + output.omitted)
@@ -269,7 +267,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return ToolResult(content=({"type": "resource", "resource": resource},))
 
     def _decoded(self, output: RawOutput) -> str:
-        """The sanitized text; where its middle is missing, a line says so."""
+        """Return the sanitized text, with a note if its middle is missing."""
         if not output.omitted:
             return self.sanitizer.text(self._lines(decoded(output.data, output.media_type)))
         half = len(output.data) // 2
@@ -283,13 +281,13 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if output.omitted:
             raise self.room.too_large(len(output.data) + output.omitted)
         try:
-            # RFC 8259 §8.1: a byte order mark must not be written, and may be ignored; old servers name other charsets.
+            # RFC 8259 §8.1: a byte order mark can be ignored. Old servers use other charsets.
             encoding = declared_encoding(output.data, output.media_type)
             data = output.data if encoding is None else output.data.decode(encoding, errors="replace")
             return exact_json.loads(data)
         except orjson.JSONDecodeError as error:
             start = self._decoded(output)[:200].strip()
-            raise ExecutionError(f"The output is not JSON ({error}); it begins: {start or 'nothing'}") from error
+            raise ExecutionError(f"The output is not JSON ({error}). It starts with: {start or 'nothing'}") from error
 
     def _selected(self, value: Json) -> Json:
         if self.select is None:
@@ -297,7 +295,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return self.select.search(value)
         except (JMESPathError, ArithmeticError, RecursionError, TypeError, ValueError) as error:
-            # Boundary: the expression is the operator's, the value is anybody's.
+            # Boundary: any value can come from the backend.
             raise ExecutionError(f"`select` cannot be applied to the output: {error}") from error
 
     def _validated(self, value: Json) -> Json:
@@ -306,13 +304,13 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         errors = self.schema.errors(value) if self.schema else ()
         if errors:
             reasons = "\n".join(f"- {error}" for error in errors)
-            raise ExecutionError(f"The output is not what the tool promises:\n{reasons}")
+            raise ExecutionError(f"The output does not match the tool's output schema:\n{reasons}")
         return value
 
 
 def _gap(output: RawOutput) -> str:
     """Return the line that replaces omitted bytes."""
-    return f"\n[… {output.omitted} bytes left out …]\n" if output.omitted else ""
+    return f"\n[… {output.omitted} bytes omitted …]\n" if output.omitted else ""
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -324,6 +322,6 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _name_of(data: bytes) -> str:
-    """A URI for bytes that are nowhere else: their digest (RFC 6920)."""
+    """Return a URI with the digest of the bytes (RFC 6920)."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode("ascii")
     return f"ni:///sha-256;{digest}"

@@ -1,8 +1,6 @@
-"""The sanitizer: strips control characters and masks secrets in what leaves the daemon.
+"""Removes control characters and masks secrets in everything that clients receive from backends, plugins and callers.
 
-Everything that a client is sent and that a backend, a plugin or a caller chose goes through here: results, contents,
-prompts, completions, progress, log messages, input requests and errors. Control characters go first, so that none can
-stand in the middle of a secret and hide it.
+Control characters are removed first, so that they cannot hide a secret.
 """
 
 import binascii
@@ -18,28 +16,28 @@ from gateway.errors import ExecutionError
 from gateway.json_types import Json, JsonObject
 
 _BASE64: Final = frozenset({"data", "blob"})
-"""Members of content blocks and of resource contents that are bytes."""
+"""Base64 members of content blocks and resource contents."""
 
-REFUSED_BYTES: Final = "This is not passed on: its bytes hold a secret of the operator's"
+REFUSED_BYTES: Final = "The content is not passed on, because its bytes contain a secret of the configuration"
 
 
 class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor
     keeps_controls: bool = False
-    """For `raw: true` and files, which keep their control characters. Secrets are masked nevertheless."""
+    """For `raw: true` and files. Secrets are still masked."""
     keeps_documents: bool = False
-    """Whether embedded resources keep them, such as the pages of another server."""
+    """Whether embedded resources keep control characters, such as the pages of another server."""
 
     def text(self, text: str) -> str:
         if not self.keeps_controls:
             return self.redactor.text(strip_control_characters(text))
         masked = self.redactor.text(text)
-        # Where escapes stand within a secret, its parts cannot be covered and they kept.
+        # A secret that contains escapes can only be masked without them.
         cleaned = strip_control_characters(masked)
         return self.redactor.text(cleaned) if cleaned != masked and self.redactor.finds(cleaned) else masked
 
     def head(self, text: str) -> str:
-        """Sanitize a text whose end is missing: the beginning of a secret may remain where it was cut."""
+        """Sanitize a text whose end is missing. It can end with a part of a secret."""
         return self.redactor.before_gap(self.text(text))
 
     def tail(self, text: str) -> str:
@@ -47,10 +45,10 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
         return self.redactor.after_gap(self.text(text))
 
     def block(self, block: JsonObject) -> dict[str, Json]:
-        """Return a content block in which every text is sanitized; what is base64 stays.
+        """Return a content block with sanitized texts.
 
         Raises:
-            ExecutionError: the bytes hold a secret, which cannot be taken out of them.
+            ExecutionError: base64 content contains a secret.
         """
         return {
             name: self._bytes(member)
@@ -66,28 +64,28 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
         return Sanitizer(redactor=self.redactor, keeps_controls=True) if self.keeps_documents else self
 
     def check_bytes(self, data: bytes) -> None:
-        """Raises: ExecutionError: they hold a secret."""
+        """Raises `ExecutionError` if the bytes contain a secret."""
         if self.redactor.is_in(data):
             raise ExecutionError(REFUSED_BYTES)
 
     def _bytes(self, encoded: Json) -> Json:
         if isinstance(encoded, str):
-            # As written and as decoded: a secret may be base64 itself.
+            # Also check the encoded form: a secret can be base64.
             self.check_bytes(encoded.encode(errors="surrogatepass"))
-            with suppress(ValueError):  # it is not base64, and means no other bytes
+            with suppress(ValueError):  # not base64
                 self.check_bytes(binascii.a2b_base64(encoded))
         return encoded
 
     def json(self, value: Json) -> Json:
-        """Return a copy in which every text is sanitized, the names of members too.
+        """Return a copy with sanitized texts and names.
 
         Raises:
-            ExecutionError: it is nested too deep to be walked.
+            ExecutionError: the value is nested too deeply.
         """
         try:
             return self.redactor.json(_each_text(value, self.text if self.keeps_controls else strip_control_characters))
         except RecursionError as error:
-            raise ExecutionError("The JSON is nested too deep") from error
+            raise ExecutionError("The JSON is nested too deeply") from error
 
 
 def _each_text(value: Json, change: Callable[[str], str]) -> Json:

@@ -1,4 +1,4 @@
-"""The size limit of results: `max_size`, and what `overflow` does with an output that exceeds it."""
+"""The size limit of results (`max_size`), and the handling of larger outputs (`overflow`)."""
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
@@ -15,14 +15,14 @@ from gateway.json_types import JsonObject
 DEFAULT_MAX_SIZE: Final = 256 * 2**10
 DEFAULT_MAX_TOTAL: Final = 10 * 2**20
 _NOTES_ROOM: Final = 1024
-"""Characters for notes on what was cut."""
+"""Characters for notes about omitted content."""
 
 
 Overflow = Literal["truncate", "resource", "error"]
 
 
 class OverflowCounter:
-    """Counts outputs that exceeded their limit, by what was done with them. Thread-safe."""
+    """Counts outputs over the limit by `overflow`. Thread-safe."""
 
     def __init__(self) -> None:
         self._counts: Final[dict[Overflow, int]] = {"truncate": 0, "resource": 0, "error": 0}
@@ -38,17 +38,17 @@ class OverflowCounter:
 
 
 class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """Fits outputs into `max_size` bytes: cuts them, stores them behind a link, or refuses them."""
+    """Fits outputs into `max_size` bytes: cuts them, replaces them with a link, or refuses them."""
 
     max_size: int
     max_total: int
-    """Characters of a relayed result; more than `max_size` where the file does not limit it, for the sake of images."""
+    """Characters of a relayed result. Larger than `max_size` by default, for images."""
     overflow: Overflow
     output_store: OutputStore
     overflows: OverflowCounter
 
     def has_room_for(self, contents: str | bytes) -> bool:
-        # UTF-8 has four bytes a character at the most (RFC 3629 §3): a short text need not be encoded to be measured.
+        # UTF-8 has at most four bytes per character (RFC 3629 §3).
         if isinstance(contents, str) and len(contents) * 4 <= self.max_size:
             return True
         return _size(contents) <= self.max_size
@@ -56,10 +56,10 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
     def text_blocks(
         self, text: str, invocation: Invocation, *, media_type: str = PLAIN_TEXT, omitted: int = 0
     ) -> list[JsonObject]:
-        """The content blocks for a text: none if it is empty. `omitted` bytes of it are missing already.
+        """Return content blocks for a text. `omitted` bytes are missing already.
 
         Raises:
-            ExecutionError: it is too long, and the file says that this is an error.
+            ExecutionError: the text is too long, and `overflow` is `error`.
         """
         if self.has_room_for(text):
             return [text_block(text)] if text else []
@@ -73,10 +73,10 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         return [text_block(_head(text, self.max_size, link["uri"], seconds=seconds)), link]
 
     def link(self, contents: str | bytes, invocation: Invocation, *, media_type: str) -> JsonObject:
-        """The content block for what has no room and cannot be cut: a link, where it can be kept.
+        """Return a link to contents that are too large and cannot be cut.
 
         Raises:
-            ExecutionError: it cannot be kept.
+            ExecutionError: they cannot be stored.
         """
         link = self._link(contents, invocation, media_type=media_type)
         if link is None:
@@ -85,10 +85,10 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         return link
 
     def fitting(self, content: Sequence[JsonObject]) -> list[JsonObject]:
-        """The content blocks that have room beside each other; a note replaces the others.
+        """Return the content blocks that fit together, with a note about the others.
 
         Raises:
-            ExecutionError: there are others, and the file says that this is an error.
+            ExecutionError: a block does not fit, and `overflow` is `error`.
         """
         left, kept = self.max_total + _NOTES_ROOM, list[JsonObject]()
         for block in content:
@@ -101,11 +101,11 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
             self.overflows.note("error")
             raise self.too_large(text_size(content))
         self.overflows.note("truncate")
-        what = f"{len(content) - len(kept)} of {len(content)} content blocks left out: too large (max_size)"
+        what = f"{len(content) - len(kept)} of {len(content)} content blocks omitted: too large (max_size)"
         return [*kept, text_block(f"[… {what} …]")]
 
     def cut(self, text: str, *, omitted: int = 0, at_least: int = 0) -> str:
-        """Keep the head and the tail of a text that is too long, and say between them what is missing."""
+        """Cut the middle of a text that is too long, with a note about the omission."""
         data = text.encode(errors="replace")
         max_size = max(self.max_size, at_least)
         if len(data) <= max_size:
@@ -113,17 +113,15 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         self.overflows.note("truncate")
         half = max_size // 2
         missing, total = len(data) - 2 * half + omitted, len(data) + omitted
-        # A character that the cut goes through is left out whole.
+        # Incomplete characters are dropped.
         head, tail = data[:half].decode(errors="ignore"), data[len(data) - half :].decode(errors="ignore")
-        return f"{head}\n[… {missing} of {total} bytes left out …]\n{tail}"
+        return f"{head}\n[… {missing} of {total} bytes omitted …]\n{tail}"
 
     def too_large(self, size: int) -> ExecutionError:
-        return ExecutionError(
-            f"The output is too large: {size} bytes, and no more than {self.max_size} are passed on (max_size)"
-        )
+        return ExecutionError(f"The output is too large: {size} bytes, but the limit is {self.max_size} (max_size)")
 
     def _link(self, contents: str | bytes, invocation: Invocation, *, media_type: str) -> JsonObject | None:
-        """Keep the contents for the caller; None where they cannot be kept, or the file does not say so."""
+        """Store the contents for the caller. None if they are too large, or `overflow` is not `resource`."""
         if self.overflow != "resource":
             return None
         call = invocation.call
@@ -153,10 +151,10 @@ def _size(contents: str | bytes) -> int:
 
 def _head(text: str, max_size: int, uri: str, *, seconds: float) -> str:
     data = text.encode(errors="replace")
-    # The cut may go through a character, whose first bytes are dropped.
+    # Incomplete characters are dropped.
     head = data[:max_size].decode(errors="ignore")
     minutes = max(1, round(seconds / 60))
     return (
-        f"{head}\n[… {len(data) - max_size} of {len(data)} bytes left out; "
+        f"{head}\n[… {len(data) - max_size} of {len(data)} bytes omitted; "
         f"the whole output is the resource {uri} for {minutes} minutes]"
     )

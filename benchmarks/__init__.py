@@ -1,1 +1,1 @@
-"""How fast and how small the daemon is, beside the official SDK serving the same tools. See README.md."""
+"""Benchmarks of the daemon and of other servers with the same tools. See README.md."""

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for who asks: just enough of it, so that the one who measures takes little from what is measured."""
+"""A minimal HTTP/1.1 client that uses little CPU time."""
 
 import asyncio
 import re
@@ -15,31 +15,31 @@ _LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
 
 
 class UnexpectedAnswerError(Exception):
-    """The server did not do what is to be measured."""
+    """The server did not respond as expected."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole response; a chunked body is left as it came."""
+    """A whole response. Chunked bodies are not decoded."""
 
     head: bytes
     body: bytes
 
     @property
     def session(self) -> str | None:
-        """The id of the session that it opens; None of a server that has no sessions."""
+        """The session id in the response, if any."""
         match = _SESSION.search(self.head)
         return None if match is None else match[1].decode()
 
     def checked(self) -> Self:
-        """Raises: UnexpectedAnswerError: this is not a result."""
+        """Raises: UnexpectedAnswerError: The response is not a result."""
         if self.head[9:12] != b"200" or b'"result":' not in self.body or b'"isError":true' in self.body:
             raise UnexpectedAnswerError((self.head + b"\n\n" + self.body[:2000]).decode(errors="replace"))
         return self
 
 
 class Connection(asyncio.Protocol):
-    """One connection, with one request at a time on its way."""
+    """A connection with one request at a time."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
         return await self._whole
 
     async def open_stream(self, request: bytes) -> None:
-        """Return once the first of an endless response is here."""
+        """Wait for the start of an endless response."""
         self._begun = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         await self._begun
@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none by inheritance
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not subclasses
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.console`: the console in Chromium, over many tools, sessions and calls.
+"""`python -m benchmarks.console`: measures the console in Chromium, with many tools, sessions and calls.
 
-Prints how long actions take until they are drawn, the page's heap, and the daemon's processor share with and without
-somebody who looks on. Needs Chromium on the PATH and the dependency group `test`.
+Prints how long actions take until they are drawn, the page's heap, and the daemon's CPU share with and without an open
+console. Needs Chromium on the PATH and the dependency group `test`.
 """
 
 import argparse
@@ -144,7 +144,7 @@ async def _show(name: str, page: Page, action: str, *, rounds: int) -> None:
 
 
 async def _share(server: Server, seconds: float) -> float:
-    """The part of one processor that the daemon takes."""
+    """The share of one processor that the daemon uses."""
     before, began = server.cpu_seconds, time.monotonic()
     await asyncio.sleep(seconds)
     return (server.cpu_seconds - before) / (time.monotonic() - began)
@@ -158,7 +158,7 @@ async def _client() -> AsyncIterator[aiohttp.ClientSession]:
 
 @asynccontextmanager
 async def _calling(client: aiohttp.ClientSession, endpoint: str, *, a_second: int) -> AsyncIterator[None]:
-    """Calls go on, as many a second, for as long as the context lasts."""
+    """Send calls at this rate while the context is open."""
 
     async def call() -> None:
         due = time.monotonic()

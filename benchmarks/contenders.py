@@ -1,4 +1,4 @@
-"""Who is compared: each serves the same tools, over HTTP or on standard input and output."""
+"""The compared servers, which serve the same tools over HTTP or stdio."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ SDK: Final = "official SDK"
 BEFORE: Final = "mcp-gateway before"
 
 FIXED: Final = 3
-"""Tools that do something; the rest fills the list."""
+"""The number of working tools. The rest fills the list."""
 
 
 class Contender(Protocol):
@@ -23,12 +23,12 @@ class Contender(Protocol):
     def name(self) -> str: ...
 
     def command(self, *, tools: int, port: int | None) -> Sequence[str]:
-        """How it is started with that many tools; stdio where there is no port."""
+        """Return the command for this number of tools; stdio without a port."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """A server of one file, run by a Python that has what it imports."""
+    """A single-file server, run by a Python with its dependencies."""
 
     name: str
     python: str
@@ -46,7 +46,7 @@ class Gateway:
     upstream: str
     name: str = OURS
     python: str = sys.executable
-    """Whose `gateway` is served: that of another checkout, to compare two states of the code."""
+    """The Python whose `gateway` is measured, to compare two versions."""
 
     def command(self, *, tools: int, port: int | None) -> Sequence[str]:
         return self.serve(self.file(tools=tools), port=port)
@@ -56,7 +56,7 @@ class Gateway:
         return [*serve, "--stdio"] if port is None else [*serve, "--http", f"127.0.0.1:{port}"]
 
     def file(self, *, tools: int, edition: int = 1) -> Path:
-        """Write the file; another `edition` has other descriptions."""
+        """Write the file. The `edition` changes its descriptions."""
         path = self.directory / f"{tools}.yaml"
         document = {
             "server": {"name": "benchmark", "page_size": max(tools, 1)},
@@ -67,7 +67,7 @@ class Gateway:
 
 
 def working_tools(upstream: str) -> dict[str, object]:
-    """The tools that do something, one for each backend."""
+    """Return the working tools, one per backend."""
     text = {"text": {"type": "string", "description": "What to say."}}
     item = {"item": {"type": "string", "description": "What to fetch."}}
     said = "Says what it was told."
@@ -99,7 +99,7 @@ def filler(count: int, *, edition: int = 1) -> dict[str, object]:
 
 
 def yaml(value: object, indent: str = "") -> str:
-    """Block style, as a person writes it, for JSON would be read quicker than what people have."""
+    """Block style as people write it. JSON would be parsed faster."""
     if not isinstance(value, dict):
         return f" {json.dumps(value)}\n"
     lines = (f"{indent}{key}:{yaml(entry, indent + '  ')}" for key, entry in value.items())

@@ -1,4 +1,4 @@
-"""Measures what it costs that sessions and tasks outlive the process: each figure beside the same work without it."""
+"""Measures the cost of durable sessions and tasks."""
 
 import json
 import statistics
@@ -29,14 +29,14 @@ _TASK: Final = Ask(_ECHO.method, _ECHO.params, capabilities=TASKS)
 
 
 async def durable(gateway: Gateway, *, rounds: int, seconds: float) -> list[Row]:
-    """Return a row for creating a task, one for asking for it, and one for a session's call."""
+    """Return rows for creating a task, polling it, and calling in a session."""
     costs: dict[str, list[float]] = {"plain": [], "create": [], "poll": [], "memory": [], "SQLite": []}
 
     async def measure(what: str, server: Server, ask: Ask, era: Era) -> None:
         costs[what].append((await http_round(server, ask, era, seconds=seconds)).cpu_seconds * 1e6)
 
     with tempfile.TemporaryDirectory(dir=_TMPFS if _TMPFS.is_dir() else None) as directory:
-        file, state = _file(Path(directory)), f"{directory}/state"  # beside the file, it would be watched with that
+        file, state = _file(Path(directory)), f"{directory}/state"  # beside the file it would be watched
         async with _serving(gateway, file, state=state) as kept, _serving(gateway, file, state="none") as forgotten:
             poll = Ask("tasks/get", {"taskId": await _created(kept)}, capabilities=TASKS)
             for _ in range(rounds):
@@ -78,7 +78,7 @@ async def _serving(gateway: Gateway, file: Path, *, state: str) -> AsyncIterator
 
 
 async def _created(server: Server) -> str:
-    """Create a task, and return its id."""
+    """Create a task and return its id."""
     async with connected(server.port, count=1) as [connection]:
         body = (await connection.ask(post(_TASK, Era.MODERN)(0))).checked().body
     task_id: str = json.loads(body)["result"]["taskId"]

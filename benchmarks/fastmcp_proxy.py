@@ -1,7 +1,6 @@
-"""The proxy of FastMCP in front of one server, under a Python that has it. Imports nothing of ours.
+"""FastMCP's proxy in front of one server, in a separate environment. Imports nothing of the gateway.
 
-It takes a client that is connected already: without one it opens a session with the server for every request, which
-costs several times as much.
+It gets a connected client. Otherwise it would open a session for each request, which costs several times as much.
 """
 
 import argparse

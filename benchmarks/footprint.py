@@ -1,4 +1,4 @@
-"""What a server takes without being asked anything: at its start, at rest, for each session and each open stream."""
+"""Measures start-up time and memory: at rest, per session and per open stream."""
 
 import time
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ TOOLS: Final = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """From the command to the first reply."""
+    """The time until the first reply."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -25,11 +25,11 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """By each client that does nothing."""
+    """Memory per idle client."""
 
     session_bytes: float
     stream_bytes: float
-    """On top of its session."""
+    """In addition to its session."""
 
 
 async def start_over_http(contender: Contender) -> Start:
@@ -47,12 +47,12 @@ async def start_over_stdio(contender: Contender) -> Start:
 
 
 async def held(contender: Contender, *, sessions: int, streams: int) -> Held:
-    """As many sessions as said are open at the end, and as many streams, each of a session of its own."""
+    """Open sessions and streams, each in its own session, and measure their memory."""
     port = free_port()
     async with started(contender.command(tools=TOOLS, port=port), port=port) as server:
         await first_reply(server)
         async with connected(port, count=1) as [connection]:
-            for _ in range(sessions // 4):  # what grows once grows now
+            for _ in range(sessions // 4):  # first, to exclude one-time growth
                 await opened(connection)
             before = server.resident_bytes
             ids = [await opened(connection) for _ in range(sessions)]

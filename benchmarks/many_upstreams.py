@@ -1,4 +1,4 @@
-"""Measures what many upstreams take that nobody calls: listing their tools, and the memory of being in touch."""
+"""Measures many idle upstreams: listing their tools and their memory."""
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -22,7 +22,7 @@ _MEMORY: Final = "memory of 100 upstreams"
 
 
 async def many_upstreams(gateway: Gateway, *, rounds: int, seconds: float) -> list[Row]:
-    """Return a row for the list beside one of as many own tools, and one for the memory above a server of no tools."""
+    """Return a row for the list compared with own tools, and one for the additional memory."""
     async with AsyncExitStack() as stack:
         server = partial(plain_server, gateway.upstream, tools=TOOLS_EACH)
         upstream = await stack.enter_async_context(ready(server, Era.MODERN))
@@ -65,7 +65,7 @@ _TOOL: Final = {
     },
     "content": "{{ path }}",
 }
-"""An own tool whose definition is what an upstream's is here, so that the lists are of one length."""
+"""Return an own tool with the same definition as an upstream's."""
 
 
 def _file(directory: Path, number: int, document: Mapping[str, object]) -> Path:

@@ -1,4 +1,4 @@
-"""The requests, ready to be sent: only the id is put in anew each time, so that asking costs next to nothing."""
+"""Prepared requests, of which only the id changes."""
 
 import json
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ _ENVELOPE: Final = {
 }
 _CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 TASKS: Final[Mapping[str, object]] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-"""The capabilities of a client that knows tasks."""
+"""The capabilities of a client with tasks."""
 _ID: Final = "00000000"
-"""Of one length, so that the body's length is known."""
+"""A fixed length, so that the body's length is known."""
 
 
 class Era(Enum):
@@ -27,12 +27,12 @@ class Era(Enum):
 
 @dataclass(frozen=True)
 class Ask:
-    """What is asked, the same in both eras."""
+    """A request in both eras."""
 
     method: str
     params: Mapping[str, object]
     capabilities: Mapping[str, object] = field(default_factory=dict)
-    """What the client declares with it, in the modern era."""
+    """The client's capabilities in the modern era."""
 
     def line(self, era: Era) -> bytes:
         params = dict(self.params)
@@ -54,7 +54,7 @@ INITIALIZED: Final = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 
 class Numbered:
-    """Bytes with an id in them."""
+    """Bytes that contain an id."""
 
     def __init__(self, data: bytes) -> None:
         self._before, _, self._after = data.partition(_ID.encode())
@@ -64,7 +64,7 @@ class Numbered:
 
 
 def post(ask: Ask, era: Era, *, session: str | None = None) -> Numbered:
-    """An HTTP request, as a careful client of that era sends it."""
+    """Return an HTTP request with all headers of its era."""
     fields = {"MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": ask.method}
     for each in {"name", "taskId"}.intersection(ask.params):
         fields["Mcp-Name"] = str(ask.params[each])
@@ -74,12 +74,12 @@ def post(ask: Ask, era: Era, *, session: str | None = None) -> Numbered:
 
 
 def notice(session: str | None) -> bytes:
-    """The request that ends the handshake."""
+    """Return the request that ends the handshake."""
     return http("POST", _session_fields(session), INITIALIZED)
 
 
 def stream(session: str | None) -> bytes:
-    """The request that opens a session's stream."""
+    """Return the request that opens a session's stream."""
     return http("GET", _session_fields(session))
 
 
@@ -91,7 +91,7 @@ def _session_fields(session: str | None) -> dict[str, str]:
 def http(method: str, fields: Mapping[str, str], body: bytes = b"", *, path: str = "/mcp") -> bytes:
     accept = "text/event-stream" if method == "GET" else "application/json, text/event-stream"
     every = {
-        "Host": "127.0.0.1:8000",  # loopback with any port
+        "Host": "127.0.0.1:8000",  # any port is accepted
         "Accept": accept,
         "User-Agent": "benchmark",
         **({"Content-Type": "application/json", "Content-Length": str(len(body))} if body else {}),

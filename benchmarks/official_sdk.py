@@ -1,7 +1,7 @@
-"""The same tools, served by the official SDK with its logs off, under a Python that has it. Imports nothing of ours.
+"""The same tools, served by the official SDK without logs, in a separate environment. Imports nothing of the gateway.
 
-Written as its documentation shows it, with whatever is quicker there of two ways: functions are coroutines, because it
-runs others in threads, and they return text alone, because it would otherwise check and send every result twice.
+Written as in the SDK's documentation, with the faster alternatives: functions are coroutines, because the SDK runs
+others in threads, and they only return text, because the SDK would otherwise validate and send each result twice.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import Field
 
 FIXED: Final = 3
-"""Tools that do something; the rest fills the list."""
+"""The number of working tools. The rest fills the list."""
 
 
 async def echo(text: Annotated[str, Field(description="What to say.")]) -> str:

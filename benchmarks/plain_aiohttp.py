@@ -1,7 +1,7 @@
-"""The same tools as a careful aiohttp application: parses, validates and answers, and is no product.
+"""The same tools as a careful aiohttp application, which parses and validates but is not a product.
 
-It stands for what a call could cost with aiohttp's public interface: no configuration, no limits, no reload, no audit,
-no log. Imports nothing of the gateway.
+It shows what a call can cost with aiohttp's public interface: no configuration, limits, reload, audit or log. Imports
+nothing of the gateway.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import uvloop
 from aiohttp import web
 
 FIXED: Final = 3
-"""Tools that do something; the rest fills the list."""
+"""The number of working tools. The rest fills the list."""
 
 MODERN: Final = "2026-07-28"
 LEGACY: Final = frozenset({"2025-03-26", "2025-06-18", "2025-11-25"})
@@ -33,7 +33,7 @@ Arguments = Mapping[str, Any]
 
 
 class ProtocolError(Exception):
-    """A JSON-RPC error, with the HTTP status that goes with it."""
+    """A JSON-RPC error with its HTTP status."""
 
     def __init__(self, code: int, message: str, *, status: int = 400, request_id: object = None) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool: its definition, the check of its arguments, and a function that gives its text."""
+    """A tool: its definition, argument check and function."""
 
     definition: Mapping[str, Any]
     is_valid: Callable[[Any], bool]
@@ -59,7 +59,7 @@ def tool(name: str, properties: Mapping[str, Any], required: list[str], **runs: 
 
 
 class Application:
-    """Answers messages; knows sessions by their ids alone."""
+    """Responds to messages. Sessions are only ids."""
 
     def __init__(self, *, tools: int, upstream: str) -> None:
         self._upstream = upstream
@@ -117,7 +117,7 @@ class Application:
         return web.Response(body=await self.answer(message, is_modern=is_modern), headers=fields)
 
     async def answer(self, message: Mapping[str, Any], *, is_modern: bool) -> bytes:
-        """Answer a request, as bytes of the whole JSON-RPC message."""
+        """Return the response to a request as bytes."""
         end = b',"resultType":"complete","_meta":%b}' % self._meta if is_modern else b"}"
         match message["method"]:
             case "tools/call":
@@ -170,7 +170,7 @@ def read_message(body: bytes) -> Mapping[str, Any]:
 
 
 def check_era(message: Mapping[str, Any], headers: Mapping[str, str]) -> bool:
-    """Tell whether a request is of 2026-07-28, whose header fields mirror its body."""
+    """Whether a request is of 2026-07-28, whose headers mirror its body."""
     meta, version = message["params"].get("_meta"), headers.get("MCP-Protocol-Version")
     if not isinstance(meta, dict) or f"{META}protocolVersion" not in meta:
         if version is not None and version not in LEGACY:
@@ -191,7 +191,7 @@ def error_body(error: ProtocolError) -> bytes:
 
 
 async def shell_echo(arguments: Arguments) -> str:
-    """Run echo(1) with posix_spawn, and wait for its output and its end on the event loop."""
+    """Run echo(1) with posix_spawn and wait for it on the event loop."""
     loop = asyncio.get_running_loop()
     reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     os.set_blocking(writer, True)
@@ -228,7 +228,7 @@ async def shell_echo(arguments: Arguments) -> str:
 
 
 async def item(_: web.Request) -> web.Response:
-    """What an HTTP tool fetches, where it is compared with a relayed call to this server."""
+    """The response for HTTP tools that are compared with relayed calls."""
     return web.Response(text="hello")
 
 

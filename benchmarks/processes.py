@@ -1,4 +1,4 @@
-"""The servers that are measured: started, asked by the kernel what they cost, and ended by their process ids."""
+"""Starts the measured servers, and reads their resource usage from the kernel."""
 
 import asyncio
 import os
@@ -11,33 +11,33 @@ from types import MappingProxyType
 from typing import Final
 
 PATIENCE_SECONDS: Final = 60.0
-"""For whatever a server is to do next."""
+"""The time limit for a server's next action."""
 FAREWELL_SECONDS: Final = 5.0
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
 _NO_STATE: Final = {"MCP_GATEWAY_STATE_DIR": "none"}
-"""Nothing is written into the home of who measures."""
+"""Write nothing to the user's home."""
 _UNCOMPILED: Final = "PYTHONDONTWRITEBYTECODE"
-"""Left out of the servers' environment: what is installed is compiled, and a start is not to be measured without."""
+"""Not passed to servers, because installed programs have compiled modules."""
 _LONGEST_LINE: Final = 16 * 2**20
 
 
 @dataclass(frozen=True)
 class Server:
-    """One process."""
+    """A server process."""
 
     process: asyncio.subprocess.Process
     port: int = 0
-    """Where it serves HTTP; 0 if it speaks stdio."""
+    """The HTTP port; 0 for stdio."""
 
     @property
     def cpu_seconds(self) -> float:
-        """What it has used, and its children that have ended (proc_pid_stat(5), which knows ticks alone)."""
+        """The CPU time of the process and its finished children (proc_pid_stat(5), in ticks)."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return time.clock_gettime(_cpu_clock_of(self.process.pid)) + sum(map(int, fields[13:15])) * _TICK
 
     @property
     def resident_bytes(self) -> int:
-        """Its memory, the shared libraries too (proc_pid_smaps(5): counted, where `status` estimates)."""
+        """The resident memory including shared libraries (proc_pid_smaps(5))."""
         rollup = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text()
         kilobytes = next(line.split()[1] for line in rollup.splitlines() if line.startswith("Rss:"))
         return int(kilobytes) * 1024
@@ -47,7 +47,7 @@ class Server:
         return self.process.returncode is not None
 
     async def ask_line(self, line: bytes) -> bytes:
-        """One round trip on standard input and output."""
+        """Send a line and return the response line."""
         assert self.process.stdout is not None
         self.tell_line(line)
         return await self.process.stdout.readline()
@@ -58,7 +58,7 @@ class Server:
 
 
 def _cpu_clock_of(pid: int) -> int:
-    """The clock that clock_getcpuclockid(3) gives for a process: in nanoseconds, its threads that have ended too."""
+    """Return the clock id of clock_getcpuclockid(3), in nanoseconds and with finished threads."""
     return (~pid << 3) | 2
 
 
@@ -66,7 +66,7 @@ def _cpu_clock_of(pid: int) -> int:
 async def started(
     command: Sequence[str], *, port: int = 0, environment: Mapping[str, str] = MappingProxyType({})
 ) -> AsyncIterator[Server]:
-    """Start a server, not wait until it is ready; end it with the context."""
+    """Start a server without waiting for it, and stop it with the context."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Who relays: each stands in front of the same server, which is told by its URL or by the command that starts it."""
+"""Other proxies, in front of the same server."""
 
 import json
 import sys
@@ -18,17 +18,17 @@ _FASTMCP_PROXY: Final = Path(__file__).with_name("fastmcp_proxy.py")
 
 @dataclass(frozen=True, kw_only=True)
 class Others:
-    """The programs of other people that are there; None is left out."""
+    """The available programs; None is skipped."""
 
     fastmcp: str | None = None
-    """A Python that has it, and so of mcp-proxy."""
+    """The Python with FastMCP."""
     mcp_proxy: str | None = None
     toolbox: str | None = None
-    """The program itself."""
+    """The path of the program."""
 
 
 def plain_server(service: str, *, port: int | None = None, tools: int = 10) -> list[str]:
-    """The command of the server that calls are relayed to; on stdio where there is no port."""
+    """Return the command of the relayed server; stdio without a port."""
     command = [sys.executable, str(PLAIN_SERVER), "--tools", str(tools), "--upstream", service]
     return command if port is None else [*command, "--port", str(port)]
 
@@ -36,20 +36,20 @@ def plain_server(service: str, *, port: int | None = None, tools: int = 10) -> l
 def fastmcp_proxy(
     python: str, *, port: int, is_legacy: bool, url: str | None = None, command: Sequence[str] = ()
 ) -> list[str]:
-    """The command of FastMCP's proxy in front of one server."""
+    """Return the command of FastMCP's proxy."""
     era = ["--legacy"] if is_legacy else []
     target = ["--url", url] if url is not None else ["--", *command]
     return [python, str(_FASTMCP_PROXY), "--port", str(port), *era, *target]
 
 
 def mcp_proxy(python: str, *, port: int, command: Sequence[str]) -> list[str]:
-    """The command of mcp-proxy in front of a server on stdio."""
+    """Return the command of mcp-proxy in front of a stdio server."""
     own = [python, "-m", "mcp_proxy", "--port", str(port), "--log-level", "CRITICAL", "--pass-environment"]
     return [*own, "--", *command]
 
 
 def toolbox(program: str, *, port: int, service: str, directory: Path) -> list[str]:
-    """The command of MCP Toolbox with the HTTP tool of the other rows."""
+    """Return the command of MCP Toolbox with the HTTP tool."""
     documents = (
         {
             "kind": "source",
@@ -74,7 +74,7 @@ def toolbox(program: str, *, port: int, service: str, directory: Path) -> list[s
 
 
 def toolbox_serving(program: str, *, port: int, documents: Sequence[str], directory: Path) -> list[str]:
-    """The command of MCP Toolbox with these documents."""
+    """Return the command of MCP Toolbox with these documents."""
     file = directory / "toolbox.yaml"
     file.write_text("\n---\n".join(documents))
     quiet = ["--disable-version-check", "--disable-reload", "--log-level", "ERROR"]

@@ -1,4 +1,4 @@
-"""Measures what a query costs: our `sql` tool on an SQLite file, a Python tool that does the same, and MCP Toolbox."""
+"""Measures queries: the `sql` tool on SQLite, a Python tool and MCP Toolbox."""
 
 import json
 import sqlite3
@@ -39,7 +39,7 @@ def orders(customer: str) -> dict:
 
 
 async def queries(gateway: Gateway, toolbox: str | None, *, rounds: int, seconds: float) -> list[Row]:
-    """Return one row: 20 rows by an index, of ten thousand."""
+    """Return a row for reading 20 of ten thousand rows by an index."""
     path = gateway.directory / "orders.db"
     _fill(path)
     async with _ours(gateway, path) as ours:

@@ -1,7 +1,7 @@
-"""Measures what a relayed call costs, beside our own tools and beside other proxies in front of the same servers.
+"""Measures relayed calls, compared with own tools and with other proxies in front of the same servers.
 
-The server that is relayed to is `plain_aiohttp.py`. Its time is not counted: over HTTP it is a process of its own, and
-on stdio a child that has not ended (see `Server.cpu_seconds`).
+The relayed server is `plain_aiohttp.py`. Its CPU time does not count: over HTTP it is a separate process, and on stdio
+a child that has not ended (see `Server.cpu_seconds`).
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -21,19 +21,19 @@ from benchmarks.throughput import Cell, interleaved, row
 from tests.ports import free_port
 
 Command = Callable[..., Sequence[str]]
-"""Gives the command of a server that is told its port."""
+"""Returns the command of a server for a port."""
 OWN: Final = "own tool"
-"""What relaying is compared with: an HTTP tool or a content tool of the same file."""
+"""The own tool that relaying is compared with."""
 COLUMNS: Final = (OURS, OWN, FASTMCP, MCP_PROXY, TOOLBOX)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relaying:
-    """One way to an upstream, asked by clients of one era."""
+    """A connection to an upstream with clients of one era."""
 
     work: str
     upstream: str
-    """Its entry in our file."""
+    """The entry in our file."""
     own_tool: str
     era: Era
     aims: Sequence[Aim] = ()
@@ -71,9 +71,9 @@ _ARGUMENTS: Final = {"echo": {"text": "Good morning"}, "http_get": {"item": "mor
 
 
 async def relays(gateway: Gateway, others: Others, *, only: str, rounds: int, seconds: float) -> list[Row]:
-    """Return a row for each way to an upstream, and one for the HTTP tool beside that of MCP Toolbox.
+    """Return a row for each connection, and one for the HTTP tool beside MCP Toolbox.
 
-    `only`: words that a row's name must hold.
+    `only` filters rows by name.
     """
     relaying = [each for each in RELAYING if only in each.work]
     program = others.toolbox if only in _BESIDE_TOOLBOX else None
@@ -104,7 +104,7 @@ async def relays(gateway: Gateway, others: Others, *, only: str, rounds: int, se
 
 
 def _file(directory: Path, *, service: str, url: str) -> Path:
-    """Write the file: nobody has a session of his own with an upstream, for else each round would begin new ones."""
+    """Write the file with a shared upstream session, so that rounds do not open new ones."""
     over_http = {"url": url, "session": "shared", "allow_private": ["127.0.0.0/8"]}
     document = {
         "server": {"name": "benchmark"},
@@ -137,7 +137,7 @@ def _cell(work: str, name: str, server: Server, *, tool: str, era: Era) -> Cell:
 
 @asynccontextmanager
 async def ready(command: Command, era: Era) -> AsyncIterator[Server]:
-    """Start a server on a free port, and wait until it answers clients of this era."""
+    """Start a server on a free port and wait until it responds."""
     port = free_port()
     async with started(command(port=port), port=port) as server:
         await first_reply(server, era=era)

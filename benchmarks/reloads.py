@@ -1,4 +1,4 @@
-"""Reload a large file while somebody keeps calling: how long until it is served, and who had to wait for it."""
+"""Measures reloads of a large file and concurrent calls."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from tests.ports import free_port
 
 TOOLS: Final = 1000
 _PAUSE_SECONDS: Final = 0.005
-"""Between two calls, so that it is the reload that is measured, and not the queue of callers."""
+"""The delay between calls, so that calls do not queue."""
 _QUIET_SECONDS: Final = 0.3
 _RELOAD: Final = http("POST", {"Content-Length": "0"}, path="/-/reload")
 
@@ -22,12 +22,12 @@ _RELOAD: Final = http("POST", {"Content-Length": "0"}, path="/-/reload")
 @dataclass(frozen=True, kw_only=True)
 class Reloads:
     seconds: list[float]
-    """Of each."""
+    """The durations of the reloads."""
     cpu_seconds: list[float]
     quiet_calls: list[float]
-    """Seconds that each call took while nothing was reloaded."""
+    """Durations of calls without a reload, in seconds."""
     disturbed_calls: list[float]
-    """The same, while something was."""
+    """Durations of calls during reloads."""
 
 
 async def reloads(gateway: Gateway, *, count: int) -> Reloads:

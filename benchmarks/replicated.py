@@ -1,8 +1,8 @@
-"""Measures what it costs that replicas share their sessions over Redis, beside the same work without a store.
+"""Measures the cost of sharing sessions over Redis, compared with no store.
 
-`python -m benchmarks.replicated --sessions 100000` opens so many sessions over three replicas, uses each at all of
-them and leaves it: what Redis needs for each, and what is left once they have expired. `--processes` counts the calls
-a second of one worker and of two: by the wall, and by the processors' time that the daemons and the clients took.
+`python -m benchmarks.replicated --sessions 100000` opens sessions over three replicas, uses each at all of them, and
+reports the Redis memory per session and what is left after expiry. `--processes` compares the calls per second of one
+and two workers, by wall time and by the CPU time of daemons and clients.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from tests.redis_server import RedisServer, redis_server
 
 STORE: Final = "modern call, session's call, session: with Redis"
 _TTL_SECONDS: Final = 120
-"""How long abandoned sessions last if no option says so; the store keeps them half as long again."""
+"""The default TTL of abandoned sessions. The store keeps them half as long again."""
 _FILE: Final = """
 listen: {session_ttl: %d}
 limits: {sessions: {in_all: 1000000, per_caller: 1000000}}
@@ -44,11 +44,11 @@ _ECHO: Final = call("echo", text="Good morning")
 _KEY: Final = "a key that all replicas have"
 _REPLICAS: Final = 3
 _LOAD: Final = 64
-"""Connections of the load that one and two workers are compared under."""
+"""The connections for comparing one and two workers."""
 
 
 async def replicated(gateway: Gateway, *, rounds: int, seconds: float, sessions: int) -> list[Row]:
-    """Return a row for a call of each era, and one for the memory of a session."""
+    """Return rows for a call of each era and for the memory of a session."""
     ratios: dict[Era, list[float]] = {Era.MODERN: [], Era.SESSION: []}
     with tempfile.TemporaryDirectory() as directory:
         file = _file(Path(directory), ttl=3600)
@@ -94,9 +94,9 @@ async def _serving(gateway: Gateway, file: Path, *, store: str = "", workers: in
 
 
 async def _sessions(gateway: Gateway, *, count: int, ttl: int | None = None) -> tuple[float, int]:
-    """Bytes of Redis for each of so many sessions, and how many keys of theirs are left once they have expired.
+    """Return the bytes of Redis per session, and the number of keys left after expiry.
 
-    Without a `ttl` nobody waits for that.
+    Without a `ttl` the expiry is not awaited.
     """
     with tempfile.TemporaryDirectory() as directory:
         file = _file(Path(directory), ttl=ttl or 3600)
@@ -122,7 +122,7 @@ async def _sessions(gateway: Gateway, *, count: int, ttl: int | None = None) -> 
 
 
 async def _use(connections: Sequence[Connection], numbers: Iterator[int]) -> None:
-    """Open sessions at one replica, and use each at all."""
+    """Open sessions at one replica and use each at all replicas."""
     first, *others = connections
     for _ in numbers:
         session = await opened(first)
@@ -135,12 +135,12 @@ async def _used(redis: RedisServer) -> int:
 
 
 async def _keys(redis: RedisServer, pattern: str = "*session*") -> int:
-    """Count keys: of sessions, and the sets by which these are counted."""
+    """Count the keys of sessions and of session counts."""
     return sum([1 async for _ in redis.client.scan_iter(f"mcp-gateway:{pattern}", count=10_000)])
 
 
 async def _processes(gateway: Gateway, *, rounds: int, seconds: float) -> None:
-    """Print calls a second of one worker and of two, in turn."""
+    """Print the calls per second of one and two workers."""
     with tempfile.TemporaryDirectory() as directory:
         file = _file(Path(directory), ttl=3600)
         async with redis_server(Path(directory) / "redis") as redis, AsyncExitStack() as stack:
@@ -153,7 +153,7 @@ async def _processes(gateway: Gateway, *, rounds: int, seconds: float) -> None:
             for era in (Era.MODERN, Era.SESSION):
                 found: dict[int, list[_Load]] = {1: [], 2: []}
                 for server in servers.values():
-                    await _loaded(server, era, seconds=1.0)  # not counted: what is made once is made now
+                    await _loaded(server, era, seconds=1.0)  # not counted: one-time work
                 for _ in range(rounds):
                     for count, server in servers.items():
                         found[count].append(await _loaded(server, era, seconds=seconds))
@@ -161,7 +161,7 @@ async def _processes(gateway: Gateway, *, rounds: int, seconds: float) -> None:
 
 
 class _Load(NamedTuple):
-    """Calls a second, and the processor's seconds that a call took."""
+    """Calls per second, and CPU seconds per call."""
 
     calls: float
     of_daemon: float
@@ -186,7 +186,7 @@ async def _loaded(server: Server, era: Era, *, seconds: float) -> _Load:
 
 
 def _family_seconds(server: Server) -> float:
-    """What a server and its children have used (proc_pid_stat(5))."""
+    """Return the CPU time of a server and its children (proc_pid_stat(5))."""
     tick = os.sysconf("SC_CLK_TCK")
     total = 0.0
     for stat in Path("/proc").glob("[0-9]*/stat"):

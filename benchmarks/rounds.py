@@ -1,4 +1,4 @@
-"""Ask one server the same thing for a while, and see what an answer costs it."""
+"""Sends the same request repeatedly and measures the cost."""
 
 import asyncio
 import itertools
@@ -12,18 +12,18 @@ from benchmarks.messages import INITIALIZE, LIST, Ask, Era, Numbered, notice, po
 from benchmarks.processes import PATIENCE_SECONDS, Server
 
 CONNECTIONS: Final = 4
-"""Clients at once, each with one request at a time on its way, each with a session of its own where there are any."""
+"""The number of concurrent clients, each with one request at a time and its own session."""
 _WARM_UP: Final = 0.2
-"""Part of a round that goes before it and is not counted."""
+"""The warm-up as a fraction of a round, which is not counted."""
 _GLANCE_SECONDS: Final = 0.01
 
 Once = Callable[[int], Awaitable[None]]
-"""Asks, under the number that it is given, and waits for the answer."""
+"""Sends a request with this number as id and waits for the response."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """Of one call, on the average of a round."""
+    """The average cost of a call."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -35,7 +35,7 @@ async def http_round(server: Server, ask: Ask, era: Era, *, seconds: float) -> C
 
 
 async def stdio_round(server: Server, ask: Ask, era: Era, *, seconds: float) -> Cost:
-    """One call at a time, as most clients do it there. A session must be open already."""
+    """Measure one call at a time, as usual for stdio. A session must be open."""
     numbered = Numbered(ask.line(era))
 
     async def once(number: int) -> None:
@@ -47,14 +47,14 @@ async def stdio_round(server: Server, ask: Ask, era: Era, *, seconds: float) -> 
 
 
 async def opened(connection: Connection) -> str | None:
-    """Open a session; gives its id, where the server has given it one."""
+    """Open a session and return its id, if there is one."""
     answer = (await connection.ask(post(INITIALIZE, Era.SESSION)(0))).checked()
     await connection.ask(notice(answer.session))
     return answer.session
 
 
 async def first_reply(server: Server, ask: Ask = LIST, era: Era = Era.MODERN) -> bytes:
-    """Wait until a server that was just started answers over HTTP; to `initialize` where `era` is that of sessions."""
+    """Wait until a new server responds over HTTP; to `initialize` in the session era."""
     ask = ask if era is Era.MODERN else INITIALIZE
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
@@ -87,7 +87,7 @@ async def _cost(server: Server, askers: Sequence[Once], *, seconds: float) -> Co
 
 
 async def _repeat(askers: Sequence[Once], *, seconds: float) -> int:
-    """Let each ask over and over for that long, once at the least; gives how often they did."""
+    """Repeat for this time, at least once each, and return the number of requests."""
     numbers = itertools.count(1)
     end = time.monotonic() + seconds
 

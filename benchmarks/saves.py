@@ -1,7 +1,7 @@
 """`python -m benchmarks.saves`: load a file of many shell tools with two inputs each, then save one of them repeatedly.
 
-Prints CPU time, the longest time that the event loop was held up, and memory. A delay is counted in CPU time that the
-other threads took while the event loop wanted to run, so that no other load on the machine is in it.
+Prints CPU time, the longest delay of the event loop, and memory. Delays are measured as the CPU time of other threads
+while the event loop is ready to run, so other load on the machine does not count.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tests.reload.pipelines import opened, reload
 
 _TICK_SECONDS: Final = 0.001
 _SETTLE_SECONDS: Final = 0.5
-"""For what a reload frees afterwards."""
+"""The time to free memory after a reload."""
 _TOOL: Final = """\
   tool_{number:05}:
     description: Shows what the disk {number} holds ({edition}), one line for each file.
@@ -40,7 +40,7 @@ async def main() -> None:
     parser.add_argument("--saves", type=int, default=10)
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    tune_interpreter()  # as a daemon does
+    tune_interpreter()  # as in a daemon
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "config.yaml")
         _write(path, tools=options.tools, edition=1)
@@ -56,7 +56,7 @@ async def main() -> None:
 
 
 async def _cpu_seconds(pipeline: ReloadPipeline) -> float:
-    """Reload, and free what was replaced."""
+    """Reload and free the replaced catalog."""
     began = time.process_time()
     await reload(pipeline)
     await asyncio.sleep(_SETTLE_SECONDS)
@@ -64,7 +64,7 @@ async def _cpu_seconds(pipeline: ReloadPipeline) -> float:
 
 
 async def _longest_delay(pipeline: ReloadPipeline) -> float:
-    """Do the same; to watch takes time itself."""
+    """Reload while measuring delays, which costs time itself."""
     delays: list[float] = []
     watching = asyncio.create_task(_watch(delays))
     await reload(pipeline)
@@ -86,7 +86,7 @@ def _cpu_seconds_of_others() -> float:
 
 
 def _write(path: Path, *, tools: int, edition: int) -> None:
-    """Write the file; the tool in its middle is another in each edition."""
+    """Write the file. The tool in its middle depends on the edition."""
     definitions = (
         _TOOL.format(number=number, edition=edition if number == tools // 2 else 1) for number in range(tools)
     )

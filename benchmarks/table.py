@@ -1,4 +1,4 @@
-"""Shows figures side by side, the aims, and whether they were reached."""
+"""Formats figures, aims and whether they are met."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,26 +8,26 @@ from benchmarks.contenders import OURS
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """A bound on our figure: `factor` times that of `reference`, or `factor` itself where there is no reference."""
+    """An upper bound: `factor` times the figure of `reference`, or `factor` itself."""
 
     factor: float
     reference: str | None = None
     text: str
 
     def is_reached(self, figures: Mapping[str, float]) -> bool | None:
-        """Return None where the reference was not measured."""
+        """Return None if the reference was not measured."""
         if self.reference is None:
             return figures[OURS] <= self.factor
         return None if self.reference not in figures else figures[OURS] <= self.factor * figures[self.reference]
 
 
 def within(factor: float, reference: str) -> Aim:
-    """At most so many times the reference."""
+    """Return the aim of at most `factor` times the reference."""
     return Aim(factor=factor, reference=reference, text=f"≤ {factor:g} × {reference}")
 
 
 def cheaper(times: float, reference: str) -> Aim:
-    """So many times cheaper than the reference, at the least."""
+    """Return the aim of being at least `factor` times cheaper than the reference."""
     return Aim(factor=1 / times, reference=reference, text=f"{reference} ≥ {times:g} ×")
 
 
@@ -37,12 +37,12 @@ def at_most(figure: float, unit: str) -> Aim:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One thing that was measured; less is better."""
+    """A measurement; less is better."""
 
     work: str
     unit: str
     figures: Mapping[str, float]
-    """By the contender's name; ours is among them."""
+    """Figures by contender, including ours."""
     aims: Sequence[Aim] = field(default=())
     note: str = ""
 
@@ -63,7 +63,7 @@ class Row:
 
 
 def markdown(rows: Iterable[Row], *, names: Sequence[str]) -> str:
-    """Return a table that can be read as it is; what is in brackets is how many times our figure it is."""
+    """Return a Markdown table. Ratios to our figure are in parentheses."""
     head = ("work", *names, "aim", "")
     lines = [head, *(row.cells(names) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]

@@ -218,8 +218,8 @@ def test_every_room_stands_in_the_table() -> None:
 
 AT_MOST: Final[dict[str, int]] = {
     "lines": 82_000,
-    "files": 627,
-    "classes": 966,
+    "files": 580,
+    "classes": 960,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 40,

@@ -1,4 +1,4 @@
-"""The audit log keeps every record that it can, in order, and says how many it could not keep."""
+"""Tests for the audit log file."""
 
 import json
 import os
@@ -64,7 +64,7 @@ log.append({"number": 100})
 log.stop()
 print(dropped)
 """
-"""No file may grow beyond a size: what a full disk does, without one. In a process of its own, which it befalls too."""
+"""Limit the file size, like a full disk, in a separate process."""
 
 
 def test_records_are_json_lines_in_a_private_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Refusals are written down until somebody makes too many of them; those that are left out are counted."""
+"""Tests for the limit of denial records."""
 
 from gateway.audit.recorder import MAX_BURST, DenialLogLimiter
 

@@ -1,4 +1,4 @@
-"""What the audit log of a daemon says: who did what, with what, how it ended, and of which files."""
+"""Tests for audit records."""
 
 import asyncio
 import json
@@ -369,7 +369,7 @@ async def test_deeply_nested_arguments_are_recorded(folder: Path, kept: str) -> 
 
 @dataclass(frozen=True)
 class Served:
-    """A configuration with no more than the audit log."""
+    """A configuration with only an audit log."""
 
     document: Document
     root: Path

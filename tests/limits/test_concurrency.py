@@ -1,4 +1,4 @@
-"""Concurrency limits: how many calls run, how many wait, who is served next, and what becomes of those that leave."""
+"""Tests for concurrency limits."""
 
 import asyncio
 import math
@@ -38,7 +38,7 @@ async def take(
 
 
 async def take_every(limiter: ConcurrencyLimiter) -> ConcurrencyPermit:
-    """One place of each kind, of which there is one."""
+    """The only place of each limit."""
     return await take(limiter, limit=(1, 9), of_caller=(1, 9), of_all=(1, 9))
 
 
@@ -70,8 +70,8 @@ async def test_try_acquire_only_takes_a_free_place() -> None:
     second = asyncio.create_task(take(limiter, limit=(1, 9)))
     await settle()
     first.release()
-    assert limiter.try_acquire("t", (1, 9)) is None  # it is the second call's
-    assert limiter.try_acquire("t", (2, 9)) is not None  # the file was edited
+    assert limiter.try_acquire("t", (1, 9)) is None  # the place belongs to the second call
+    assert limiter.try_acquire("t", (2, 9)) is not None  # the limit was changed
     (await second).release()
 
 
@@ -119,7 +119,7 @@ async def test_cancellation_at_the_moment_of_a_grant_loses_no_place() -> None:
     held = await take(limiter, limit=(1, 9))
     waiting = [asyncio.create_task(take(limiter, limit=(1, 9))) for _ in range(4)]
     await settle()
-    held.release()  # the first waiter's turn is set, and it has not run yet
+    held.release()  # the first waiter is granted, but has not run yet
     for task in waiting[:3]:
         task.cancel()
     await asyncio.gather(*waiting[:3], return_exceptions=True)
@@ -275,7 +275,7 @@ async def test_caller_that_fills_the_queue_yields_to_others() -> None:
     await settle()
     outcomes = Counter("refused" if task.done() and task.exception() else "waits" for task in [*loud, *quiet])
     assert outcomes == {"waits": 4, "refused": 3}
-    assert [task.done() for task in loud] == [False, False, True, True]  # those that came last
+    assert [task.done() for task in loud] == [False, False, True, True]  # the last ones
     assert [task.done() for task in quiet] == [False, False, True]
     held.release()
     for task in (loud[0], quiet[0], loud[1], quiet[1]):
@@ -297,7 +297,7 @@ async def test_a_caller_who_left_the_queue_has_no_turn() -> None:
 
 
 class SuspensionMachine(RuleBasedStateMachine):
-    """Calls that suspend, resume and end in any order, more often and later than they should."""
+    """A state machine of calls that suspend, resume and end in any order."""
 
     @initialize()
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""Rates: how many pass, when the next may, what an edit changes, and what millions of callers cost."""
+"""Tests for rate limits."""
 
 from collections.abc import Coroutine
 from typing import Any
@@ -16,7 +16,7 @@ WINDOW = 60
 
 
 class Watch:
-    """A clock that stands until it is set."""
+    """A manual clock."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
@@ -30,7 +30,7 @@ def limit(per_caller: str | None = None, in_all: str | None = None) -> RateLimit
 
 
 def at_once(work: Coroutine[Any, Any, None]) -> None:
-    """Run what waits for nothing, as counting does where there is no store."""
+    """Run a coroutine that never suspends."""
     with pytest.raises(StopIteration):
         work.send(None)
 
@@ -44,7 +44,7 @@ def passes(budget: RateLimiter, allowed: RateLimit, *, caller: str = "ada") -> b
 
 
 def seconds_to_wait(budget: RateLimiter, allowed: RateLimit) -> int:
-    """Spend once, now or when told to come back."""
+    """Spend once, now or after the retry delay."""
     try:
         at_once(budget.acquire("t", allowed, caller="ada"))
     except OverLimitError as error:
@@ -95,7 +95,7 @@ def test_refusal_names_the_rate_the_key_and_the_retry_delay() -> None:
 
 @given(
     amount=st.integers(1, 60),
-    start=st.integers(0, 24 * WINDOW).map(lambda eighths: eighths / 8),  # exact, as sums of them are
+    start=st.integers(0, 24 * WINDOW).map(lambda eighths: eighths / 8),  # exact in binary
     steps=st.lists(st.integers(0, 8 * WINDOW).map(lambda eighths: eighths / 8), max_size=120),
 )
 def test_retry_after_the_delay_succeeds_within_the_rate(amount: int, start: float, steps: list[float]) -> None:

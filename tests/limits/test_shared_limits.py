@@ -1,4 +1,4 @@
-"""Limits that replicas share hold for all of them together, with the errors of a single process."""
+"""Tests for limits that replicas share."""
 
 import asyncio
 import time
@@ -105,7 +105,7 @@ async def test_shared_budget_survives_an_edit_and_refunds(store: RedisServer) ->
         assert [await b.passes(rate("3/hour"), cost=cost) for cost in (2, 1, 1)] == [False, True, False]
         while await a.passes(rate("5/second"), "bob"):
             pass
-        while not await b.passes(rate("5/second"), "bob"):  # what is older than a second counts no more
+        while not await b.passes(rate("5/second"), "bob"):  # older calls have expired
             await asyncio.sleep(0.02)
 
 
@@ -209,7 +209,7 @@ async def test_waiting_calls_continue_while_the_store_is_away(store: RedisServer
         held = [await a.begin(of_all=limit), await a.begin(of_all=limit)]
         waiting = asyncio.create_task(b.begin(of_all=limit))
         await store.stop()
-        held.append(await waiting)  # each replica counts by itself now
+        held.append(await waiting)  # each replica counts alone
         held.append(await b.begin(of_all=limit))
         await store.start()
         for each in (a, b):
@@ -220,7 +220,7 @@ async def test_waiting_calls_continue_while_the_store_is_away(store: RedisServer
         for permit in held[:2]:
             permit.release()
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):  # the two of b use up what there is
+            async with asyncio.timeout(0.5):  # the two calls of b use up the limit
                 await asyncio.shield(more)
         for permit in held[2:]:
             permit.release()

@@ -1,4 +1,4 @@
-"""A pipeline as a daemon has it, without listeners."""
+"""A reload pipeline without listeners."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -34,7 +34,7 @@ async def opened(
     grace: timedelta = timedelta(0),
     sources: Sequence[DefinitionSource] = (),
 ) -> AsyncIterator[ReloadPipeline]:
-    """Serve a file, until the context ends."""
+    """Serve a file until the context ends."""
     async with running_services() as services:
         pipeline = ReloadPipeline(
             path,
@@ -45,25 +45,25 @@ async def opened(
             grace=grace,
             redactor=LiveRedactor(),
         )
-        with gc_paused():  # as a daemon does
+        with gc_paused():  # as in a daemon
             loaded = [load(path)]
-        await pipeline.open(loaded.pop())  # which frees it once it is compiled
+        await pipeline.open(loaded.pop())  # frees it after compilation
         yield pipeline
         await pipeline.close()
 
 
 async def reload(pipeline: ReloadPipeline) -> None:
-    """Serve what is on disk now.
+    """Reload the files.
 
     Raises:
-        ConfigError: it cannot be served.
+        ConfigError: The files cannot be served.
     """
     pipeline.swap(await pipeline.load_and_compile())
     pipeline.announce()
 
 
 async def refused(pipeline: ReloadPipeline) -> list[str]:
-    """Reload what cannot be served, and return why not."""
+    """Reload invalid files and return their problems."""
     try:
         await reload(pipeline)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""A reload of a file that has not changed takes up what has changed beside it."""
+"""Tests that a reload applies changes outside of the file."""
 
 import asyncio
 import sys

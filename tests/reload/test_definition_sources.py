@@ -1,4 +1,4 @@
-"""Definitions from elsewhere than the YAML files: their order, their errors, and reloads when they change."""
+"""Tests for definition sources."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ connections:
 
 
 class Servers:
-    """A source with an entry for each connection of the file, and for each entry the tools that it is said to have."""
+    """A source with an entry per connection, and the given tools for each entry."""
 
     def __init__(self, **tools: JsonObject) -> None:
         self.tools = {name: dict(each) for name, each in tools.items()}

@@ -1,4 +1,4 @@
-"""What is wrong with the files of `listen.tls` is said at its place, before anything is served."""
+"""Tests for loading the certificate of `listen.tls`."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def said_of(folder: Path) -> list[tuple[str, str, Severity]]:
-    """Place, message without the folder's name, and severity of each problem."""
+    """Return path, message without the directory, and severity of each problem."""
     loaded, _ = with_identity(load(folder / "config.yaml"), dependencies=FileDependencies())
     return [
         (

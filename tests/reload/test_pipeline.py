@@ -1,4 +1,4 @@
-"""What is said of the files that are served, a digest of each and one for all; and where a reload does its work."""
+"""Tests for the reload pipeline."""
 
 import gc
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ async def test_digest_depends_on_files_and_code(folder: Path) -> None:
 
 
 async def test_digest_is_the_same_in_every_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The digest of a secret has a key that each process draws for itself, so that nobody tries secrets out on it."""
+    """Secrets have keyed digests with a key per process."""
     async with offered(folder) as pipeline:
         here = pipeline.served
     monkeypatch.setattr(interpolation, "_KEY", b"of another process")
@@ -69,7 +69,7 @@ async def test_digest_is_the_same_in_every_process(folder: Path, monkeypatch: py
 
 
 async def test_changed_release_link_triggers_a_reload(folder: Path) -> None:
-    """The usual way to deploy; a directory that becomes a link is not: tests/attacks/test_files.py."""
+    """The usual deployment. For directories that become links see tests/attacks/test_files.py."""
     for release in ("one", "two"):
         (folder / release).mkdir()
         (folder / release / f"{release}.md").write_text(release)
@@ -129,11 +129,11 @@ async def test_what_a_reload_does_on_the_event_loop_does_not_grow_with_the_file(
         async with offering(tmp_path, many_tools(count, edition=1)) as pipeline:
             (tmp_path / "config.yaml").write_text(many_tools(count, edition=2))
             with counted_lines(ignoring=("/asyncio/", "/selectors.py", "/processes/")) as counted:
-                await reload(pipeline)  # while timers run: they do more where it takes longer
+                await reload(pipeline)  # while timers run
             assert len(pipeline.store.current.tools) == count
             return counted.lines
 
-    await lines(1)  # what is done once in a process is done now
+    await lines(1)  # first, to exclude one-time work
     assert await lines(400) < await lines(20) * 1.5
 
 

@@ -1,4 +1,4 @@
-"""What a plan says of sections, where a whole file would need certificates."""
+"""Tests for plans of sections."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""A plugin that a reload replaced is shut down, even if the daemon ends in the next moment."""
+"""Tests for shutting down replaced plugins."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every way in which people save files leads to one reload; what is not a change leads to none."""
+"""Tests for detecting changes."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ SOON = timedelta(milliseconds=200)
 
 
 class Loads:
-    """A configuration that is one file's text, and a record of what was served."""
+    """A fake pipeline that serves the text of one file."""
 
     def __init__(self, path: Path, plan: WatchPlan | None = None) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class Loads:
         self.served.put_nowait(candidate)
 
     def announce(self) -> None:
-        """Nobody listens."""
+        """Do nothing."""
 
     async def next(self) -> str:
         async with asyncio.timeout(20):
@@ -68,7 +68,7 @@ async def loads(config: Path) -> AsyncIterator[Loads]:
 
 
 async def watching(reloader: Reloader[str]) -> AsyncIterator[None]:
-    """Run the loop, once it has had its first look and its watches stand."""
+    """Run the loop and wait until it watches."""
     task = asyncio.create_task(reloader.run())
     while not reloader.is_watching:
         await asyncio.sleep(0.01)
@@ -127,7 +127,7 @@ async def test_bug_during_a_reload_does_not_end_the_watch(config: Path) -> None:
     loads = Loads(config)
     reloader = loads.reloader()
     async for _ in watching(reloader):
-        config.write_bytes(b"\xff")  # load_and_compile above does not expect it
+        config.write_bytes(b"\xff")  # `load_and_compile` does not handle it
         async with asyncio.timeout(20):
             while reloader.status.is_good:
                 await asyncio.sleep(0.01)
@@ -198,7 +198,7 @@ async def test_write_through_a_link_is_detected(tmp_path: Path) -> None:
 
 
 async def test_save_during_a_snapshot_is_loaded_once(config: Path) -> None:
-    """The look sees the file half written; by the time it is read, it is whole."""
+    """The snapshot sees the file half written, but the load reads it complete."""
     is_half_written, looks = False, 0
 
     class FinishedAfterTheLook(WatchPlan):
@@ -228,7 +228,7 @@ async def test_save_during_a_snapshot_is_loaded_once(config: Path) -> None:
         async with asyncio.timeout(20):
             while looks == looks_before:
                 await asyncio.sleep(0.01)
-        assert (await reloader.reload()).is_good  # after what the look would have loaded
+        assert (await reloader.reload()).is_good  # later than the load after the snapshot
         assert await loads.next() == "whole"
         assert loads.served.empty()
 
@@ -256,7 +256,7 @@ async def test_invalid_file_keeps_the_served_catalog(config: Path) -> None:
 
 
 async def test_reload_event_follows_the_status(config: Path) -> None:
-    """Nothing is awaited between the swap and the status: a client cannot see the new tool beside the old problem."""
+    """The swap and the status change together."""
     statuses: list[ReloadStatus] = []
 
     class Listening(Loads):
@@ -294,7 +294,7 @@ async def test_configmap_swap_before_the_first_snapshot_is_detected(tmp_path: Pa
     (tmp_path / "config.yaml").symlink_to("..data/config.yaml")
     loads = Loads(tmp_path / "config.yaml")
     reloader, loaded_at = loads.reloader(), time.time_ns()
-    while (tmp_path / "..data").lstat().st_ctime_ns < loaded_at:  # the clock of files moves in ticks
+    while (tmp_path / "..data").lstat().st_ctime_ns < loaded_at:  # file timestamps are coarse
         (tmp_path / "..data_tmp").symlink_to("v2")
         (tmp_path / "..data_tmp").rename(tmp_path / "..data")
     async for _ in watching(reloader):
@@ -346,7 +346,7 @@ async def test_new_and_removed_files_of_a_tree_are_detected(tmp_path: Path) -> N
 
 
 class _without_events(WatchPlan):  # noqa: N801 - reads as what it is at its one use
-    """A plan on a file system that sends no events."""
+    """A plan for a file system without events."""
 
     def __init__(self, plan: WatchPlan) -> None:
         super().__init__(files=plan.files)

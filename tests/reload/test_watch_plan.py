@@ -1,4 +1,4 @@
-"""What of a directory of files matters: what the globs mean, and what lies on the way to it."""
+"""Tests for watch plans."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ def test_files_matching_globs_are_watched_and_compared(tmp_path: Path) -> None:
 
 @pytest.fixture
 async def plan(tmp_path: Path) -> AsyncIterator[WatchPlan]:
-    """Of a file with included files, prompts and a tree."""
+    """A plan of a file with includes, prompts and a tree."""
     for directory in ("tools.d", "prompts", "deep/er"):
         (tmp_path / directory).mkdir(parents=True)
     (tmp_path / "config.yaml").write_text(
@@ -83,18 +83,18 @@ async def test_matched_file_is_watched_and_compared(tmp_path: Path, plan: WatchP
 
 @pytest.fixture
 def deep(tmp_path: Path) -> Iterator[Path]:
-    """A directory with others in it, one within the other, more than Python's own stack could follow."""
+    """Nested directories, deeper than Python's recursion limit."""
     root = tmp_path / "deep"
     root.mkdir()
     descriptor = os.open(root, os.O_RDONLY)
-    for _ in range(1500):  # by descriptors, for no path may be so long
+    for _ in range(1500):  # by descriptor, because the path would be too long
         os.mkdir("d", dir_fd=descriptor)
         below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
         os.close(descriptor)
         descriptor = below
     os.close(descriptor)
     yield root
-    subprocess.run(["rm", "-rf", str(root)], check=True)  # pytest's own way of removing it recurses
+    subprocess.run(["rm", "-rf", str(root)], check=True)  # pytest's own removal is recursive
 
 
 def test_deep_directories_are_scanned_within_limits(deep: Path) -> None:

@@ -1,4 +1,4 @@
-"""The clock of expiry never goes back, and never stands still."""
+"""Tests for the steady clock."""
 
 import pytest
 

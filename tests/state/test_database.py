@@ -1,4 +1,4 @@
-"""The database keeps what it is given, in the file or in memory, and goes on through every fault of the file."""
+"""Tests for the state database and its faults."""
 
 import asyncio
 import os

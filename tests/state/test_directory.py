@@ -1,4 +1,4 @@
-"""The state directory is the one that was asked for, its owner's alone, and used by one daemon at a time."""
+"""Tests for the state directory."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Remembered documents come back as they were saved."""
+"""Tests for the document store."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Keys sign with the newest, accept all, and are read again when their file changes."""
+"""Tests for signing keys."""
 
 import asyncio
 import os
@@ -99,7 +99,7 @@ def test_key_file_is_created_once_and_private(tmp_path: Path) -> None:
     assert len(first[0]) >= 32
     assert file.stat().st_mode & 0o777 == 0o600
     assert kept_keys(file)() == first
-    file.write_bytes(b"")  # a disk that was full at the first start
+    file.write_bytes(b"")  # the disk was full at the first start
     assert kept_keys(file)() != first
 
 

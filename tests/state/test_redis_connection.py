@@ -1,4 +1,4 @@
-"""The connection with Redis, whose commands run in tasks that are cancelled once and have to end then."""
+"""Tests for the connection to Redis."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ from gateway.state.redis_url import RedisUrl
 from tests.redis_server import redis_server
 
 STEPS: Final = 40
-"""Turns of the event loop, more than a command takes until it waits for its answer."""
+"""More turns of the event loop than a command needs until it waits for its reply."""
 
 
 async def test_cancelled_command_ends(tmp_path: Path) -> None:

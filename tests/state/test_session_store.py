@@ -1,4 +1,4 @@
-"""Every `SessionStore` remembers what was saved until it expires, and an end for good."""
+"""Tests for all implementations of `SessionStore`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -47,7 +47,7 @@ async def opened(kind: str, now: Now, folder: Path) -> AsyncIterator[SessionStor
 
 
 class InTurn:
-    """A store of replicas, whose writes end before the next thing is asked: these tests have one process."""
+    """A shared store whose writes complete before the next operation."""
 
     def __init__(self, store: RedisSessionStore) -> None:
         self._store = store
@@ -142,7 +142,7 @@ async def test_constant_writes_do_not_delay_return_callbacks(tmp_path: Path, now
                 await replica.store.command("PING")
 
         writing = [asyncio.create_task(write_on(str(number))) for number in range(20)]
-        await replica.sessions.load("0")  # by now they write
+        await replica.sessions.load("0")  # they are writing now
         try:
             async with asyncio.timeout(SECONDS):
                 await replica.open()

@@ -1,4 +1,4 @@
-"""Request states that are used once among all replicas."""
+"""Tests for used request states."""
 
 from pathlib import Path
 

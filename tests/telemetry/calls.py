@@ -1,4 +1,4 @@
-"""Calls as observers are told of them."""
+"""Calls for tests of observers."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -35,7 +35,7 @@ class ObservedActivity(NamedTuple):
 
 
 class ObservedCall(NamedTuple):
-    """A `Call` whose facts are given."""
+    """A call with fixed facts."""
 
     id: str
     method: str

@@ -1,4 +1,4 @@
-"""An OTLP collector on loopback, which keeps the spans that it is sent."""
+"""An OTLP collector on loopback that stores the received spans."""
 
 import asyncio
 import gzip
@@ -20,7 +20,7 @@ SECONDS: Final = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """One span."""
+    """A span."""
 
     name: str
     kind: str
@@ -55,7 +55,7 @@ class Collector:
         return web.Response(body=b"", content_type="application/x-protobuf")
 
     async def find(self, wanted: Callable[[Recorded], bool]) -> Recorded:
-        """The first such span, once it is here."""
+        """Wait for the first matching span."""
         async with asyncio.timeout(SECONDS):
             while True:
                 for span in self.spans:

@@ -1,4 +1,4 @@
-"""Lines that a thread writes: in order, none twice, and the dropped ones are counted and told of."""
+"""Tests for the background writer."""
 
 import threading
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from gateway.telemetry.background_writer import BackgroundWriter
 
 
 class Memory:
-    """A sink that writes while it is open, and refuses when told to."""
+    """A sink that can be told to fail."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []

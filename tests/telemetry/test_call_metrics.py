@@ -1,4 +1,4 @@
-"""Calls are counted by what was called, and a caller cannot make up series."""
+"""Tests for call metrics."""
 
 from collections.abc import Iterator, Mapping
 
@@ -21,7 +21,7 @@ def metrics() -> CallMetrics:
 
 
 def series(metrics: CallMetrics, sample: str, /, **labels: str) -> Mapping[tuple[str, ...], float]:
-    """Samples of that name and with those labels, by the values of the other labels."""
+    """Return matching samples by the values of the other labels."""
     return dict(_series(metrics, sample, labels))
 
 
@@ -101,5 +101,5 @@ def test_call_of_a_removed_tool_does_not_restore_its_series(metrics: CallMetrics
     metrics.ended(call, OK)
     assert series(metrics, "mcp_gateway_calls_total") == {}
     assert metrics.in_flight() == {}
-    run(metrics, call_of("tools/call", "removed"))  # it is on offer again
+    run(metrics, call_of("tools/call", "removed"))  # offered again
     assert series(metrics, "mcp_gateway_calls_total") == {("tool", "removed", "modern", "ok"): 1}

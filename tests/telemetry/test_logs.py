@@ -1,4 +1,4 @@
-"""Log lines: where they go, what they hold, what they never hold, and that they never stop the process."""
+"""Tests for log output."""
 
 import json
 import logging
@@ -185,7 +185,7 @@ def test_colour_can_be_refused(environ: dict[str, str]) -> None:
 
 def flood(writer: int, logged: threading.Event) -> None:
     with Logs(level="info", style="json", mask=masked, descriptor=writer):
-        for number in range(MAX_QUEUED_BYTES // 500):  # twice as much
+        for number in range(MAX_QUEUED_BYTES // 500):  # twice the limit
             structlog.get_logger().info("flood", number=number, pad="x" * 1000)
         logged.set()
 
@@ -201,7 +201,7 @@ def test_a_reader_that_never_reads_does_not_hold_the_process() -> None:
 
 
 def test_a_late_reader_is_told_how_much_was_dropped() -> None:
-    others = set(threading.enumerate())  # which may be left of a test whose reader never read
+    others = set(threading.enumerate())  # possibly left over from other tests
     reader, writer = os.pipe()
     flooding = threading.Thread(target=flood, args=[writer, logged := threading.Event()])
     flooding.start()
@@ -209,7 +209,7 @@ def test_a_late_reader_is_told_how_much_was_dropped() -> None:
     read = b""
     while b"log lines dropped" not in read:
         read += os.read(reader, 1 << 20)
-    os.close(reader)  # what it has not taken by now nobody will
+    os.close(reader)  # the rest is discarded
     flooding.join(10)
     assert not [each for each in threading.enumerate() if each.name == "log writer" and each not in others]
     os.close(writer)

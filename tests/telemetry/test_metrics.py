@@ -1,4 +1,4 @@
-"""What a scrape costs others, and what it may not show."""
+"""Tests for rendering metrics."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ def sources(**readings: Reading) -> Mapping[str, Callable[[], Reading]]:
 
 
 class Slow(Collector):
-    """As many series that they take a while to write."""
+    """Enough series to take a while."""
 
     def __init__(self, is_asked: Callable[[], object]) -> None:
         self._is_asked = is_asked

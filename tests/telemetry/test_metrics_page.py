@@ -1,4 +1,4 @@
-"""`docs/metrics.md` says what the code says."""
+"""Tests that `docs/metrics.md` matches the code."""
 
 from pathlib import Path
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a collector gets to see of calls, and what it never does."""
+"""Tests for exported spans."""
 
 import asyncio
 import signal
@@ -63,7 +63,7 @@ def raises(word: str) -> str:
 
 
 class Upstream:
-    """An API that remembers how it was asked."""
+    """An HTTP API that records its requests."""
 
     def __init__(self) -> None:
         self.headers: list[Mapping[str, str]] = []
@@ -132,7 +132,7 @@ def sent_to(url: str) -> dict[str, str]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def traced(config: Path, collector: Collector) -> AsyncIterator[Daemon]:
-    """A daemon that sends its spans to the collector."""
+    """Run a daemon that sends its spans to the collector."""
     environ = {**sent_to(collector.url), "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test"}
     async with serving(config, environment=environ) as daemon:
         yield daemon
@@ -160,7 +160,7 @@ async def ask(
     request_id: Json = 1,
     **fields: Json,
 ) -> Json:
-    """Ask with the trace in header fields (`carried`) and in `_meta` (`fields`)."""
+    """Send a request with trace contexts in headers (`carried`) and in `_meta` (`fields`)."""
     name = params.get("name", params.get("uri"))
     named = {} if name is None else {"Mcp-Name": str(name)}
     headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **named, **(carried or {})}
@@ -178,7 +178,7 @@ async def call(
     carried: Mapping[str, str] | None = None,
     **fields: Json,
 ) -> str:
-    """The text of a tool's result."""
+    """Return the text of a tool result."""
     params = {"name": tool, "arguments": arguments or {}}
     answer = await ask(daemon, http, "tools/call", params, carried=carried, **fields)
     return str(answer["result"]["content"][0]["text"]).strip()
@@ -190,12 +190,12 @@ async def status_of(daemon: Daemon, http: aiohttp.ClientSession) -> Json:
 
 
 def fresh() -> str:
-    """A traceparent that no other test has."""
+    """Return a unique traceparent."""
     return f"00-{next(_NUMBERS):032x}-{PARENT}-01"
 
 
 async def spans_of(collector: Collector, traceparent: str, *names: str) -> list[Recorded]:
-    """The spans of a trace with these names."""
+    """Return the spans of a trace with these names."""
     trace_id = traceparent.split("-")[1]
     return [
         await collector.find(lambda span, name=name: span.trace_id == trace_id and span.name == name)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Which trace a request says it belongs to. What is malformed says nothing."""
+"""Tests for parsing trace contexts."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Which variables ask for spans, and what becomes of a wish that cannot be met."""
+"""Tests for enabling tracing."""
 
 import sys
 from collections.abc import AsyncIterator, Mapping

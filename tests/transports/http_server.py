@@ -1,4 +1,4 @@
-"""A real HTTP listener over a real dispatcher, with a handful of tools whose course a test decides."""
+"""An HTTP server over a real dispatcher, with a few tools that tests control."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -57,18 +57,18 @@ ENVELOPE: Final = {
 
 @dataclass
 class Course:
-    """What the tools do, and what became of them."""
+    """Controls and records the tools' behaviour."""
 
     started: asyncio.Event = field(default_factory=asyncio.Event)
     release: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     finished: int = 0
     orders: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
-    """What `obey` does next."""
+    """The next orders of `obey`."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Header fields of the last call of `echo`, as far as a tool may know them."""
+    """The headers that the last call of `echo` saw."""
     problems: list[str] = field(default_factory=list)
-    """What the next reload finds."""
+    """The problems of the next reload."""
 
     async def reload(self) -> JsonObject:
         return {"generation": 2, "problems": self.problems}
@@ -81,13 +81,13 @@ class Course:
         return said("x" * int(invocation.arguments["size"]))
 
     async def report(self, invocation: Invocation) -> Outcome:
-        """Say how far it is, three times."""
+        """Report progress three times."""
         for step in (1, 2, 3):
             await invocation.context.progress(step, 3)
         return said("done")
 
     async def wait(self, _invocation: Invocation) -> Outcome:
-        """Go on until released."""
+        """Wait until released."""
         self.started.set()
         try:
             await self.release.wait()
@@ -98,7 +98,7 @@ class Course:
         return said("released")
 
     async def obey(self, invocation: Invocation) -> Outcome:
-        """Do one order after the other; what is none is the answer."""
+        """Execute orders. Any other text is the result."""
         context, step = invocation.context, 0
         self.started.set()
         while True:
@@ -115,7 +115,7 @@ class Course:
                     return said(text)
 
     async def flood(self, invocation: Invocation) -> Outcome:
-        """Report without end and without a pause."""
+        """Report progress forever without a pause."""
         self.started.set()
         step = 0
         try:
@@ -136,7 +136,7 @@ async def _no_metrics(accept: str) -> tuple[bytes, str]:
 
 
 class NoTasks:
-    """A daemon that has no tasks."""
+    """A daemon without tasks."""
 
     async def listed(self) -> JsonObject:
         return {"tasks": [], "counts": {}}
@@ -153,7 +153,7 @@ def said(text: str) -> Blocks:
 
 
 class AsItIs:
-    """Blocks as a tool's result."""
+    """Return blocks as a tool result."""
 
     def shape(self, outcome: Outcome, invocation: Invocation) -> ToolResult:
         assert isinstance(outcome, Blocks)
@@ -162,7 +162,7 @@ class AsItIs:
 
 @dataclass(frozen=True)
 class Played:
-    """Runs one of the course's functions."""
+    """Runs a function of the course."""
 
     function: Callable[[Invocation], Awaitable[Outcome]]
 
@@ -220,14 +220,14 @@ class Answer:
 
     @property
     def events(self) -> list[Json]:
-        """Messages of an event stream."""
+        """The messages of an event stream."""
         data = (line.removeprefix("data: ") for line in self.text.split("\n") if line.startswith("data: "))
         return [orjson.loads(each) for each in data if each]
 
 
 @dataclass(kw_only=True)
 class RunningServer:
-    """The server, and a client of it."""
+    """A running server and its client."""
 
     course: Course
     server: HttpServer
@@ -281,11 +281,11 @@ class RunningServer:
             return Answer(status=response.status, headers=response.headers, text=await response.text())
 
     async def modern(self, method: str, params: JsonObject = MappingProxyType({}), **fields: str) -> Answer:
-        """A request of 2026-07-28; `fields` are header fields with `_` for `-`."""
+        """Send a request of 2026-07-28; `fields` are headers with `_` for `-`."""
         return await self.send(modern_request(method, params), modern_headers(method, params, **fields))
 
     def adopt(self, auth: Auth | None) -> None:
-        """Go by this section from now on, as a reload does."""
+        """Apply this section, as a reload does."""
         self.authenticator.configure(auth)
         self.server.revalidate(self.authenticator.revalidate)
 
@@ -329,7 +329,7 @@ def modern_headers(method: str, params: JsonObject, **fields: str) -> dict[str, 
 
 
 @asynccontextmanager
-async def http_server(  # the defaults that differ from the daemon's make tests quick
+async def http_server(  # shorter defaults than the daemon's, for fast tests
     *,
     keepalive: float = 60,
     write_timeout: float = 5,
@@ -349,7 +349,7 @@ async def http_server(  # the defaults that differ from the daemon's make tests 
     quota: WriteQuota | None = None,
     missing: Sequence[str] = (),
 ) -> AsyncIterator[RunningServer]:
-    """The daemon's own `HttpServer`, over tools whose course a test decides, and a client of it."""
+    """Run the daemon's `HttpServer` with tools that tests control."""
     listen = Listen(
         max_body=max_body,
         session_ttl=timedelta(seconds=session_ttl),

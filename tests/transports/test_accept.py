@@ -1,4 +1,4 @@
-"""Which media types a client takes."""
+"""Tests for parsing `Accept`."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Who is let in over HTTP, what the others are told, and what becomes of those whose key is taken away."""
+"""Tests for authentication over HTTP, and for the removal of keys."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -52,9 +52,9 @@ LISTEN_RESULT: Final = {
         },
     },
 }
-"""What ends a subscription."""
+"""The result of a subscription."""
 STREAMS: Final = ["/mcp", "/sse", LISTEN]
-"""Where streams are opened that may last for ever; the last one is a method of the modern era."""
+"""The ways to open long-lived streams; the last one is modern."""
 EMPTY: Final = MappingProxyType[str, Json]({})
 
 
@@ -79,7 +79,7 @@ async def served() -> AsyncIterator[RunningServer]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def closed() -> AsyncIterator[RunningServer]:
-    """A server that all tests share in which nobody is let in."""
+    """A shared server that refuses everyone."""
     async with http_server(auth=KEYS) as it:
         yield it
 
@@ -273,12 +273,12 @@ async def test_credentials_are_ignored_without_auth() -> None:
 
 
 class Stream:
-    """An event stream that somebody reads to its end."""
+    """An event stream that is read to its end."""
 
     def __init__(self) -> None:
         self.endpoint = ""
         self.last: JsonObject = {}
-        """The message that came last."""
+        """The last message."""
         self.opened: Final = asyncio.Event()
         self._reading: asyncio.Task[None]
 
@@ -302,7 +302,7 @@ class Stream:
             message, fields = modern(LISTEN, {"notifications": {"toolsListChanged": True}}, headers=headers)
             headers, body = {"Content-Type": "application/json", **fields}, orjson.dumps(message)
         url = f"http://{served.address}{path}"
-        with suppress(aiohttp.ClientError):  # it is cut, not ended
+        with suppress(aiohttp.ClientError):  # aborted, not ended
             async with served.client.request(method, url, data=body, headers={"Accept": BOTH, **headers}) as answer:
                 assert answer.status == 200
                 async for line in answer.content:

@@ -1,7 +1,7 @@
-"""How deep a call goes, and in how many forms it travels, from the socket to the executor: counted, and held.
+"""Tests for the number of frames and forms of a call between the socket and the executor.
 
-The tool looks at its own stack. What runs in a task of its own is followed to where the task was made, so that a frame
-which only starts another task counts too.
+A tool inspects its own stack. Work in a separate task is followed to where the task was created, so frames that only
+start a task count too.
 """
 
 import asyncio
@@ -36,28 +36,28 @@ FORMS: Final = (
     *(web.BaseRequest, HttpRequest, ClientEndpoint, Caller, DeferredResponse, _ChannelExchange),
     *(Request, Notification, Response, Batch, Envelope, Call, Run),
 )
-"""Every class whose values stand for a request or for its sender."""
+"""All classes that represent a request or its sender."""
 _OURS: Final = f"{Path(gateway.__file__).parent}/"
 _BEFORE_ITS_TASK: Final[Mapping[str, list[str]]] = {"http": [], "stdio": ["LineReader._read"]}
-"""What the event loop calls when bytes arrive, where a waiting coroutine goes on from there."""
+"""The function that the event loop calls when bytes arrive."""
 
 
 class Seen(NamedTuple):
-    """A frame of our own, while it ran: its function, and the forms that it held."""
+    """A frame of our own code: its function and the forms it holds."""
 
     function: str
     forms: frozenset[str]
 
 
 class Stack:
-    """The frames of our own in which a call was, innermost first."""
+    """Return our own frames of a call, innermost first."""
 
     def __init__(self) -> None:
         self.frames: list[Seen] = []
         self._made: dict[asyncio.Task[Any], list[Seen]] = {}
 
     def follow(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Remember of each task where it is made."""
+        """Remember where each task is created."""
 
         def make(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **given: Any) -> asyncio.Task[Any]:
             task = asyncio.Task(work, loop=loop, **given)

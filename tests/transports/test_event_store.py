@@ -1,4 +1,4 @@
-"""How much of what was said in a session is kept, and what an event id leads to. No connections."""
+"""Tests for the limits of kept events and for event ids. No connections."""
 
 import time
 from datetime import timedelta
@@ -14,7 +14,7 @@ from tests.ports import free_port
 
 
 def said_on(kept: EventStore, *frames: bytes, stream: SessionStream | None = None) -> SessionStream:
-    """A stream that has come to rest after these events."""
+    """Return a finished stream with these events."""
     stream = stream or kept.open(answers_request=False)
     for frame in frames:
         stream.last += 1

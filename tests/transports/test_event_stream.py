@@ -1,4 +1,4 @@
-"""Server-sent events on a real connection: what is written, how often, and to whom no longer."""
+"""Tests for server-sent events on a real connection."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -242,7 +242,7 @@ async def test_disconnect_cancels_the_handler_and_its_timer() -> None:
 
 
 async def taken(quota: WriteQuota) -> asyncio.Task[bool]:
-    """Fill the quota, and all that may wait for it."""
+    """Fill the quota and its queue."""
     assert quota.take("", quota.per_caller)
     waiting = asyncio.create_task(quota.wait("", quota.per_caller, seconds=60))
     await asyncio.sleep(0)

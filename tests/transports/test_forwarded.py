@@ -1,4 +1,4 @@
-"""What of a request's forwarded headers is believed, and from whom."""
+"""Tests for trusting forwarded headers."""
 
 import pytest
 from hypothesis import given
@@ -89,11 +89,11 @@ def test_addresses_are_normalized() -> None:
     ("chain", "client"),
     [
         ([CLIENT], CLIENT),
-        (["198.51.100.1", CLIENT], CLIENT),  # the left one is the client's own invention
+        (["198.51.100.1", CLIENT], CLIENT),  # the left one was sent by the client
         ([CLIENT, CDN], CLIENT),
         ([CLIENT, CDN, "10.0.0.2", "10.0.0.3"], CLIENT),
-        ([CDN, CLIENT, CDN], CLIENT),  # nor may it pass for a proxy
-        ([CDN, "10.0.0.2"], CDN),  # a proxy's own request
+        ([CDN, CLIENT, CDN], CLIENT),  # the client must not pass as a proxy
+        ([CDN, "10.0.0.2"], CDN),  # a request from the proxy itself
         (["198.51.100.1", "garbage", CDN], CDN),
         (["garbage"], PROXY),
         (["unknown"], PROXY),
@@ -172,7 +172,7 @@ def test_what_is_malformed_is_not_believed(name: str, values: list[str]) -> None
 def test_the_public_url_outweighs_what_proxies_say() -> None:
     seen = client_endpoint(*SPOKEN, public_url="https://public.example.com/team/")
     assert (seen.base_url, seen.prefix) == ("https://public.example.com/team", "/team")
-    assert seen.host == "tools.example.com:8443"  # what the guard checks is still what was asked for
+    assert seen.host == "tools.example.com:8443"  # the guard checks the requested host
     assert client_endpoint(*SPOKEN, public_url="https://public.example.com").prefix == ""
 
 

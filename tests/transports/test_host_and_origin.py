@@ -1,4 +1,4 @@
-"""Who is answered at all: the allow-lists for Host and Origin, and what browsers are told."""
+"""Tests for the allow-lists of Host and Origin, and for CORS."""
 
 import re
 

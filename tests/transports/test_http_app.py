@@ -1,4 +1,4 @@
-"""What stands before every path, and the paths that are not MCP's."""
+"""Tests for the middleware and for the admin API."""
 
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -23,7 +23,7 @@ async def served() -> AsyncIterator[RunningServer]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def closed() -> AsyncIterator[RunningServer]:
-    """A server that all tests share in which nobody is let in."""
+    """A shared server that refuses everyone."""
     async with http_server() as it:
         yield it
 
@@ -98,7 +98,7 @@ async def test_draining_daemon_is_healthy_but_not_ready(served: RunningServer) -
 
 
 class Broken(tuple[str, ...]):
-    """Names that cannot be read."""
+    """Invalid hosts."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Connections: heads that trickle in, bodies that do not come, and one address that wants them all."""
+"""Tests for connection limits: slow heads, missing bodies, and too many connections."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +19,7 @@ HEAD: Final = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n"
 
 
 class Line:
-    """A bare connection."""
+    """A raw connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer: Final = writer
@@ -29,14 +29,14 @@ class Line:
         self.writer.write(data)
 
     async def answer(self) -> bytes:
-        """The head and body of one answer."""
+        """Return the head and body of one response."""
         async with asyncio.timeout(SECONDS):
             head = await self._reader.readuntil(b"\r\n\r\n")
             length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
             return head + await self._reader.readexactly(int(length.partition(b":")[2]))
 
     async def rest(self) -> bytes:
-        """Whatever comes until the other side closes."""
+        """Return everything until the connection closes."""
         async with asyncio.timeout(SECONDS):
             return await self._reader.read()
 
@@ -84,7 +84,7 @@ async def test_connection_with_a_complete_head_stays_open() -> None:
     async with http_server(connection_limits=ConnectionLimits(head_seconds=1)) as served, line(served) as patient:
         patient.say(HEAD + b"\r\n")
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
-        await asyncio.sleep(1.1)  # no longer than that may its first head have taken
+        await asyncio.sleep(1.1)  # the time limit of the first head
         patient.say(HEAD + b"\r\n")
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
 
@@ -106,7 +106,7 @@ async def test_slow_later_head_returns_408(first: bytes, status: bytes, rest: by
     async with http_server(connection_limits=ConnectionLimits(head_seconds=0.5)) as served, line(served) as slow:
         slow.say(first)
         assert (await slow.answer()).startswith(b"HTTP/1.1 " + status)
-        await asyncio.sleep(0.6)  # nothing is said, and that may take longer
+        await asyncio.sleep(0.6)  # idle connections have more time
         for byte in rest:
             slow.say(bytes([byte]))
             await asyncio.sleep(0)
@@ -138,7 +138,7 @@ async def test_idle_connection_is_closed() -> None:
     async with http_server(connection_limits=ConnectionLimits(idle_seconds=0.05)) as served, line(served) as idle:
         idle.say(HEAD + b"\r\n")
         assert (await idle.answer()).startswith(b"HTTP/1.1 200 ")
-        idle.say(HEAD)  # a head that is never whole counts as nothing
+        idle.say(HEAD)  # incomplete heads do not count
         assert await idle.rest() == b""
 
 
@@ -245,7 +245,7 @@ PING: Final = orjson.dumps(initialize_request())
 
 
 def chunked(body: bytes, *, size: int, extension: bytes = b"", trailer: bytes = b"") -> bytes:
-    """Encode a body in chunks; tests are given what makes it, so that collecting them stays cheap."""
+    """Encode a body in chunks. Parameters are functions, so that collecting tests is cheap."""
     pieces = [body[start : start + size] for start in range(0, len(body), size)]
     chunks = b"".join(b"%x%b\r\n%b\r\n" % (len(piece), extension, piece) for piece in pieces)
     return CHUNKED + chunks + b"0\r\n" + trailer + b"\r\n"
@@ -292,6 +292,6 @@ async def test_chunks_of_any_size_are_one_body(make: Callable[[], bytes]) -> Non
     async with http_server() as served, line(served) as patient:
         patient.say(sent)
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
-        patient.say(chunked(PING, size=1) + HEAD + b"\r\n")  # the connection stays good
+        patient.say(chunked(PING, size=1) + HEAD + b"\r\n")  # the connection stays usable
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")
         assert (await patient.answer()).startswith(b"HTTP/1.1 200 ")

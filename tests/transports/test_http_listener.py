@@ -1,4 +1,4 @@
-"""The listener's own part of TLS: how long a client may take to agree on it."""
+"""Tests for the TLS handshake timeout."""
 
 import asyncio
 from pathlib import Path
@@ -27,7 +27,7 @@ async def test_tls_handshake_times_out(tmp_path: Path) -> None:
     )
     await listener.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.address.port)
-    writer.write(b"\x16\x03\x01")  # a record's beginning, and no more
+    writer.write(b"\x16\x03\x01")  # an incomplete TLS record
     async with asyncio.timeout(10):
         assert await reader.read() == b""
     writer.close()

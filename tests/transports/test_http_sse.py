@@ -1,4 +1,4 @@
-"""HTTP+SSE: the stream names its address, messages POSTed there are answered on it, and its end is the end of all."""
+"""Tests for HTTP+SSE."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -25,14 +25,14 @@ async def served() -> AsyncIterator[RunningServer]:
 
 @dataclass
 class Client:
-    """One open stream. The reverse proxy's prefix is taken off the address, as the proxy would."""
+    """An open stream. The prefix is removed from the endpoint, as a reverse proxy does."""
 
     served: RunningServer
     stream: aiohttp.ClientResponse
     endpoint: str = ""
 
     async def event(self) -> tuple[str, str]:
-        """The next event's type and data; comments are skipped."""
+        """Return the type and data of the next event. Comments are skipped."""
         fields: dict[str, str] = {}
         async with asyncio.timeout(PATIENCE):
             async for line in self.stream.content:
@@ -141,7 +141,7 @@ async def test_message_for_a_session_that_ended_meanwhile_is_refused(served: Run
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:20])
         await writer.drain()
-        await client.post(legacy_request("ping"))  # by when the other message is being read
+        await client.post(legacy_request("ping"))  # the other message is being read
         client.stream.close()
         async with asyncio.timeout(PATIENCE):
             while len(served.streams):
@@ -168,7 +168,7 @@ async def test_invalid_message_is_refused_in_the_response_to_its_post(
 ) -> None:
     async with connected(served) as client:
         assert (await client.post(body)).status == status
-        await client.initialize()  # and the session is none the worse
+        await client.initialize()  # the session still works
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-11-25"])

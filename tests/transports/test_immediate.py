@@ -1,4 +1,4 @@
-"""Requests whose answers wait for nothing are answered where they are read: no task is made for them."""
+"""Tests that requests without waits are handled without a task."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ CALL: Json = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"nam
 
 @contextmanager
 def tasks_made() -> Iterator[list[str]]:
-    """The names of the coroutines for which tasks of ours are made meanwhile."""
+    """Yield the names of our coroutines for which tasks are created."""
     loop, names = asyncio.get_running_loop(), list[str]()
 
     def make(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **given: Any) -> asyncio.Task[Any]:

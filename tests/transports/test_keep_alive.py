@@ -1,4 +1,4 @@
-"""Connections that stay open: order of answers, idle timeout, cancellation, and the end of the listener."""
+"""Tests for keep-alive: response order, idle timeout, cancellation, and shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,7 +26,7 @@ async def echo(request: web.Request) -> web.StreamResponse:
 
 
 class Client:
-    """One connection, and the server's end of it."""
+    """A connection and its server side."""
 
     def __init__(self, listener: HttpListener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._listener = listener
@@ -40,14 +40,14 @@ class Client:
         self._writer.close()
 
     async def answer(self) -> str:
-        """The body of the next response."""
+        """Return the body of the next response."""
         async with asyncio.timeout(_BOUND_SECONDS):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
             length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
             return (await self._reader.readexactly(length)).decode()
 
     async def rest(self) -> bytes:
-        """What comes until the connection is closed."""
+        """Return everything until the connection closes."""
         async with asyncio.timeout(_BOUND_SECONDS):
             return await self._reader.read()
 

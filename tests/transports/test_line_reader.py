@@ -1,4 +1,4 @@
-"""Lines from a descriptor: any length up to the limit, whatever the descriptor is."""
+"""Tests for reading lines from descriptors."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     reading, writing = os.pipe()
     yield reading, writing
     for descriptor in (reading, writing):
-        with suppress(OSError):  # the test may have closed it
+        with suppress(OSError):  # the test can have closed it
             os.close(descriptor)
 
 
@@ -33,7 +33,7 @@ async def every_line(reader: LineReader) -> list[bytes | LineMark]:
 
 
 async def fed(pipe: tuple[int, int], *chunks: bytes, limit: int = LIMIT) -> list[bytes | LineMark]:
-    """What a reader makes of these chunks, written one after another by somebody who is slow to read back."""
+    """Return the lines that a reader makes of these chunks."""
     reading, writing = pipe
 
     def write() -> None:

@@ -1,4 +1,4 @@
-"""Lines to a descriptor whose reader may be slow or gone."""
+"""Tests for writing lines to slow or closed readers."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ def pipe() -> Iterator[tuple[int, int]]:
     reading, writing = os.pipe()
     yield reading, writing
     for descriptor in (reading, writing):
-        with suppress(OSError):  # the test may have closed it
+        with suppress(OSError):  # the test can have closed it
             os.close(descriptor)
 
 

@@ -1,4 +1,4 @@
-"""The binding without a wire."""
+"""Tests for the in-memory binding."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How many there may be: in all, of one caller, and that one caller cannot take what is everybody's."""
+"""Tests for quotas in total and per caller."""
 
 import aiohttp
 import pytest

@@ -1,4 +1,4 @@
-"""Several replicas over one store serve a session as one process does, whichever of them a request comes to."""
+"""Tests that replicas with one store serve sessions like a single process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +27,7 @@ SECONDS: Final = 60
 async def joined(
     url: str, *, session_limit: int = 100, session_ttl: float = 3600
 ) -> AsyncIterator[tuple[RunningServer, Replica]]:
-    """One more replica."""
+    """Start another replica."""
     clock = SteadyClock()
     async with Replica(url, clock=clock) as replica:
         persistence = SessionPersistence(keys=KEYS, store=replica.sessions, clock=clock, replica=replica)
@@ -69,7 +69,7 @@ async def test_replicas_share_session_changes(replicas: list[RunningServer]) -> 
     assert (await c.send(legacy_request("logging/setLevel", {"level": "error"}), session)).status == 200
     assert [live(each).log_level for each in replicas] == ["error"] * 3
     uris = ["test://one", "test://two"]
-    for each, uri in zip((a, b), uris, strict=True):  # two that change at the same time lose nothing
+    for each, uri in zip((a, b), uris, strict=True):  # concurrent changes are not lost
         live(each).subscriptions |= {uri}
     await asyncio.gather(*(each.send(legacy_request("ping"), session) for each in (a, b)))
     await asyncio.gather(*(_save(each) for each in (a, b)))
@@ -153,7 +153,7 @@ async def test_response_lost_with_its_replica_is_an_error(store: RedisServer) ->
             a.course.orders.put_nowait("report")
             primed = await next_message(asked)
             asked.close()
-            a.sessions._live.clear()  # it is killed: nothing is said at its end
+            a.sessions._live.clear()  # killed, so it sends nothing at its end
             await store.client.delete(f"mcp-gateway:mailbox:{replica.name}")
         resumed = await b.client.get(b.url, headers={**session, "Last-Event-ID": primed.id})
         *_, lost = await rest(resumed)
@@ -192,7 +192,7 @@ async def test_calls_continue_while_the_store_is_away(store: RedisServer, replic
     assert "store: redis is away since" in refused.text
     await store.start()
     await until(lambda: next(iter(b.sessions.open_sessions)).log_level == "error")
-    await until(lambda: len(c.sessions) == 0)  # it was deleted meanwhile
+    await until(lambda: len(c.sessions) == 0)  # deleted meanwhile
     assert (await c.send(legacy_request("ping"), new)).status == 404
 
 
@@ -233,8 +233,8 @@ async def test_shared_session_needs_a_kibibyte_and_is_deleted(store: RedisServer
         assert len(keys) == count
         assert max([await store.client.memory_usage(key) or 0 for key in keys]) <= 1024
         lives = [await store.client.ttl(key) for key in keys]
-        assert 0 < min(lives) <= max(lives) <= 90  # a use may be written down a quarter of the time late, twice
-        for key in keys:  # time passes
+        assert 0 < min(lives) <= max(lives) <= 90  # a use can be saved a quarter of the TTL late, twice
+        for key in keys:  # advance the time
             await store.client.pexpire(key, 1)
         while await _session_keys(store):
             await asyncio.sleep(0.01)
@@ -254,4 +254,4 @@ async def test_plain_calls_do_not_use_the_store(store: RedisServer) -> None:
         for _ in range(20):
             assert (await server.send(call("echo"), session)).status == 200
             assert (await server.modern("tools/list")).status == 200
-        assert replica.store.operations - before <= 4  # the mailbox is kept, whatever is served
+        assert replica.store.operations - before <= 4  # the mailbox is always kept

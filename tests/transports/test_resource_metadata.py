@@ -1,4 +1,4 @@
-"""How clients find the authorization server, and how long a token that it gave lasts."""
+"""Tests for protected resource metadata and for access tokens over HTTP."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A session outlives its process: another one with the key and the store goes on with it."""
+"""Tests that sessions continue in another process with the same key and store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -23,7 +23,7 @@ Restart = Callable[[], SessionPersistence]
 
 @pytest.fixture(params=["memory", "file"])
 async def restart(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Restart]:
-    """What a process finds of those before it."""
+    """The state that a process finds."""
     async with DaemonState(tmp_path if request.param == "file" else None) as state:
         store = MemorySessionStore(clock=state.clock) if request.param == "memory" else state.sessions
         yield lambda: SessionPersistence(keys=KEYS, store=store, clock=state.clock)
@@ -56,7 +56,7 @@ async def test_client_settings_survive_a_restart(restart: Restart) -> None:
         session = await first.initialize()
         answer = await first.send(legacy_request("logging/setLevel", {"level": "error"}), in_session(session))
         assert answer.status == 200
-        first.sessions._live.clear()  # it is killed: nothing is written at its end
+        first.sessions._live.clear()  # killed, so it writes nothing at its end
     async with process(restart) as second:
         assert (await second.send(legacy_request("ping"), in_session(session))).status == 200
         assert next(iter(second.sessions.open_sessions)).log_level == "error"
@@ -149,7 +149,7 @@ async def test_expired_session_is_unknown_to_the_next_process(restart: Restart) 
 
 
 class CountingStore(MemorySessionStore):
-    """Counts what is written."""
+    """Counts writes."""
 
     writes = 0
 

@@ -1,4 +1,4 @@
-"""Connections break, are closed on purpose, or are read by nobody: what a session was told waits for who comes back."""
+"""Tests for resuming streams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -31,7 +31,7 @@ async def served() -> AsyncIterator[RunningServer]:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One block of an event stream that is no comment."""
+    """An event of a stream."""
 
     fields: dict[str, str]
 
@@ -46,7 +46,7 @@ class Event:
 
     @property
     def number(self) -> str:
-        """The number of the event in its stream."""
+        """The event's number in its stream."""
         return self.id.split("-")[2]
 
     @property
@@ -80,7 +80,7 @@ async def next_message(response: aiohttp.ClientResponse) -> Event:
 
 
 async def rest(response: aiohttp.ClientResponse) -> list[Event]:
-    """What still comes, until the stream ends."""
+    """Return the remaining events."""
     async with asyncio.timeout(SECONDS):
         blocks = (await response.read()).split(b"\n\n")
     return [event for event in map(Event.read, blocks) if event.fields]
@@ -88,7 +88,7 @@ async def rest(response: aiohttp.ClientResponse) -> list[Event]:
 
 @dataclass(frozen=True, kw_only=True)
 class Client:
-    """A session, and its calls of the tool that obeys."""
+    """A session with calls of the tool `obey`."""
 
     http_server: RunningServer
     headers: dict[str, str]
@@ -104,7 +104,7 @@ class Client:
     async def call(
         self, *orders: str, tool: str = "obey", request_id: int = 1, **headers: str
     ) -> aiohttp.ClientResponse:
-        """Call a tool, with its first orders; whatever is the first event opens the response."""
+        """Call a tool with its first orders. The first event opens the response."""
         for order in orders:
             self.http_server.course.orders.put_nowait(order)
         body = call(tool, token="t", request_id=request_id)
@@ -115,13 +115,13 @@ class Client:
         return self.http_server.client.get(self.http_server.url, headers=headers)
 
     async def orders(self, *orders: str) -> None:
-        """Give orders, and wait until the last has been heard."""
+        """Send orders and wait until the last one is read."""
         for order in orders:
             self.http_server.course.orders.put_nowait(order)
         await eventually(self.http_server.course.orders.empty)
 
     async def cut(self, response: aiohttp.ClientResponse) -> None:
-        """Break a connection, and wait until that is known at the other end."""
+        """Abort a connection and wait until the server notices."""
         response.close()
         await settled(self.http_server)
         assert (await self.http_server.send(legacy_request("ping", request_id="ping"), self.headers)).status == 200

@@ -1,4 +1,4 @@
-"""Which rules a POST falls under: the routing table, row by row, and the matrix of statuses, against a real server."""
+"""Tests for the routing of POSTs and for HTTP statuses."""
 
 from collections.abc import AsyncIterator
 from dataclasses import KW_ONLY, dataclass, field
@@ -20,7 +20,7 @@ from tests.transports.http_server import (
 )
 
 SESSION: Final = "the session"
-"""Stands for the id of a session that the test opens."""
+"""Placeholder for the id of the test's session."""
 OLD: Final = "2025-11-25"
 NOTIFIED: Final = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 RESPONSE: Final = {"jsonrpc": "2.0", "id": 5, "result": {}}
@@ -45,19 +45,19 @@ TASK_WITH_EXTENSION: Final = modern_request(
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """A row of the table."""
 
     name: str
     body: Json | bytes
     headers: dict[str, str] = field(default_factory=dict)
     _: KW_ONLY
     revision: str = OLD
-    """Of the session, where the headers name it."""
+    """The session's revision."""
     status: int = 200
     code: int | None = None
-    """Of the JSON-RPC error; None: there is none."""
+    """The JSON-RPC error code, if any."""
     sessions: int = 0
-    """How many there are afterwards, beside the one that the row begins with."""
+    """The number of additional sessions afterwards."""
 
 
 def with_session(**more: str) -> dict[str, str]:
@@ -154,7 +154,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[RunningServer]:
-    """A server in which nothing is left but sessions."""
+    """A shared server, of which only sessions remain."""
     async with http_server() as it:
         yield it
 
@@ -190,7 +190,7 @@ async def test_unreadable_message_is_answered_without_an_id(served: RunningServe
 async def test_an_error_without_a_readable_id_has_the_form_of_its_revision(
     served: RunningServer, body: bytes, revision: str
 ) -> None:
-    """JSON-RPC 2.0 §5 writes null, as do the schemas until 2025-06-18. Later ones omit the id, as all do of no JSON."""
+    """JSON-RPC 2.0 §5 and the schemas until 2025-06-18 require null. Later ones omit the id."""
     is_legacy = revision != MODERN
     headers = {"Mcp-Session-Id": await served.initialize(revision)} if is_legacy else {"MCP-Protocol-Version": MODERN}
     answer = (await served.send(body, headers)).json

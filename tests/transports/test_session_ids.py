@@ -1,4 +1,4 @@
-"""Session ids carry what `initialize` said, within 512 visible characters, and cannot be forged."""
+"""Tests for session ids."""
 
 import base64
 from typing import Final

@@ -1,4 +1,4 @@
-"""MCP on a pair of pipes: both eras on one process, concurrency, cancellation, bounds, and the end."""
+"""Tests for MCP on pipes."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 @dataclass(kw_only=True)
 class Wire:
-    """The other end of the pipes."""
+    """The client's end of the pipes."""
 
     course: Course
     stdio: Stdio
@@ -44,14 +44,14 @@ class Wire:
         return await self.receive()
 
     async def rest(self) -> list[Json]:
-        """What comes until the server has ended."""
+        """Return everything until the server ends."""
         async with asyncio.timeout(10):
             await self.serving
         self.hang_up()
         return [orjson.loads(line) for line in (await self.reader.read()).splitlines()]
 
     def hang_up(self) -> None:
-        """Close the pipe towards the server."""
+        """Close the server's input."""
         with suppress(OSError):
             os.close(self.to_server)
 
@@ -302,7 +302,7 @@ class TestTheEnd:
         wire.send(modern_request("tools/call", {"name": "wait"}))
         await until(wire.course.started)
         draining = asyncio.create_task(wire.stdio.drain(10))
-        await asyncio.sleep(AFTER_INPUT_SECONDS + 0.1)  # the time that the end of input would have left
+        await asyncio.sleep(AFTER_INPUT_SECONDS + 0.1)  # the time limit after the end of input
         wire.course.release.set()
         assert (await wire.receive())["result"]["content"][0]["text"] == "released"
         async with asyncio.timeout(20):
@@ -329,7 +329,7 @@ class TestTheEnd:
             os.close(requests_in)
             await serving
             os.close(answers_out)
-            for thread in threading.enumerate():  # or what is left would go to whoever gets the descriptor next
+            for thread in threading.enumerate():  # a later user of the descriptor would otherwise get the rest
                 if thread.name == "stdout writer":
                     await asyncio.to_thread(thread.join)
         for descriptor in (requests_out, answers_in):
@@ -352,7 +352,7 @@ class TestTheEnd:
             stdio = Stdio(dispatcher=dispatcher, streams=streams, max_line=100_000, max_unread=5_000_000)
             with capture_logs() as logs:
                 serving = asyncio.create_task(stdio.serve())
-                # One is being written, and two wait.
+                # One is being written and two wait.
                 while sum(each["event"] == "answer dropped" for each in logs) < 5:
                     await asyncio.sleep(0.001)
             with os.fdopen(answers_out, "rb") as answers:

@@ -1,4 +1,4 @@
-"""Replicas over each kind of store that a URL may name: a server over TLS, a Cluster, one that Sentinels watch."""
+"""Tests with each kind of store: TLS, Cluster and Sentinel."""
 
 import asyncio
 import subprocess
@@ -34,7 +34,7 @@ PROMISES: Final = (
     promises.test_get_stream_resumes_at_another_replica,
     promises.test_http_sse_messages_reach_the_replica_with_the_stream,
 )
-"""What replicas do for each other over one server: they do it over every kind."""
+"""Test the cooperation of replicas."""
 
 
 async def keep_promises(url: str) -> None:
@@ -45,7 +45,7 @@ async def keep_promises(url: str) -> None:
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> Path:
-    """Two authorities, and a certificate of the first for the server."""
+    """Create two authorities and a server certificate of the first."""
     folder = tmp_path / "certificates"
     folder.mkdir()
     new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
@@ -59,7 +59,7 @@ def certificates(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def tls_server(folder: Path, certificates: Path) -> AsyncIterator[int]:
-    """Yield the port that speaks TLS."""
+    """Yield the TLS port."""
     port = free_port()
     files = {"cert": "server.pem", "key": "server.key", "ca-cert": "ca.pem"}
     options = [part for name, file in files.items() for part in (f"--tls-{name}-file", str(certificates / file))]
@@ -120,12 +120,12 @@ async def test_replicas_share_a_store_behind_sentinels(tmp_path: Path) -> None:
     async with asyncio.timeout(SECONDS), redis_sentinels(tmp_path) as store:
         await keep_promises(store.url)
         async with asyncio.timeout(SECONDS / 2):
-            while await _clients_of(store.sentinels[0]) > 1:  # our look at it; other Sentinels say who they are
+            while await _clients_of(store.sentinels[0]) > 1:  # our own connection; Sentinels have names
                 await asyncio.sleep(0.05)
 
 
 async def _clients_of(sentinel: RedisServer) -> int:
-    """The connections of clients that are no Sentinels."""
+    """Return the connections of clients other than Sentinels."""
     found = (await sentinel.client.execute_command("CLIENT", "LIST")).decode()  # type: ignore[no-untyped-call]
     return sum(" name=sentinel-" not in line for line in found.splitlines())
 
@@ -140,7 +140,7 @@ async def test_calls_sessions_and_tasks_survive_a_failover(tmp_path: Path) -> No
         task = make_task(created=time.time(), ttl_ms=600_000)
         await tasks.add(task)
         master = await store.master()
-        assert await master.client.wait(1, 30_000) == 1  # it has been copied
+        assert await master.client.wait(1, 30_000) == 1  # replication is complete
         await master.stop()
         calls = 0
         while await store.master() is master or replica.store.is_away or not replica.store.faults:
@@ -153,6 +153,6 @@ async def test_calls_sessions_and_tasks_survive_a_failover(tmp_path: Path) -> No
         await until(lambda: next(iter(a.sessions.open_sessions)).log_level == "error")
         assert await tasks.replace(replace(task, status=TaskStatus.COMPLETED, version=1))
         assert [each.version for each in await tasks.newest(5)] == [1]
-        await master.start()  # it comes back as a copy
+        await master.start()  # it returns as a replica
         assert (await a.send(call("echo", text="hi"), session)).status == 200
         assert not replica.store.is_away

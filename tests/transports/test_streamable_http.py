@@ -1,4 +1,4 @@
-"""Streamable HTTP from the outside: calls, streams, disconnects, sessions and limits, in both eras."""
+"""Tests for Streamable HTTP in both eras."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ def modern_call(tool: str, **meta: Json) -> tuple[dict[str, Json], dict[str, str
 
 
 async def event(response: aiohttp.ClientResponse) -> Json:
-    """The next message of a stream."""
+    """Return the next message of a stream."""
     async with asyncio.timeout(20):
         while True:
             block = await response.content.readuntil(b"\n\n")
@@ -52,7 +52,7 @@ async def until(condition: asyncio.Event) -> None:
 
 
 async def settled(of: RunningServer, *, streams: int = 0) -> None:
-    """Wait until so many streams are open."""
+    """Wait until this number of streams is open."""
     async with asyncio.timeout(20):
         while len(of.streams) != streams:
             await asyncio.sleep(0)
@@ -304,7 +304,7 @@ class TestSessions:
         assert live is not None
         slow = asyncio.create_task(served.send(call("wait"), in_session(session_id)))
         async with asyncio.timeout(20):
-            while not live.tasks:  # each turn of the loop: the task is seen before its first step
+            while not live.tasks:  # check in each turn of the loop, before the task's first step
                 await asyncio.sleep(0)
         served.sessions.end(session_id)
         assert (await slow).status == 404

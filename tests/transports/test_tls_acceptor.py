@@ -1,4 +1,4 @@
-"""TLS connections count from their beginning, and those on which nobody shakes hands are given up."""
+"""Tests for the limits of TLS connections during the handshake."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ SECONDS: Final = 15
 
 
 class Served:
-    """The listener, and who trusts it."""
+    """A listener and a client context that trusts it."""
 
     def __init__(self, listener: HttpListener, quota: ResourceQuota, authority: Authority) -> None:
         self.listener: Final = listener
@@ -48,7 +48,7 @@ class Served:
         return socket.create_connection(("127.0.0.1", self.listener.address.port))
 
     async def count(self, expected: int) -> None:
-        """Wait until so many connections are counted."""
+        """Wait until this number of connections is counted."""
         async with asyncio.timeout(SECONDS):
             while len(self.quota) != expected:
                 await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Plain answers on the wire, and what is remembered of those who come back."""
+"""Tests for whole responses and for cached header checks."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Answers that nobody reads are bounded in bytes, and gone with whoever did not read them."""
+"""Tests for the limit of unread response bytes."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from gateway.transports.write_quota import WriteQuota
 from tests.transports.http_server import BOTH, RunningServer, call, http_server, modern_headers, modern_request
 
 LARGE: Final = 8_000_000
-"""More than the buffers of a connection's both ends take."""
+"""More than the buffers at both ends of a connection."""
 OTHER: Final = "127.0.0.2"
 EVENTS: Final = {"Accept": "text/event-stream"}
 
@@ -49,7 +49,7 @@ def head_and_body(message: JsonObject, fields: Mapping[str, str]) -> bytes:
 def asking(
     served: RunningServer, message: JsonObject, fields: Mapping[str, str], *, source: str = OTHER
 ) -> Iterator[socket.socket]:
-    """A connection that has asked, and reads nothing by itself."""
+    """A connection that has sent a request and reads nothing."""
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         connection.bind((source, 0))
@@ -70,7 +70,7 @@ def modern(size: int) -> tuple[JsonObject, Mapping[str, str]]:
 
 
 async def of_kind(kind: str, served: RunningServer) -> tuple[JsonObject, Mapping[str, str]]:
-    """A request for a large answer: of either era, answered as JSON or as an event."""
+    """A request for a large response."""
     if "modern" in kind:
         message, fields = modern(LARGE)
     else:
@@ -87,7 +87,7 @@ async def test_slow_reader_is_limited_while_others_are_served() -> None:
         with ExitStack() as stack:
             message, fields = modern(LARGE)
             connections = [stack.enter_context(asking(served, message, fields)) for _ in range(10)]
-            await eventually(lambda: quota.refused == 6)  # two are written, and two wait
+            await eventually(lambda: quota.refused == 6)  # two are being written and two wait
             assert len(quota) <= quota.in_all
             answer = await served.modern("tools/call", {"name": "large", "arguments": {"size": LARGE}})
             assert answer.status == 200
@@ -107,7 +107,7 @@ async def test_refused_response_has_a_reason_and_retry_after() -> None:
         message, fields = modern(LARGE)
         with ExitStack() as stack:
             connections = [stack.enter_context(asking(served, message, fields)) for _ in range(3)]
-            await eventually(lambda: quota.refused == 1)  # whichever the server read last
+            await eventually(lambda: quota.refused == 1)  # the one that the server read last
             receive = asyncio.get_running_loop().sock_recv
             telling = [asyncio.create_task(receive(connection, 4096)) for connection in connections]
             await eventually(lambda: sum(task.done() for task in telling) == 2)  # the third one waits
@@ -139,7 +139,7 @@ async def test_response_over_the_quota_waits_for_room(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_dropping_a_slow_reader_frees_its_quota(kind: str) -> None:
-    """Without a collection of garbage: an answer in a cycle stays until there is one, which may be never."""
+    """Without garbage collection, which might never happen."""
     quota = WriteQuota()
     async with http_server(write_timeout=0.2, quota=quota) as served, counting_memory() as held:
         message, fields = await of_kind(kind, served)
@@ -170,7 +170,7 @@ async def test_read_response_is_freed() -> None:
 
 @asynccontextmanager
 async def counting_memory() -> AsyncIterator[Callable[[], int]]:
-    """How many bytes more than now are in use, no garbage being collected."""
+    """Return a function that measures additional memory without garbage collection."""
     gc.collect()
     gc.disable()
     tracemalloc.start()
@@ -194,8 +194,8 @@ class TestTurns:
 
         waiting = [asyncio.create_task(ask(number)) for number in range(2)]
         await asyncio.sleep(0)
-        assert not quota.take("a", 1)  # nobody overtakes
-        assert quota.take("b", 10)  # nor has anybody else to wait
+        assert not quota.take("a", 1)  # in order
+        assert quota.take("b", 10)  # others do not wait
         quota.give_back("a", 10)
         await asyncio.gather(*waiting)
         assert order == [0, 1]
@@ -206,7 +206,7 @@ class TestTurns:
         assert quota.take("a", 10)
         waiting = asyncio.create_task(quota.wait("a", 5, seconds=20))
         await asyncio.sleep(0)
-        quota.give_back("a", 10)  # grants it, and the waiter has not run yet
+        quota.give_back("a", 10)  # granted, but the waiter has not run yet
         assert not quota.take("a", 1)
         assert await waiting
         assert quota.take("a", 1)

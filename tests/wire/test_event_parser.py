@@ -1,4 +1,4 @@
-"""An event stream is read alike in whatever pieces it comes (WHATWG HTML, "Parsing an event stream")."""
+"""Tests for parsing event streams (WHATWG HTML, "Parsing an event stream")."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Header fields that mirror a modern request's body."""
+"""Tests for headers that mirror a modern request."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Bytes to messages: what is one, what is not, and which id a mistake is answered under."""
+"""Tests for decoding JSON-RPC messages."""
 
 import contextlib
 
@@ -49,7 +49,7 @@ def test_a_request_whose_text_is_not_unicode_keeps_its_id(text: bytes) -> None:
     for request_id in (7, "x"):
         error = refusal(b'{"jsonrpc":"2.0","id":%b,"method":"m","params":%b}' % (orjson.dumps(request_id), params))
         assert (error.code, error.request_id) == (ErrorCode.PARSE_ERROR, request_id)
-    # Its id is not known exactly, or it is not a request.
+    # Without an exact id, or not a request.
     assert refusal(b'{"jsonrpc":"2.0","id":"%b","method":"m"}' % text).request_id is None
     assert refusal(b'{"jsonrpc":"2.0","id":1,"result":"%b"}' % text).request_id is None
 

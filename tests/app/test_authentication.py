@@ -1,4 +1,4 @@
-"""The section `auth` of a file that is served: at the start, when it changes, and when it goes missing."""
+"""The section `auth` at the start and after reloads."""
 
 import asyncio
 import hashlib
@@ -41,7 +41,7 @@ SAME: Final = f"{{sha256: {digest(OLD)}}}"
 
 
 class Served:
-    """A gateway that runs, and a client of it."""
+    """A running gateway and an HTTP client."""
 
     def __init__(self, config: Path, gateway: Gateway, client: aiohttp.ClientSession) -> None:
         self._config: Final = config
@@ -49,7 +49,7 @@ class Served:
         self.client: Final = client
 
     async def status(self, key: str | None, session_id: str | None = None) -> int:
-        """What somebody with a key is answered with: to `initialize`, or to a ping in a session."""
+        """Return the HTTP status of `initialize`, or of a ping in a session."""
         status, _ = await self._post(key, session_id)
         return status
 
@@ -59,7 +59,7 @@ class Served:
         return fields["Mcp-Session-Id"]
 
     async def hears(self, key: str, session_id: str) -> str:
-        """The method of the first message that a session's own stream brings."""
+        """Return the method of the first message on the stream of a session."""
         fields = {"Accept": "text/event-stream", "Mcp-Session-Id": session_id, **_bearer(key)}
         async with self.client.get(self.url("/mcp"), headers=fields) as response:
             async for line in response.content:
@@ -68,7 +68,7 @@ class Served:
         raise AssertionError("the stream ended")
 
     async def reload(self, text: str) -> list[str]:
-        """Save the file, and say what keeps it from being served."""
+        """Save the file and reload. Return the problems."""
         self._config.write_text(text)
         async with self.client.post(self.url("/-/reload"), headers=_bearer(OPERATOR)) as response:
             assert response.status in {200, 422}, await response.text()
@@ -107,7 +107,7 @@ async def serving(folder: Path, text: str, **settings: Any) -> AsyncIterator[Ser
 
 
 def problems_of(folder: Path, text: str, **settings: Any) -> list[str]:
-    """What `validate` says, without the place."""
+    """Return the messages of `validate`."""
     (folder / "config.yaml").write_text(text)
     try:
         _, found = check(read_settings({"config": folder / "config.yaml", **settings}))
@@ -116,7 +116,7 @@ def problems_of(folder: Path, text: str, **settings: Any) -> list[str]:
     return [f"{problem.severity}: {problem.path}: {problem.message}" for problem in found]
 
 
-async def test_a_holder_that_a_reload_brings_or_takes_away_is_the_only_one_to_notice(tmp_path: Path) -> None:
+async def test_reload_that_adds_or_removes_a_key_only_affects_its_holder(tmp_path: Path) -> None:
     async with serving(tmp_path, keys(ci=OLD) + TOOL) as served:
         mine, theirs = await served.initialize(OPERATOR), await served.initialize(OLD)
         assert await served.status(NEW) == 401
@@ -128,7 +128,7 @@ async def test_a_holder_that_a_reload_brings_or_takes_away_is_the_only_one_to_no
         assert await served.status(OLD, theirs) == 404  # it ended; the key that came back makes a new one
 
 
-async def test_a_holder_who_gets_another_scope_hears_of_the_tools_that_it_brings(tmp_path: Path) -> None:
+async def test_added_scope_announces_the_tool_list(tmp_path: Path) -> None:
     tools = "tools: {write: {description: Writes., access: {scopes: [write]}, content: [{text: Written.}]}}\n"
     async with serving(tmp_path, keys(ci=OLD) + tools) as served:
         session_id = await served.initialize(OLD)
@@ -136,7 +136,7 @@ async def test_a_holder_who_gets_another_scope_hears_of_the_tools_that_it_brings
         assert await served.hears(OLD, session_id) == "notifications/tools/list_changed"
 
 
-async def test_a_file_with_a_mistake_changes_nobody(tmp_path: Path) -> None:
+async def test_invalid_file_changes_no_credentials(tmp_path: Path) -> None:
     async with serving(tmp_path, keys(ci=OLD) + TOOL) as served:
         session_id = await served.initialize(OLD)
         [problem] = await served.reload(f"auth: {{api_keys: {{ci: {{sha256: {digest(OLD)[1:]}}}}}}}\n{TOOL}")
@@ -152,7 +152,7 @@ async def test_a_file_with_a_mistake_changes_nobody(tmp_path: Path) -> None:
         ("listen: {public_url: 'https://tools.example.com'}\n", {}),
     ],
 )
-async def test_a_reload_does_not_open_to_others_what_was_closed(
+async def test_reload_cannot_remove_authentication_from_a_reachable_listener(
     tmp_path: Path, listen: str, settings: dict[str, Any]
 ) -> None:
     async with serving(tmp_path, listen + keys(ci=OLD) + TOOL, **settings) as served:
@@ -164,7 +164,7 @@ async def test_a_reload_does_not_open_to_others_what_was_closed(
         assert await served.reload(listen + keys(ci=OLD) + TOOL) == []
 
 
-async def test_where_only_this_machine_listens_the_section_may_come_and_go(tmp_path: Path) -> None:
+async def test_auth_section_can_change_on_loopback(tmp_path: Path) -> None:
     async with serving(tmp_path, TOOL) as served:
         anybodys = await served.initialize(None)
         assert await served.reload(keys(ci=OLD) + TOOL) == []
@@ -176,7 +176,7 @@ async def test_where_only_this_machine_listens_the_section_may_come_and_go(tmp_p
         assert await served.status(None) == 200
 
 
-async def test_tokens_are_meant_for_the_address_that_is_listened_on(tmp_path: Path) -> None:
+async def test_token_audience_is_the_listening_address(tmp_path: Path) -> None:
     async with authorization_server() as issuer, serving(tmp_path, tokens_of(issuer)) as served:
         here = served.url("/mcp")
         for audience in (here, here.replace("127.0.0.1", "localhost"), served.url("/sse")):
@@ -185,7 +185,7 @@ async def test_tokens_are_meant_for_the_address_that_is_listened_on(tmp_path: Pa
             assert await served.status(issuer.token(audience)) == 401
 
 
-async def test_tokens_are_meant_for_the_public_url_where_there_is_one(tmp_path: Path) -> None:
+async def test_token_audience_is_the_public_url(tmp_path: Path) -> None:
     public = "listen: {public_url: 'https://tools.example.com/ops/'}\n"
     async with authorization_server() as issuer, serving(tmp_path, public + tokens_of(issuer)) as served:
         assert await served.status(issuer.token("https://tools.example.com/ops/mcp")) == 200
@@ -213,7 +213,7 @@ async def test_tokens_of_several_issuers_and_for_several_audiences_are_accepted(
             assert await served.status(one.token("b")) == 200
 
 
-def test_an_address_that_a_start_would_refuse_is_a_warning_at_its_key(tmp_path: Path) -> None:
+def test_validate_warns_of_an_address_that_serve_refuses(tmp_path: Path) -> None:
     text = f"listen: {{http: ':8000', admin: '[::]:9000'}}\n{TOOL}"
     warnings = problems_of(tmp_path, text)
     assert [warning.split(": ")[1] for warning in warnings] == ["listen.http", "listen.admin"]
@@ -225,7 +225,7 @@ def test_an_address_that_a_start_would_refuse_is_a_warning_at_its_key(tmp_path: 
     assert problems_of(tmp_path, TOOL) == []
 
 
-async def test_a_start_that_is_refused_says_where_it_was_written(tmp_path: Path) -> None:
+async def test_refused_start_names_the_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(f"listen:\n  http: '0.0.0.0:0'\n{TOOL}")
     async with Gateway(read_settings({"config": tmp_path / "config.yaml", "log_level": "error"})) as gateway:
         with pytest.raises(ConfigError) as caught:
@@ -252,11 +252,11 @@ async def test_a_start_that_is_refused_says_where_it_was_written(tmp_path: Path)
         ),
     ],
 )
-def test_what_no_single_key_shows_is_reported_too(tmp_path: Path, auth: str, expected: str) -> None:
+def test_problems_across_keys_are_reported(tmp_path: Path, auth: str, expected: str) -> None:
     assert any(each.startswith(expected) for each in problems_of(tmp_path, f"auth: {auth}\n{TOOL}"))
 
 
-def test_tokens_that_clients_could_not_get_are_a_warning(tmp_path: Path) -> None:
+def test_tokens_that_clients_cannot_obtain_are_a_warning(tmp_path: Path) -> None:
     oauth = "auth: {oauth: {issuer: 'https://idp.example.com'}}\n"
     for listen in ("http: ':8000'", "trusted_proxies: [127.0.0.1]", "allowed_hosts: [tools.example.com]"):
         found = problems_of(tmp_path, f"listen: {{{listen}}}\n{oauth}{TOOL}")
@@ -264,9 +264,7 @@ def test_tokens_that_clients_could_not_get_are_a_warning(tmp_path: Path) -> None
     assert problems_of(tmp_path, oauth + TOOL) == []
 
 
-def test_tokens_without_the_packages_that_check_them_name_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_token_packages_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jwt", None)  # what is not installed cannot be imported
     expected = "error: auth.oauth: needs packages that are not installed: pip install 'pyjwt[crypto]'"
     assert expected in problems_of(tmp_path, f"auth: {{oauth: {{issuer: 'https://idp.example.com'}}}}\n{TOOL}")

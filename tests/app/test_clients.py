@@ -1,4 +1,4 @@
-"""Who uses the daemon: told apart by era, revision, transport and name, bounded, and forgotten in time."""
+"""Counts of clients by era, revision, transport and name."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from gateway.protocol.session import Session
 from gateway.state.keys import SigningKeys
 from gateway.transports.memory import MemoryClient
 from gateway.wire.meta import title_of
-from tests.protocol.peers import house
+from tests.protocol.peers import serve_folder
 
 
 def session(name: str, revision: str = "2025-06-18") -> Session:
@@ -42,7 +42,7 @@ def test_sessions_are_counted_by_client_revision_and_transport() -> None:
     assert len(others) == 2
 
 
-def test_a_flood_of_names_stays_a_short_list_and_none_is_lost_from_the_sum() -> None:
+def test_many_client_names_are_combined_in_one_entry() -> None:
     entries = listed(
         with_sessions((Binding.STDIO, session(f"n{n}")) for n in range(MAX_CLIENTS + 30)), counted="sessions"
     )
@@ -61,15 +61,15 @@ def test_a_flood_of_names_stays_a_short_list_and_none_is_lost_from_the_sum() -> 
         ({"name": "x" * 500}, "x" * 60),
     ],
 )
-def test_what_a_client_calls_itself_is_taken_with_caution(info: JsonObject, title: str) -> None:
+def test_client_title_is_sanitized(info: JsonObject, title: str) -> None:
     assert title_of(info) == title
 
 
-async def test_modern_clients_are_known_by_their_calls_and_forgotten_in_time(tmp_path: Path) -> None:
+async def test_modern_clients_are_counted_by_recent_calls(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("tools: {hello: {description: H., content: h}}")
     now = [0.0]
     recent = RecentClients(clock=lambda: now[0])
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         dispatcher = Dispatcher(
             store=CatalogStore(served.dispatcher.store.current),
             services=served.dispatcher._server.services,

@@ -1,4 +1,4 @@
-"""The directory of a supervisor goes with it, or with the next one if it was killed."""
+"""The directory of a supervisor is removed at its end, or by the next supervisor."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_a_killed_supervisor_left_goes_and_what_a_living_one_has_stays(temporary: Path) -> None:
+def test_directories_of_killed_supervisors_are_removed(temporary: Path) -> None:
     holders = [
         subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(2)

@@ -1,4 +1,4 @@
-"""What plugins switch is the same at all replicas, in whatever order these hear of it."""
+"""Replicas agree on the primitives that plugins enable and disable."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ SECONDS: Final = 10
 
 
 class Member:
-    """A replica, as far as what is switched is concerned."""
+    """A replica with its catalog store."""
 
     def __init__(self, replica: Replica) -> None:
         self.replica: Final = replica
@@ -73,7 +73,7 @@ async def until(reached: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_what_was_enabled_stays_so_though_a_replica_that_has_not_heard_of_it_keeps_what_it_disabled(
+async def test_late_refresh_does_not_disable_an_enabled_primitive(
     stack: AsyncExitStack, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_changes, "_REFRESH_SECONDS", 0.05)
@@ -89,7 +89,7 @@ async def test_what_was_enabled_stays_so_though_a_replica_that_has_not_heard_of_
     assert (await joined(stack, server)).offered == {"one", "two"}
 
 
-async def test_what_one_call_switches_again_and_again_ends_the_same_everywhere(
+async def test_repeated_switches_of_one_call_end_alike_at_all_replicas(
     stack: AsyncExitStack, server: RedisServer
 ) -> None:
     here, there = await joined(stack, server), await joined(stack, server)
@@ -103,9 +103,7 @@ async def test_what_one_call_switches_again_and_again_ends_the_same_everywhere(
     assert (await joined(stack, server)).offered == {"one"}
 
 
-async def test_replicas_that_switch_the_same_at_once_agree_in_the_end(
-    stack: AsyncExitStack, server: RedisServer
-) -> None:
+async def test_concurrent_switches_end_alike_at_all_replicas(stack: AsyncExitStack, server: RedisServer) -> None:
     members = [await joined(stack, server) for _ in range(3)]
 
     def have_heard(of: int) -> bool:
@@ -121,7 +119,7 @@ async def test_replicas_that_switch_the_same_at_once_agree_in_the_end(
         assert members[0].offered == (await joined(stack, server)).offered
 
 
-async def test_what_was_disabled_and_could_not_be_told_holds_everywhere_a_little_later(
+async def test_disabled_primitive_is_shared_once_the_store_is_back(
     stack: AsyncExitStack, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_changes, "_REFRESH_SECONDS", 0.05)
@@ -141,9 +139,7 @@ MALFORMED: Final[list[dict[Any, Any]]] = [
 ]
 
 
-async def test_a_malformed_message_does_not_keep_a_replica_from_reading_on(
-    stack: AsyncExitStack, server: RedisServer
-) -> None:
+async def test_malformed_message_does_not_stop_the_mailbox(stack: AsyncExitStack, server: RedisServer) -> None:
     here, there = await joined(stack, server), await joined(stack, server)
     for stream in ("announcements", f"mailbox:{there.replica.name}"):
         for message in MALFORMED:
@@ -168,17 +164,13 @@ def strangers(logs: Sequence[Mapping[str, Any]]) -> set[str]:
     return {each["replica"] for each in logs if "other signing keys" in each["event"]}
 
 
-async def test_a_gateway_with_other_signing_keys_in_the_same_store_is_warned_of(
-    stack: AsyncExitStack, server: RedisServer
-) -> None:
+async def test_different_signing_keys_in_one_store_are_a_warning(stack: AsyncExitStack, server: RedisServer) -> None:
     with capture_logs() as logs:
         one, two = await opened(stack, server, b"a" * 32), await opened(stack, server, b"b" * 32)
         await until(lambda: strangers(logs) == {one.name, two.name})
 
 
-async def test_replicas_with_a_key_in_common_and_gateways_with_prefixes_are_not_warned_of(
-    stack: AsyncExitStack, server: RedisServer
-) -> None:
+async def test_common_key_or_prefix_is_no_warning(stack: AsyncExitStack, server: RedisServer) -> None:
     with capture_logs() as logs:
         await opened(stack, server, b"c" * 32, prefix="another")
         one, two = await opened(stack, server, b"a" * 32, b"b" * 32), await opened(stack, server, b"b" * 32)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from tests.protocol.peers import call, house
+from tests.protocol.peers import call, serve_folder
 from tests.protocol.test_caller import AUTH, person
 
 FILE: Final = """
@@ -18,7 +18,7 @@ tools:
 
 async def test_labels_are_recorded_and_other_claims_are_not(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(AUTH + FILE)
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         await served.gateway.start()
         await call(served.modern(identity=person("ann", team="red", secret="a-private-claim")), "say")
         await call(served.modern(identity=person("bob")), "say")

@@ -22,7 +22,7 @@ from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Problem, Severity
 from gateway.json_types import Json, JsonObject
 from tests.audit.test_audit_log import wait_until
-from tests.protocol.peers import ERAS, House, call, house
+from tests.protocol.peers import ERAS, LocalGateway, call, serve_folder
 
 SECRET: Final = "correct-horse-battery"
 FILE: Final = """
@@ -72,8 +72,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def started(folder: Path) -> AsyncIterator[House]:
-    async with house(folder) as served:
+async def started(folder: Path) -> AsyncIterator[LocalGateway]:
+    async with serve_folder(folder) as served:
         await served.gateway.start()
         yield served
 
@@ -333,7 +333,7 @@ async def test_failing_log_does_not_fail_calls(folder: Path) -> None:
 
 
 async def test_commands_do_not_write_the_audit_log(folder: Path) -> None:
-    async with house(folder) as served:
+    async with serve_folder(folder) as served:
         await call(await served.of("modern"), "fails")
     assert not (folder / "audit.log").exists()
 

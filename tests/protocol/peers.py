@@ -1,4 +1,4 @@
-"""A client of either era in this process, who can be asked."""
+"""Clients of both eras in this process, which respond to input requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -28,15 +28,15 @@ EVERYTHING: Final[JsonObject] = MappingProxyType(
 SECONDS: Final = 10
 
 Says = Callable[[str, JsonObject], Json]
-"""What the person or model at the client answers to a method and its params; raises `Silence` to say nothing."""
+"""Returns the response to an input request, or raises `Silence` for no response."""
 
 
 class Silence(Exception):  # noqa: N818 - no error
-    """Nobody answers."""
+    """There is no response."""
 
 
 def say(method: str, params: JsonObject) -> Json:
-    """Say yes, or something friendly, to everything."""
+    """Accept every request."""
     match method:
         case "elicitation/create":
             fields = params.get("requestedSchema", {}).get("properties", {})
@@ -48,7 +48,7 @@ def say(method: str, params: JsonObject) -> Json:
 
 
 def silent(_method: str, _params: JsonObject) -> Json:
-    """Leave every question open."""
+    """Respond to no request."""
     raise Silence
 
 
@@ -64,14 +64,14 @@ def _filled_in(field: JsonObject) -> Json:
 
 class Peer(Protocol):
     asked: list[JsonObject]
-    """Every question that came, in order."""
+    """All received requests, in order."""
 
     async def request(self, method: str, params: JsonObject) -> dict[str, Json]:
-        """Send a request, answer what is asked meanwhile, and return the message that answers it."""
+        """Send a request, respond to input requests, and return the response."""
 
 
 async def call(peer: Peer, tool: str, /, **arguments: Json) -> dict[str, Json]:
-    """The result of a call, however many questions come before it."""
+    """Return the result of a call after any number of input requests."""
     message = await peer.request("tools/call", {"name": tool, "arguments": arguments})
     assert "result" in message, message
     result: dict[str, Json] = message["result"]
@@ -84,7 +84,7 @@ async def text(peer: Peer, tool: str, /, **arguments: Json) -> str:
 
 
 class ModernPeer:
-    """Tries again with the answers (2026-07-28)."""
+    """A modern client, which retries with responses (2026-07-28)."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class ModernPeer:
         self.caller: Final = Caller(binding=Binding.MEMORY, identity=identity, headers=headers, view=view)
         self.asked: list[JsonObject] = []
         self.sent: Final[list[JsonObject]] = []
-        """What came before answers."""
+        """The messages before responses."""
         self._ids: Final = count(1)
 
     async def send(self, message: JsonObject) -> bool:
@@ -113,10 +113,10 @@ class ModernPeer:
         return True
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """There is none."""
+        """Do nothing."""
 
     async def once(self, method: str, params: JsonObject) -> dict[str, Json]:
-        """Send a request once, whatever it is answered with."""
+        """Send a request without retries."""
         fields = {
             meta.META_PROTOCOL_VERSION: "2026-07-28",
             meta.META_CLIENT_CAPABILITIES: dict(self.capabilities),
@@ -138,7 +138,7 @@ class ModernPeer:
         raise AssertionError("there is no end of questions")
 
     def answers(self, result: JsonObject) -> dict[str, Json]:
-        """What a retry brings along."""
+        """Return the parameters of a retry."""
         given: dict[str, Json] = {}
         for key, question in result["inputRequests"].items():
             self.asked.append(question)
@@ -147,17 +147,17 @@ class ModernPeer:
 
 
 class LegacyPeer:
-    """Answers requests of the server while its own is served."""
+    """A legacy client, which responds to requests of the server during a call."""
 
     def __init__(self, dispatcher: Dispatcher, *, says: Says = say, identity: Identity = ANONYMOUS) -> None:
         self._dispatcher: Final = dispatcher
         self.says = says
         self.hears = True
-        """Whether what is sent before answers arrives."""
+        """Whether messages before responses arrive."""
         self.caller = Caller(binding=Binding.MEMORY, identity=identity)
         self.asked: list[JsonObject] = []
         self.questions: Final[asyncio.Queue[JsonObject]] = asyncio.Queue()
-        """The same as they come, for who waits for them."""
+        """The received requests, for tests that wait for one."""
         self.sent: Final[list[JsonObject]] = []
         self._ids: Final = count(1)
         self.session: Session
@@ -180,7 +180,7 @@ class LegacyPeer:
         return True
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """There is none."""
+        """Do nothing."""
 
     async def answer(self, request_id: Json, **response: Json) -> None:
         await self._dispatcher.answer(Response(request_id, **response), self, self.session)
@@ -196,8 +196,8 @@ class LegacyPeer:
         return message
 
 
-class House:
-    """A gateway, and clients of it."""
+class LocalGateway:
+    """A gateway and its clients."""
 
     def __init__(self, gateway: Gateway, folder: Path) -> None:
         self.gateway: Final = gateway
@@ -221,7 +221,7 @@ class House:
         return await self.legacy(says=says, capabilities=capabilities)
 
     async def edit(self, old: str, new: str, *, file: str = "config.yaml") -> None:
-        """Change a file, and reload."""
+        """Change a file and reload."""
         path = self.folder / file
         before = path.read_text()
         assert old in before
@@ -230,7 +230,7 @@ class House:
         assert problems == [], problems
 
     async def quiet(self) -> None:
-        """Wait until nothing runs, waits or is being cleaned up."""
+        """Wait until nothing is running, waiting or being cleaned up."""
         slots = self.dispatcher.concurrency
         async with asyncio.timeout(SECONDS):
             while (slots.running, slots.waiting) != (0, 0):
@@ -238,8 +238,8 @@ class House:
 
 
 @asynccontextmanager
-async def house(folder: Path) -> AsyncIterator[House]:
+async def serve_folder(folder: Path) -> AsyncIterator[LocalGateway]:
     """Serve the configuration of a folder."""
     settings = read_settings({"config": folder / "config.yaml", "log_level": "error", "no_watch": True})
     async with Gateway(settings) as gateway:
-        yield House(gateway, folder)
+        yield LocalGateway(gateway, folder)

@@ -1,4 +1,4 @@
-"""Requests about tasks, as a client of 2026-07-28 sends them."""
+"""Requests for tasks, from a client of 2026-07-28."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.json_types import Json, JsonObject
-from tests.protocol.peers import EVERYTHING, House, ModernPeer, house
+from tests.protocol.peers import EVERYTHING, LocalGateway, ModernPeer, serve_folder
 
 TESTDATA: Final = Path(__file__).parents[1] / "behaviour" / "testdata" / "tasks"
 
@@ -24,7 +24,7 @@ SECONDS: Final = 10
 
 
 async def start(peer: ModernPeer, tool: str, /, **arguments: Json) -> dict[str, Json]:
-    """The `CreateTaskResult` of a call."""
+    """Call a tool, and return the `CreateTaskResult`."""
     message = await peer.once("tools/call", {"name": tool, "arguments": arguments})
     result: dict[str, Json] = message["result"]
     assert result["resultType"] == "task", result
@@ -38,7 +38,7 @@ async def get(peer: ModernPeer, task: JsonObject) -> dict[str, Json]:
 
 
 async def until(peer: ModernPeer, task: JsonObject, *statuses: str) -> dict[str, Json]:
-    """The task, once it has one of these statuses."""
+    """Wait until the task has one of these statuses, and return it."""
     async with asyncio.timeout(SECONDS):
         while (found := await get(peer, task))["status"] not in statuses:
             await asyncio.sleep(0.002)
@@ -76,7 +76,7 @@ def is_alive(pid: int) -> bool:
 
 
 async def hear(peer: ModernPeer, is_enough: Callable[[list[JsonObject]], bool]) -> list[JsonObject]:
-    """What has come before answers, once it is enough."""
+    """Wait for messages before responses, and return them."""
     async with asyncio.timeout(SECONDS):
         while not peer.sent or not is_enough(peer.sent):
             await asyncio.sleep(0.005)
@@ -84,9 +84,9 @@ async def hear(peer: ModernPeer, is_enough: Callable[[list[JsonObject]], bool]) 
 
 
 @asynccontextmanager
-async def serving_tasks(folder: Path) -> AsyncIterator[House]:
-    """Serve a copy of `testdata/tasks`, to be edited."""
-    async with house(shutil.copytree(TESTDATA, folder / "tasks")) as made:
+async def serving_tasks(folder: Path) -> AsyncIterator[LocalGateway]:
+    """Serve a copy of `testdata/tasks`."""
+    async with serve_folder(shutil.copytree(TESTDATA, folder / "tasks")) as made:
         yield made
         await made.dispatcher.tasks.close()
         await made.quiet()

@@ -1,4 +1,4 @@
-"""What a caller may not use is as if it were not there, or asks for the scopes that it needs."""
+"""Access rules: hidden primitives are unknown, and visible primitives name the missing scopes."""
 
 from pathlib import Path
 from typing import Final
@@ -8,7 +8,7 @@ import structlog
 
 from gateway.access.identity import Identity
 from gateway.json_types import Json, JsonObject
-from tests.protocol.peers import ERAS, House, LegacyPeer, ModernPeer, house
+from tests.protocol.peers import ERAS, LegacyPeer, LocalGateway, ModernPeer, serve_folder
 
 FILE: Final = """
 auth: {api_keys: {ci: {sha256: "abababababababababababababababababababababababababababababababab"}}}
@@ -38,7 +38,7 @@ def holder(*scopes: str) -> Identity:
     return Identity(principal="ada", realm="api_keys", scopes=frozenset(scopes))
 
 
-async def of(served: House, era: str, *scopes: str) -> ModernPeer | LegacyPeer:
+async def of(served: LocalGateway, era: str, *scopes: str) -> ModernPeer | LegacyPeer:
     if era == "modern":
         return served.modern(identity=holder(*scopes))
     return await served.legacy(identity=holder(*scopes))
@@ -50,8 +50,8 @@ async def listed(peer: ModernPeer | LegacyPeer, kind: str) -> list[Json]:
 
 
 @ERAS
-async def test_lists_show_a_caller_what_its_scopes_allow(folder: Path, era: str) -> None:
-    async with house(folder) as served:
+async def test_lists_depend_on_scopes(folder: Path, era: str) -> None:
+    async with serve_folder(folder) as served:
         for scopes, tools, resources, prompts in (
             ([], ["open", "step_up", "embeds"], ["seen:///x"], ["reads"]),
             (["ops"], ["open", "step_up", "embeds"], ["single:///x", "seen:///x"], ["triage", "reads"]),
@@ -91,10 +91,10 @@ USES: Final = [
 
 @ERAS
 @pytest.mark.parametrize(("method", "params", "message"), USES)
-async def test_what_a_caller_may_not_use_is_answered_like_what_does_not_exist(
+async def test_hidden_primitive_has_the_error_of_an_unknown_one(
     folder: Path, era: str, method: str, params: JsonObject, message: str
 ) -> None:
-    async with house(folder) as served:
+    async with serve_folder(folder) as served:
         refused = await (await of(served, era, "admin")).request(method, params)
         assert refused["error"]["message"] == message
         name = params.get("name") or params.get("uri") or params["ref"].get("name") or params["ref"]["uri"]
@@ -114,10 +114,10 @@ def _renamed(value: Json, old: str, new: str) -> Json:
 @pytest.mark.parametrize(
     ("method", "params"), [("tools/call", {"name": "step_up"}), ("resources/read", {"uri": "seen:///x"})]
 )
-async def test_what_is_visible_names_the_scopes_that_it_needs(
+async def test_visible_primitive_error_names_the_missing_scopes(
     folder: Path, era: str, method: str, params: JsonObject
 ) -> None:
-    async with house(folder) as served:
+    async with serve_folder(folder) as served:
         refused = (await (await of(served, era)).request(method, params))["error"]
         assert refused["data"] == {"requiredScopes": ["ops"]}
         assert "insufficient_scope" in refused["message"]
@@ -125,8 +125,8 @@ async def test_what_is_visible_names_the_scopes_that_it_needs(
 
 
 @ERAS
-async def test_what_a_tool_or_prompt_embeds_is_read_as_its_caller_would_read_it(folder: Path, era: str) -> None:
-    async with house(folder) as served:
+async def test_embedded_resources_use_the_scopes_of_the_caller(folder: Path, era: str) -> None:
+    async with serve_folder(folder) as served:
         for method, name in (("tools/call", "embeds"), ("prompts/get", "reads")):
             refused = await (await of(served, era)).request(method, {"name": name})
             assert "error" in refused or refused["result"]["isError"] is True
@@ -134,8 +134,8 @@ async def test_what_a_tool_or_prompt_embeds_is_read_as_its_caller_would_read_it(
             assert allowed.get("isError", False) is False
 
 
-async def test_a_list_that_is_filtered_is_no_business_of_shared_caches(folder: Path) -> None:
-    async with house(folder) as served:
+async def test_filtered_list_has_private_cache_scope(folder: Path) -> None:
+    async with serve_folder(folder) as served:
         for scopes in ((), ("ops", "admin")):
             result = (await served.modern(identity=holder(*scopes)).request("tools/list", {}))["result"]
             assert result["cacheScope"] == "private"
@@ -143,17 +143,17 @@ async def test_a_list_that_is_filtered_is_no_business_of_shared_caches(folder: P
         assert read["result"]["cacheScope"] == "private"
 
 
-async def test_a_cursor_of_one_view_does_not_page_through_another(folder: Path) -> None:
+async def test_cursor_is_invalid_in_another_view(folder: Path) -> None:
     (folder / "config.yaml").write_text(FILE + "server: {page_size: 1}\n")
-    async with house(folder) as served:
+    async with serve_folder(folder) as served:
         wide, narrow = served.modern(identity=holder("ops", "admin")), served.modern(identity=holder())
         cursor = (await wide.request("tools/list", {}))["result"]["nextCursor"]
         assert "result" in await wide.request("tools/list", {"cursor": cursor})
         assert "Stale cursor" in (await narrow.request("tools/list", {"cursor": cursor}))["error"]["message"]
 
 
-async def test_a_changed_list_is_announced_to_those_who_see_the_change_alone(folder: Path) -> None:
-    async with house(folder) as served:
+async def test_changed_list_is_only_announced_to_callers_who_see_the_change(folder: Path) -> None:
+    async with serve_folder(folder) as served:
         wide, narrow = await served.legacy(identity=holder("ops", "admin")), await served.legacy(identity=holder())
         for peer in (wide, narrow):
             await peer.notify("notifications/initialized", {})
@@ -165,8 +165,8 @@ async def test_a_changed_list_is_announced_to_those_who_see_the_change_alone(fol
         assert waiting(wide) == ["notifications/tools/list_changed"]
 
 
-async def test_access_that_a_reload_takes_away_is_a_changed_list_for_those_who_lose_it(folder: Path) -> None:
-    async with house(folder) as served:
+async def test_removed_access_is_announced_to_callers_who_lose_it(folder: Path) -> None:
+    async with serve_folder(folder) as served:
         peers = [await served.legacy(identity=holder(*scopes)) for scopes in ((), ("ops",), ("ops", "admin"))]
         for peer in peers:
             await peer.notify("notifications/initialized", {})
@@ -174,8 +174,8 @@ async def test_access_that_a_reload_takes_away_is_a_changed_list_for_those_who_l
         assert list(map(waiting, peers)) == [[], ["notifications/tools/list_changed"], []]
 
 
-async def test_a_step_up_within_a_session_shows_what_it_brought(folder: Path) -> None:
-    async with house(folder) as served:
+async def test_step_up_in_a_session_announces_new_tools(folder: Path) -> None:
+    async with serve_folder(folder) as served:
         peer = await served.legacy(identity=holder())
         await peer.notify("notifications/initialized", {})
         assert "secret" not in await listed(peer, "tools")
@@ -186,8 +186,8 @@ async def test_a_step_up_within_a_session_shows_what_it_brought(folder: Path) ->
         }
 
 
-async def test_a_subscription_is_told_of_resources_that_its_caller_may_read_alone(folder: Path) -> None:
-    async with house(folder) as served:
+async def test_subscription_only_notifies_of_readable_resources(folder: Path) -> None:
+    async with serve_folder(folder) as served:
         notifier, store = served.dispatcher.notifier, served.dispatcher._server.store
         with (
             notifier.listen(frozenset(), frozenset({"single:///x"}), scopes=frozenset({"ops"})) as able,
@@ -198,8 +198,8 @@ async def test_a_subscription_is_told_of_resources_that_its_caller_may_read_alon
 
 
 @ERAS
-async def test_what_became_of_a_name_is_told_to_those_who_could_see_it(folder: Path, era: str) -> None:
-    async with house(folder) as served:
+async def test_rename_hint_requires_access_to_the_old_name(folder: Path, era: str) -> None:
+    async with serve_folder(folder) as served:
         await served.edit("  secret: {", "  renamed: {")
         await served.edit(", aliases: [hidden]", "")
         for scopes, hint in (
@@ -211,7 +211,7 @@ async def test_what_became_of_a_name_is_told_to_those_who_could_see_it(folder: P
 
 
 def waiting(peer: LegacyPeer) -> list[str]:
-    """The methods of what waits for a session's stream, which is taken."""
+    """Take the queued messages of a session, and return their methods."""
     methods = [message["method"] for message in peer.session.outbox.messages.values()]
     peer.session.outbox.messages.clear()
     return methods
@@ -249,11 +249,11 @@ prompts:
 
 
 @ERAS
-async def test_a_function_that_needs_a_scope_of_its_caller_names_it_and_is_no_failure(tmp_path: Path, era: str) -> None:
+async def test_missing_scope_in_a_function_is_a_scope_error(tmp_path: Path, era: str) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "reading.py").write_text(READER)
     (tmp_path / "config.yaml").write_text(FILE.partition("tools:")[0] + READS)
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         with structlog.testing.capture_logs() as logged:
             for method, params in (
                 ("tools/call", {"name": "on_loop"}),

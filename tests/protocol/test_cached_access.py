@@ -1,4 +1,4 @@
-"""A cached answer is given again to those alone who would get the same without a cache."""
+"""Cached results are only reused for callers who would get the same result without a cache."""
 
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ from gateway.cli.commands.validate.command import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.local_server import listening
-from tests.protocol.peers import ERAS, House, LegacyPeer, ModernPeer, house, text
+from tests.protocol.peers import ERAS, LegacyPeer, LocalGateway, ModernPeer, serve_folder, text
 
 PLUGIN: Final = '''
 from gateway.plugin import Context
@@ -46,8 +46,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def of(served: House, era: str, *scopes: str) -> ModernPeer | LegacyPeer:
-    """The same principal, with another token."""
+async def of(served: LocalGateway, era: str, *scopes: str) -> ModernPeer | LegacyPeer:
+    """Return a client of the same principal with a different token."""
     identity = Identity(principal="ada", realm="issuer", scopes=frozenset(scopes))
     if era == "modern":
         return served.modern(identity=identity)
@@ -55,7 +55,7 @@ async def of(served: House, era: str, *scopes: str) -> ModernPeer | LegacyPeer:
 
 
 async def heard(peer: ModernPeer | LegacyPeer) -> list[str]:
-    """What the tool, the resource and the prompts say."""
+    """Return the texts of the tool, the resource and the prompts."""
     read = await peer.request("resources/read", {"uri": "report:///now"})
     got = await peer.request("prompts/get", {"name": "report"})
     embedded = await peer.request("prompts/get", {"name": "embeds"})
@@ -68,15 +68,15 @@ async def heard(peer: ModernPeer | LegacyPeer) -> list[str]:
 
 
 @ERAS
-async def test_a_narrow_token_is_not_given_the_cached_answer_of_a_wide_one(folder: Path, era: str) -> None:
-    async with house(folder) as served:
+async def test_cached_result_is_not_shared_with_narrower_token(folder: Path, era: str) -> None:
+    async with serve_folder(folder) as served:
         assert await heard(await of(served, era, "ops", "admin")) == ["for ops alone"] * 4
         assert await heard(await of(served, era, "admin")) == ["nothing for you"] * 4
         assert await heard(await of(served, era, "ops", "admin")) == ["for ops alone"] * 4
 
 
-async def test_a_reload_that_asks_for_another_scope_leaves_no_cached_answer(folder: Path) -> None:
-    async with house(folder) as served:
+async def test_reload_with_new_scope_invalidates_cached_results(folder: Path) -> None:
+    async with serve_folder(folder) as served:
         assert await heard(await of(served, "modern", "ops")) == ["for ops alone"] * 4
         await served.edit('text: "for ops alone", access: {scopes: [ops]}', 'text: "secret", access: {scopes: [root]}')
         assert await heard(await of(served, "modern", "ops")) == ["nothing for you"] * 4
@@ -84,14 +84,14 @@ async def test_a_reload_that_asks_for_another_scope_leaves_no_cached_answer(fold
         assert await heard(await of(served, "modern", "root", "ops")) == ["secret"] * 4
 
 
-async def test_the_cached_answer_of_a_prompt_is_not_worked_out_again(tmp_path: Path) -> None:
+async def test_cached_prompt_is_not_rendered_again(tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "counting.py").write_text(
         "from itertools import count\nCALLS = count(1)\n"
         'def say(who: str) -> str:\n    """Count."""\n    return f"{who} {next(CALLS)}"\n'
     )
     (tmp_path / "config.yaml").write_text('plugins: [plugins]\nprompts: {say: {python: "counting:say", cache: 1h}}')
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         said = []
         for who in ("ada", "ada", "bob"):
             got = await served.modern().request("prompts/get", {"name": "say", "arguments": {"who": who}})
@@ -100,7 +100,7 @@ async def test_the_cached_answer_of_a_prompt_is_not_worked_out_again(tmp_path: P
 
 
 @pytest.mark.parametrize("old_name", [False, True], ids=["cache", "http.cache"])
-async def test_an_http_answer_is_kept_by_the_whole_request(tmp_path: Path, *, old_name: bool) -> None:
+async def test_http_cache_key_is_the_whole_request(tmp_path: Path, *, old_name: bool) -> None:
     asked: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -115,7 +115,7 @@ async def test_an_http_answer_is_kept_by_the_whole_request(tmp_path: Path, *, ol
             f'tools: {{ask: {{{beside}input: {{q: "string?", unused: "string?"}}, http: {{{inside}'
             f'url: "http://127.0.0.1:{port}/{{?q}}", allow_private: true, forward_headers: [X-Team]}}}}}}'
         )
-        async with house(tmp_path) as served:
+        async with serve_folder(tmp_path) as served:
             said = [
                 await text(_sending(served, team=team, principal=principal), "ask", **arguments)
                 for team, principal, arguments in (
@@ -132,7 +132,7 @@ async def test_an_http_answer_is_kept_by_the_whole_request(tmp_path: Path, *, ol
     assert asked == ["/ a", "/ a", "/ b", "/?q=1 a"]
 
 
-def _sending(served: House, *, team: str, principal: str) -> ModernPeer:
+def _sending(served: LocalGateway, *, team: str, principal: str) -> ModernPeer:
     return served.modern(principal=principal, headers={"x-team": team})
 
 
@@ -145,7 +145,7 @@ def problems_of(folder: Path, http: str, beside: str = "") -> list[str]:
     return [f"{problem.severity}: {problem.path}: {problem.message}" for problem in found]
 
 
-def test_validate_names_what_stands_for_http_cache(tmp_path: Path) -> None:
+def test_validate_names_the_replacement_of_http_cache(tmp_path: Path) -> None:
     [warning] = problems_of(tmp_path, 'url: "https://x/", cache: 60s')
     assert warning.startswith("warning: tools.ask.http.cache: is an old name of the definition's `cache`")
     assert problems_of(tmp_path, 'url: "https://x/"', "cache: 60s, ") == []

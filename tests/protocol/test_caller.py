@@ -13,7 +13,7 @@ from gateway.cli.commands.validate.command import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.local_server import listening
-from tests.protocol.peers import ERAS, House, ModernPeer, call, house, text
+from tests.protocol.peers import ERAS, LocalGateway, ModernPeer, call, serve_folder, text
 
 ISSUER: Final = "https://login.example.com"
 AUTH: Final = f"""
@@ -36,7 +36,7 @@ def saying(template: str) -> str:
     return f"tools:\n  say: {{description: Says., content: [{{text: {orjson.dumps(template).decode()}}}]}}\n"
 
 
-async def said(served: House, identity: Identity, name: str = "say", /, **arguments: Any) -> str:
+async def said(served: LocalGateway, identity: Identity, name: str = "say", /, **arguments: Any) -> str:
     return await text(served.modern(identity=identity), name, **arguments)
 
 
@@ -74,18 +74,18 @@ def problems(folder: Path, file: str, *, auth: str = AUTH) -> list[str]:
 )
 async def test_templates_read_facts(tmp_path: Path, expression: str, expected: str) -> None:
     claims = {"team": "red", "address": {"city": "Bern"}, "https://x/y": "odd", "client_id": "app", "azp": "other"}
-    async with house(write(tmp_path, saying(f"{{{{ {expression} }}}}"))) as served:
+    async with serve_folder(write(tmp_path, saying(f"{{{{ {expression} }}}}"))) as served:
         assert await said(served, person("ann", "b", "a", roles=["ops"], **claims)) == expected
 
 
 @pytest.mark.parametrize("claim", ["team", "address.city"])
 async def test_a_missing_claim_is_a_call_error_that_names_it(tmp_path: Path, claim: str) -> None:
-    async with house(write(tmp_path, saying(f"{{{{ caller.claims.{claim} }}}}"))) as served:
+    async with serve_folder(write(tmp_path, saying(f"{{{{ caller.claims.{claim} }}}}"))) as served:
         assert f"has no claim `{claim}`" in await said(served, person("ann", address={}))
 
 
 async def test_claims_are_not_parsed_as_templates(tmp_path: Path) -> None:
-    async with house(write(tmp_path, saying("{{ caller.claims.team }}"))) as served:
+    async with serve_folder(write(tmp_path, saying("{{ caller.claims.team }}"))) as served:
         assert await said(served, person("ann", team="{{ 7 * 7 }}")) == "{{ 7 * 7 }}"
 
 
@@ -173,7 +173,7 @@ tools:
     input_schema: {type: object}
     content: [{text: "{{ caller.subject }} {{ inputs | tojson }}"}]
 """
-    async with house(write(tmp_path, file)) as served:
+    async with serve_folder(write(tmp_path, file)) as served:
         assert await said(served, person("ann"), caller={"subject": "root"}) == "ann {}"
 
 
@@ -190,7 +190,7 @@ tools:
       env: {{WHO: "{{{{ caller.claims.team }}}}"}}
       stdin: "{{{{ caller.issuer }}}}"
 """
-    async with house(write(tmp_path, file)) as served:
+    async with serve_folder(write(tmp_path, file)) as served:
         assert (await said(served, person("x; $(id)", team="red"))).split() == [*["x;", "$(id)"], "red", ISSUER]
 
 
@@ -232,7 +232,7 @@ tools:
         level: "{{{{ caller.claims.level }}}}"
         text: "L{{{{ caller.claims.level }}}}"
 """
-    async with house(write(tmp_path, file)) as served:
+    async with serve_folder(write(tmp_path, file)) as served:
         result = await call(
             served.modern(identity=person("ann x", tenant="acme", team="a&b", groups=["x", "y"], level=7)), "say"
         )
@@ -252,14 +252,14 @@ tools:
     description: Says.
     http: {{url: "{echo}/", allow_private: true, multipart: {{who: "{{{{ caller.subject }}}}"}}}}
 """
-    async with house(write(tmp_path, file)) as served:
+    async with serve_folder(write(tmp_path, file)) as served:
         assert "ann" in await said(served, person("ann"))
 
 
 @pytest.mark.parametrize("place", ["{caller.claims.none}", "?x={caller.claims.none}"])
 async def test_a_missing_claim_in_a_url_is_a_call_error(tmp_path: Path, echo: str, place: str) -> None:
     file = f'tools: {{say: {{description: Says., http: {{url: "{echo}/{place}", allow_private: true}}}}}}'
-    async with house(write(tmp_path, file)) as served:
+    async with serve_folder(write(tmp_path, file)) as served:
         assert "has no claim `none`" in await said(served, person("ann"))
 
 
@@ -271,7 +271,7 @@ tools:
     shell: {command: [echo, hello]}
     output: {template: "{{ result | trim }} {{ caller.subject }} {{ inputs | tojson }}"}
 """
-    async with house(write(tmp_path, file)) as served:
+    async with serve_folder(write(tmp_path, file)) as served:
         peer = served.modern(identity=person("ann"))
         assert await text(peer, "say") == "hello ann {}"
         assert peer.asked[0]["params"]["message"] == "Shall ann go on?"
@@ -287,7 +287,7 @@ prompts:
       name: {complete: {command: [echo, "{{ caller.claims.team }}"]}}
     messages: [{user: "Greet {{ name }} for {{ caller.subject }}"}, {user: {resource: {uri: "note:///mine"}}}]
 """
-    async with house(write(tmp_path, file)) as served:
+    async with serve_folder(write(tmp_path, file)) as served:
         peer = served.modern(identity=person("ann", team="red"))
         read = await peer.request("resources/read", {"uri": "note:///mine"})
         assert read["result"]["contents"][0]["text"] == "of ann"
@@ -317,7 +317,7 @@ tools:
 """
     write(tmp_path, file)
     (tmp_path / "shop.db").touch()
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         result = await call(served.modern(identity=person("ann", level=7, teams=["blue", "red"])), "mine")
     assert result["structuredContent"]["rows"] == [{"who": "ann", "level": 8, "member": 1}]
 
@@ -364,7 +364,7 @@ tools:
   who: {python: "people:who", cache: 1h}
   who_blocking: {python: "people:who_blocking"}
 """
-    async with house(write(tmp_path, file)) as served:
+    async with serve_folder(write(tmp_path, file)) as served:
         for identity in (person("ann", team="red"), person("ann", team="blue"), person("bob", team="red")):
             assert await said(served, identity, "who") == f"{identity.principal} {identity.claims['team']} "
             assert await said(served, identity, "who_blocking") == identity.principal
@@ -381,7 +381,9 @@ async def test_cache_keys_hold_every_fact_that_was_read(tmp_path: Path, backend:
     }[backend]
     databases = 'databases: {db: {url: "sqlite:///shop.db"}}\n'
     (tmp_path / "shop.db").touch()
-    async with house(write(tmp_path, f"{databases}tools: {{say: {{description: S., cache: 1h, {value}}}}}")) as served:
+    async with serve_folder(
+        write(tmp_path, f"{databases}tools: {{say: {{description: S., cache: 1h, {value}}}}}")
+    ) as served:
         assert "red" in await said(served, person("ann", team="red", other=1))
         assert "blue" in await said(served, person("ann", team="blue", other=1))
         assert "red" in await said(served, person("ann", team="red", other=2))
@@ -398,7 +400,7 @@ async def test_facts_that_no_template_reads_do_not_split_the_cache(tmp_path: Pat
     application.router.add_get("/{path:.*}", answer)
     async with listening(application) as port:
         file = f'http: {{url: "http://127.0.0.1:{port}/{{caller.claims.tenant}}", allow_private: true}}'
-        async with house(write(tmp_path, f"tools: {{say: {{description: S., cache: 1h, {file}}}}}")) as served:
+        async with serve_folder(write(tmp_path, f"tools: {{say: {{description: S., cache: 1h, {file}}}}}")) as served:
             for subject, tenant in (("ann", "acme"), ("bob", "acme"), ("cid", "zoo")):
                 assert await said(served, person(subject, tenant=tenant)) == "ok"
     assert requests == ["/acme", "/zoo"]
@@ -412,7 +414,7 @@ tools:
     content: [{text: hello}]
     rate_limit: {per_caller: 2/hour, key: "{{ caller.claims.tenant }}"}
 """
-    async with house(write(tmp_path, file)) as served:
+    async with serve_folder(write(tmp_path, file)) as served:
         for subject in ("ann", "bob"):
             assert await said(served, person(subject, tenant="acme")) == "hello"
         assert "too often" in await said(served, person("cid", tenant="acme"))
@@ -422,7 +424,7 @@ tools:
 
 @ERAS
 async def test_both_eras_read_the_caller(tmp_path: Path, era: str) -> None:
-    async with house(write(tmp_path, saying("{{ caller.subject }}"))) as served:
+    async with serve_folder(write(tmp_path, saying("{{ caller.subject }}"))) as served:
         identity = person("ann")
         peer: Any = served.modern(identity=identity) if era == "modern" else await served.legacy(identity=identity)
         assert await text(peer, "say") == "ann"
@@ -433,7 +435,7 @@ async def test_the_client_of_an_api_key_is_the_clients_own_name(tmp_path: Path) 
         f"auth: {{api_keys: {{ci: {{sha256: {'ab' * 32}}}}}}}\n"
         + saying("{{ caller.client }} {{ caller.issuer }} {{ caller.claims | tojson }}")
     )
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         peer: ModernPeer = served.modern(identity=Identity(principal="ci", realm="api-key", scopes=frozenset()))
         params = {
             "name": "say",

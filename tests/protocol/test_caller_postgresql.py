@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from tests.postgresql import Postgresql
-from tests.protocol.peers import call, house
+from tests.protocol.peers import call, serve_folder
 from tests.protocol.test_caller import AUTH, person, problems
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the server is Debian's")
@@ -54,7 +54,7 @@ async def test_row_level_security_separates_callers(tmp_path: Path, postgresql: 
            (owner = current_setting('app.user_id') AND team = current_setting('app.team'))""",
     )
     (tmp_path / "config.yaml").write_text(AUTH + FILE.format(url=postgresql.url, cache=cache))
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         for _ in range(2):
             assert await items(served.modern(identity=person("ann", team="red"))) == ["apple"]
             assert await items(served.modern(identity=person("bob", team="red"))) == ["brick"]
@@ -68,7 +68,7 @@ async def test_row_level_security_separates_callers(tmp_path: Path, postgresql: 
 
 async def test_bound_lists_and_numbers_keep_their_type(tmp_path: Path, postgresql: Postgresql) -> None:
     (tmp_path / "config.yaml").write_text(AUTH + FILE.format(url=postgresql.url, cache=""))
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         result = await call(served.modern(identity=person("ann", groups=["blue", "red"], level=7)), "groups")
     assert result["structuredContent"]["rows"] == [{"member": True, "level": 8}], result
 

@@ -1,15 +1,15 @@
-"""`confirm:` a yes runs the tool, and nothing else does."""
+"""`confirm:` only runs a tool after the user has accepted the call."""
 
 import asyncio
 
 import pytest
 
 from gateway.json_types import Json, JsonObject
-from tests.protocol.peers import ERAS, House, text
+from tests.protocol.peers import ERAS, LocalGateway, text
 
 
 @ERAS
-async def test_a_yes_runs_the_tool_and_a_no_does_not(inside: House, era: str) -> None:
+async def test_only_accepted_confirmation_runs_the_tool(inside: LocalGateway, era: str) -> None:
     for action, said in [
         ("accept", "deleted a.txt"),
         ("decline", "error: The user declined; nothing was done."),
@@ -22,14 +22,14 @@ async def test_a_yes_runs_the_tool_and_a_no_does_not(inside: House, era: str) ->
 
 
 @ERAS
-async def test_a_yes_comes_before_the_tools_own_questions(inside: House, era: str) -> None:
+async def test_confirmation_precedes_input_requests_of_the_tool(inside: LocalGateway, era: str) -> None:
     peer = await inside.of(era)
     assert await text(peer, "by_python") == "accept {'name': 'Ada'}"
     assert [question["params"]["message"] for question in peer.asked] == ["Sure?", "Who?"]
 
 
 @ERAS
-async def test_who_cannot_be_asked_is_refused_unless_the_file_says_otherwise(inside: House, era: str) -> None:
+async def test_client_without_elicitation_is_refused_unless_optional(inside: LocalGateway, era: str) -> None:
     peer = await inside.of(era, capabilities={})
     message = await peer.request("tools/call", {"name": "by_shell", "arguments": {"file": "a"}})
     if era == "modern":
@@ -39,7 +39,7 @@ async def test_who_cannot_be_asked_is_refused_unless_the_file_says_otherwise(ins
     assert await text(peer, "without_asking") == "done"
 
 
-async def test_a_yes_that_was_not_asked_for_is_no_yes(inside: House) -> None:
+async def test_unrequested_confirmation_is_ignored(inside: LocalGateway) -> None:
     peer = inside.modern()
     yes = {"mcp-gateway.confirm": {"action": "accept", "content": {}}}
     params = {"name": "by_shell", "arguments": {"file": "a"}, "inputResponses": yes}
@@ -48,15 +48,15 @@ async def test_a_yes_that_was_not_asked_for_is_no_yes(inside: House) -> None:
     assert answer["result"]["requestState"]
 
 
-async def asked_to_delete(inside: House, **arguments: Json) -> tuple[JsonObject, JsonObject]:
-    """The params of a retry that says yes, and those of the call."""
+async def asked_to_delete(inside: LocalGateway, **arguments: Json) -> tuple[JsonObject, JsonObject]:
+    """Return the parameters of a retry that accepts the confirmation, and the parameters of the call."""
     peer = inside.modern(principal="ada")
     params = {"name": "by_shell", "arguments": {"file": "a", **arguments}}
     result = (await peer.once("tools/call", params))["result"]
     return {**params, **peer.answers(result)}, params
 
 
-async def test_a_yes_counts_once(inside: House) -> None:
+async def test_confirmation_is_valid_once(inside: LocalGateway) -> None:
     peer = inside.modern(principal="ada")
     retry, _ = await asked_to_delete(inside)
     first, second = [(await peer.once("tools/call", retry))["result"] for _ in range(2)]
@@ -64,7 +64,7 @@ async def test_a_yes_counts_once(inside: House) -> None:
     assert second["resultType"] == "input_required"
 
 
-async def test_of_two_that_say_the_same_yes_at_once_one_is_asked_again(inside: House) -> None:
+async def test_concurrent_retries_use_a_confirmation_once(inside: LocalGateway) -> None:
     peer = inside.modern(principal="ada")
     retry, _ = await asked_to_delete(inside)
     both = await asyncio.gather(*(peer.once("tools/call", retry) for _ in range(2)))
@@ -83,7 +83,9 @@ async def test_of_two_that_say_the_same_yes_at_once_one_is_asked_again(inside: H
         ({"requestState": ["a"]}, "ada"),
     ],
 )
-async def test_a_yes_counts_for_what_was_asked_alone(inside: House, change: JsonObject, principal: str | None) -> None:
+async def test_confirmation_is_bound_to_the_call(
+    inside: LocalGateway, change: JsonObject, principal: str | None
+) -> None:
     retry, _ = await asked_to_delete(inside)
     message = await inside.modern(principal=principal).once("tools/call", {**retry, **change})
     assert message["error"]["code"] == -32602
@@ -98,14 +100,14 @@ async def test_a_yes_counts_for_what_was_asked_alone(inside: House, change: Json
         ("description: Deletes a file.", "description: Keeps a file."),
     ],
 )
-async def test_an_edit_between_question_and_answer_asks_again(inside: House, old: str, new: str) -> None:
+async def test_changed_definition_requires_a_new_confirmation(inside: LocalGateway, old: str, new: str) -> None:
     retry, _ = await asked_to_delete(inside)
     await inside.edit(old, new)
     result = (await inside.modern(principal="ada").once("tools/call", retry))["result"]
     assert result["resultType"] == "input_required"
 
 
-async def test_an_edit_of_the_plugin_between_question_and_answer_asks_again(inside: House) -> None:
+async def test_changed_plugin_requires_a_new_confirmation(inside: LocalGateway) -> None:
     peer = inside.modern()
     result = (await peer.once("tools/call", {"name": "by_python"}))["result"]
     retry = {"name": "by_python", **peer.answers(result)}
@@ -113,7 +115,7 @@ async def test_an_edit_of_the_plugin_between_question_and_answer_asks_again(insi
     assert set((await peer.once("tools/call", retry))["result"]["inputRequests"]) == {"mcp-gateway.confirm"}
 
 
-async def test_an_edit_of_something_else_asks_nothing_again(inside: House) -> None:
+async def test_unrelated_change_keeps_the_confirmation(inside: LocalGateway) -> None:
     retry, _ = await asked_to_delete(inside)
     await inside.edit("confirm: Sure?", "confirm: Really?")
     result = (await inside.modern(principal="ada").once("tools/call", retry))["result"]

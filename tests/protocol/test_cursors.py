@@ -1,4 +1,4 @@
-"""Cursors are opaque, belong to one list, and end with it."""
+"""Cursors are opaque and bound to one list."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ CURSORS = Cursors(SigningKeys([b"key"]))
 
 
 @given(st.integers(0, 10**9))
-def test_a_cursor_leads_back_to_its_offset(offset: int) -> None:
+def test_cursor_returns_its_offset(offset: int) -> None:
     assert CURSORS.redeem(CURSORS.issue("tools", "f", offset), "tools", "f") == offset
 
 
@@ -29,7 +29,7 @@ def test_a_cursor_leads_back_to_its_offset(offset: int) -> None:
         (CURSORS.issue("tools", "before", 3), "Stale"),
     ],
 )
-def test_a_foreign_or_stale_cursor_is_invalid_params(cursor: object, reason: str) -> None:
+def test_foreign_or_stale_cursor_is_invalid_params(cursor: object, reason: str) -> None:
     with pytest.raises(RpcError, match=reason) as caught:
         CURSORS.redeem(cursor, "tools", "f")
     assert caught.value.code == ErrorCode.INVALID_PARAMS

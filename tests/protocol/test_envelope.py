@@ -1,4 +1,4 @@
-"""The modern door, with dictionaries alone: which messages it takes, and each rung of its ladder."""
+"""Recognition of modern messages, and the checks of the envelope."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def request(**fields: Json) -> Request:
         (Batch(()), None, False),
     ],
 )
-def test_the_era_is_chosen_by_how_the_client_opens(message: Message, header: str | None, expected: bool) -> None:  # noqa: FBT001 - a table's column
+def test_era_of_messages(message: Message, header: str | None, expected: bool) -> None:  # noqa: FBT001 - a table's column
     assert is_modern(message, version_header=header) is expected
 
 
@@ -61,18 +61,18 @@ def test_the_era_is_chosen_by_how_the_client_opens(message: Message, header: str
         ({**WHOLE, LOG_LEVEL: "loud"}, "2026-07-28", ErrorCode.INVALID_PARAMS),
     ],
 )
-def test_each_rung_refuses_with_its_own_code(fields: dict[str, Json], header: str | None, code: ErrorCode) -> None:
+def test_envelope_error_codes(fields: dict[str, Json], header: str | None, code: ErrorCode) -> None:
     opened = open_envelope(request(**fields), headers={} if header is None else {HEADER: header})
     assert isinstance(opened, RpcError)
     assert opened.code == code
 
 
-def test_an_unsupported_version_is_told_which_ones_are() -> None:
+def test_unsupported_version_error_lists_supported_versions() -> None:
     opened = open_envelope(request(**{**WHOLE, VERSION: "2099-01-01"}), headers=None)
     assert isinstance(opened, RpcError)
     assert opened.data == {"supported": ["2026-07-28"], "requested": "2099-01-01"}
 
 
-def test_without_header_fields_the_envelope_alone_is_checked() -> None:
+def test_envelope_without_header_fields() -> None:
     opened = open_envelope(request(**WHOLE, **{CLIENT: {"name": "c"}, LOG_LEVEL: "info", "x/y": 1}), headers=None)
     assert opened == Envelope(revision="2026-07-28", client_info={"name": "c"}, capabilities={}, log_level="info")

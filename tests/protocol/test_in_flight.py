@@ -1,4 +1,4 @@
-"""Cancelling one request of a sender, and nothing else."""
+"""Cancellation of single requests."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ async def start(in_flight: InFlight, request_id: str | int, answer: object = Non
     return task
 
 
-async def test_a_cancelled_request_is_answered_with_nothing_and_its_task_lives_on() -> None:
+async def test_cancelled_request_has_no_response_and_its_task_continues() -> None:
     in_flight = InFlight()
     task = await start(in_flight, 1)
     other = await start(in_flight, "1")
@@ -38,7 +38,7 @@ async def test_a_cancelled_request_is_answered_with_nothing_and_its_task_lives_o
     assert len(in_flight) == 0
 
 
-async def test_cancelling_what_is_unknown_or_malformed_is_ignored() -> None:
+async def test_cancelling_an_unknown_or_malformed_id_is_ignored() -> None:
     in_flight = InFlight()
     task = await start(in_flight, 1)
     ids: tuple[Json, ...] = (7, "x", "1", True, 1.0, None, {}, [])
@@ -49,7 +49,7 @@ async def test_cancelling_what_is_unknown_or_malformed_is_ignored() -> None:
     assert await task is None
 
 
-async def test_a_request_that_swallows_its_cancellation_is_answered_with_nothing_all_the_same() -> None:
+async def test_request_that_suppresses_its_cancellation_has_no_response() -> None:
     async def stubborn() -> Reply:
         try:
             await asyncio.Event().wait()
@@ -64,7 +64,7 @@ async def test_a_request_that_swallows_its_cancellation_is_answered_with_nothing
     assert await task is None
 
 
-async def test_a_cancellation_from_elsewhere_wins_over_the_senders() -> None:
+async def test_cancellation_of_the_task_takes_precedence_over_the_sender() -> None:
     in_flight = InFlight()
     task = await start(in_flight, 1)
     in_flight.cancel(1)

@@ -1,4 +1,4 @@
-"""What can be asked of whom, in which form, and what counts as an answer. Pure."""
+"""Input requests by revision and capability, and the checks of responses."""
 
 from datetime import date
 from typing import Final
@@ -33,7 +33,7 @@ NEIGHBOURS: Final = sampling("Hello", {"maxTokens": 10, "includeContext": "thisS
 
 
 def missing(question: InputRequest, declared: Json, revision: str) -> Json:
-    """The capabilities that the client lacks; None if it can be asked."""
+    """Return the missing capabilities; None if there are none."""
     try:
         check_capabilities({"key": question}, declared, revision)
     except MissingCapabilityError as error:
@@ -65,12 +65,14 @@ def missing(question: InputRequest, declared: Json, revision: str) -> Json:
     ],
 )
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-def test_only_what_was_declared_is_asked(question: InputRequest, declared: Json, lacking: Json, revision: str) -> None:
+def test_undeclared_capabilities_are_missing(
+    question: InputRequest, declared: Json, lacking: Json, revision: str
+) -> None:
     assert missing(question, declared, revision) == lacking
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_revisions_have_what_they_have(revision: str) -> None:
+def test_capabilities_of_revisions(revision: str) -> None:
     everything: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}}, "roots": {}}
     assert (missing(FORM, everything, revision) is None) == (revision >= "2025-06-18")
     assert (missing(URL, everything, revision) is None) == (revision >= "2025-11-25")
@@ -79,12 +81,12 @@ def test_revisions_have_what_they_have(revision: str) -> None:
     assert missing(roots(), everything, revision) is None
 
 
-def test_before_there_were_modes_any_declaration_means_forms() -> None:
+def test_elicitation_before_modes_means_forms() -> None:
     assert missing(FORM, {"elicitation": {"url": {}}}, "2025-06-18") is None
     assert missing(NEIGHBOURS, {"sampling": {}}, "2025-06-18") is None
 
 
-def test_all_that_is_missing_is_named_at_once() -> None:
+def test_all_missing_capabilities_are_named() -> None:
     with pytest.raises(MissingCapabilityError) as error:
         check_capabilities({"a": FORM, "b": URL, "c": roots(), "d": TEXT}, {"sampling": {}}, "2026-07-28")
     assert error.value.capabilities == {"elicitation": {"form": {}, "url": {}}, "roots": {}}
@@ -104,13 +106,13 @@ def form(properties: Json) -> InputRequest:
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
-def test_newer_revisions_get_forms_as_they_were_written(revision: str) -> None:
+def test_newer_revisions_get_unchanged_forms(revision: str) -> None:
     several = {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}}
     question = form({**EVERY_FIELD, "several": several})
     assert for_revision(question, revision) == question
 
 
-def test_2025_06_18_gets_names_beside_an_enum_and_defaults_for_flags_alone() -> None:
+def test_2025_06_18_gets_enum_names_and_boolean_defaults_only() -> None:
     question = InputRequest("elicitation/create", {**form(EVERY_FIELD).params, "mode": "form"})
     cut = for_revision(question, "2025-06-18").params
     assert "mode" not in cut
@@ -123,12 +125,12 @@ def test_2025_06_18_gets_names_beside_an_enum_and_defaults_for_flags_alone() -> 
     }
 
 
-def test_2025_06_18_cannot_choose_several() -> None:
+def test_2025_06_18_has_no_multiple_choice() -> None:
     with pytest.raises(ExecutionError, match="cannot choose several values, as 'many' wants"):
         for_revision(form({"many": {"type": "array", "items": {"enum": ["a"]}}}), "2025-06-18")
 
 
-def test_2025_11_25_alone_gives_each_url_an_id() -> None:
+def test_only_2025_11_25_has_elicitation_ids() -> None:
     first, second = (for_revision(URL, "2025-11-25").params for _ in range(2))
     assert first["elicitationId"] != second["elicitationId"]
     assert {name: value for name, value in first.items() if name != "elicitationId"} == URL.params
@@ -136,7 +138,7 @@ def test_2025_11_25_alone_gives_each_url_an_id() -> None:
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
-def test_older_models_get_one_block_a_message(revision: str) -> None:
+def test_older_revisions_get_one_block_per_message(revision: str) -> None:
     block = {"type": "text", "text": "Hello"}
     in_a_list = sampling([{"role": "user", "content": [block]}], {"maxTokens": 1})
     assert for_revision(in_a_list, revision).params["messages"] == [{"role": "user", "content": block}]
@@ -151,7 +153,7 @@ def test_older_models_get_one_block_a_message(revision: str) -> None:
         assert for_revision(audio, revision) == audio
 
 
-def test_a_request_for_more_tokens_than_the_limit_is_cut_down() -> None:
+def test_max_tokens_is_limited() -> None:
     assert limit_tokens(TEXT, 5).params["maxTokens"] == 5
     assert limit_tokens(TEXT, 10) == limit_tokens(TEXT, None) == TEXT
     assert limit_tokens(FORM, 5) == FORM
@@ -184,19 +186,19 @@ def test_a_request_for_more_tokens_than_the_limit_is_cut_down() -> None:
         (sampling("Hello", {"maxTokens": 1, "metadata": {"x": object()}}), "cannot be written as JSON"),
     ],
 )
-def test_an_author_hears_what_is_wrong_with_a_question(question: InputRequest, schema_problem: str) -> None:
+def test_invalid_request_error_names_the_problem(question: InputRequest, schema_problem: str) -> None:
     with pytest.raises(ToolError) as error:
         checked("key", question)
     assert schema_problem in str(error.value)
 
 
 @pytest.mark.parametrize("question", [FORM, URL, TEXT, TOOLS, roots(), form(EVERY_FIELD)])
-def test_a_question_that_is_one_passes_as_it_is(question: InputRequest) -> None:
+def test_valid_request_is_unchanged(question: InputRequest) -> None:
     assert checked("key", question) == question
 
 
 @pytest.mark.parametrize("wire", [None, [], "ping", {}, {"method": "ping"}, {"method": "roots/list", "params": []}])
-def test_nothing_else_can_be_asked(wire: Json) -> None:
+def test_unknown_request_is_an_error(wire: Json) -> None:
     with pytest.raises(ToolError, match="A question is"):
         read_input_request(wire)
 
@@ -209,20 +211,20 @@ def malformed(question: InputRequest, answer: Json) -> str:
 
 
 @given(garbage=st.none() | st.integers() | st.text() | st.lists(st.integers()) | st.dictionaries(st.text(), st.text()))
-def test_garbage_is_no_answer(garbage: Json) -> None:
+def test_malformed_response_is_an_error(garbage: Json) -> None:
     for question in (FORM, URL, TEXT, roots()):
         malformed(question, garbage)
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_who_declines_need_not_fill_anything_in(action: str) -> None:
+def test_declined_form_needs_no_content(action: str) -> None:
     answer = {"action": action, "content": {"name": 7}}
     check_answer("key", FORM, answer)
     assert read_answer(answer).action == action
     assert read_answer(answer).content is None
 
 
-def test_what_was_filled_in_must_fit_the_form() -> None:
+def test_form_content_must_match_the_schema() -> None:
     check_answer("key", FORM, {"action": "accept", "content": {"name": "Ada", "more": 1}})
     contents: list[Json] = [{}, {"name": 7}, [], "Ada", None]
     for content in contents:
@@ -231,17 +233,17 @@ def test_what_was_filled_in_must_fit_the_form() -> None:
     assert "one of accept, decline, cancel" in malformed(FORM, {"action": "ok", "content": {"name": "Ada"}})
 
 
-def test_a_form_without_fields_needs_no_content() -> None:
+def test_form_without_fields_needs_no_content() -> None:
     for answer in ({"action": "accept"}, {"action": "accept", "content": None}, {"action": "accept", "content": {}}):
         check_answer("key", form({}), answer)
         assert read_answer(answer).content == {}
 
 
-def test_a_link_is_accepted_without_content() -> None:
+def test_accepted_url_needs_no_content() -> None:
     check_answer("key", URL, {"action": "accept"})
 
 
-def test_a_sample_is_one_block_or_several() -> None:
+def test_sampling_response_has_one_or_more_blocks() -> None:
     block = {"type": "text", "text": "Hi"}
     for content, text in ((block, "Hi"), ([block, {"type": "image"}, block], "HiHi"), ([], "")):
         answer = {"role": "assistant", "content": content, "model": "m", "stopReason": "endTurn"}
@@ -262,7 +264,7 @@ def test_a_sample_is_one_block_or_several() -> None:
     malformed(TEXT, {"content": block, "model": "m", "stopReason": 7})
 
 
-def test_roots_are_directories_of_the_client() -> None:
+def test_roots_must_be_file_uris() -> None:
     answer = {"roots": [{"uri": "file:///home/ada", "name": "home"}, {"uri": "file:///tmp"}]}
     check_answer("key", roots(), answer)
     assert read_roots(answer) == answer["roots"]

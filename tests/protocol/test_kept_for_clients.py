@@ -1,4 +1,4 @@
-"""What is kept for a client as long as its session lasts is bounded: what it says of itself, and what it watches."""
+"""Limits of the data that is stored for a session: client info, capabilities, subscriptions."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from gateway.errors import RpcError
 from gateway.json_types import JsonObject
 from gateway.protocol.methods import lifecycle
 from gateway.protocol.methods.subscriptions import MAX_URI_LENGTH, MAX_URIS
-from tests.protocol.peers import House
+from tests.protocol.peers import LocalGateway
 
 HELLO: JsonObject = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
 
-def test_the_pictures_of_a_client_are_not_kept() -> None:
+def test_client_icons_are_not_stored() -> None:
     icons = [{"src": "data:image/png;base64," + "A" * 1_000_000}]
     session = lifecycle.open_session(
         {**HELLO, "clientInfo": {**HELLO["clientInfo"], "icons": icons}}, identity=ANONYMOUS
@@ -21,14 +21,14 @@ def test_the_pictures_of_a_client_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("member", ["clientInfo", "capabilities"])
-def test_what_a_client_says_of_itself_is_bounded(member: str) -> None:
+def test_client_info_and_capabilities_are_limited(member: str) -> None:
     with pytest.raises(RpcError, match=f"`{member}` is larger than 16384 bytes"):
         lifecycle.open_session({**HELLO, member: {"name": "x" * 20_000}}, identity=ANONYMOUS)
     lifecycle.open_session({**HELLO, member: {"name": "x" * 10_000}}, identity=ANONYMOUS)
 
 
-async def test_a_session_watches_uris_of_such_a_length(inside: House) -> None:
-    """How many of them is proven by `tests/attacks/test_uris.py`."""
+async def test_subscribed_uri_length_is_limited(inside: LocalGateway) -> None:
+    """`tests/attacks/test_uris.py` tests the number of URIs."""
     uri = "any:///"
     await inside.edit("resources:\n", f'resources:\n  any: {{uri: "{uri}{{+path}}", text: "{{{{ path }}}}"}}\n')
     peer = await inside.legacy()
@@ -36,7 +36,7 @@ async def test_a_session_watches_uris_of_such_a_length(inside: House) -> None:
     assert "8192 characters" in long["error"]["message"]
 
 
-async def test_a_subscription_watches_so_many_uris_of_such_a_length(inside: House) -> None:
+async def test_listen_uris_are_limited_in_number_and_length(inside: LocalGateway) -> None:
     peer = inside.modern()
     for uris in (["any:///x"] * (MAX_URIS + 1), ["any:///" + "x" * MAX_URI_LENGTH]):
         wanted = {"notifications": {"resourceSubscriptions": uris}}

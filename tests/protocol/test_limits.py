@@ -1,4 +1,4 @@
-"""Rates and places when the file is saved: they take effect at once, and an edit gives nobody a second budget."""
+"""Rate limits and permits: reloads apply at once and keep the counts."""
 
 import asyncio
 from typing import Final
@@ -7,20 +7,20 @@ import pytest
 
 from gateway.access.identity import Identity
 from gateway.protocol.exchange import Binding, Caller
-from tests.protocol.peers import ERAS, SECONDS, House, silent, text
+from tests.protocol.peers import ERAS, SECONDS, LocalGateway, silent, text
 
 ADA: Final = Identity(principal="ada", realm="keys")
 NAME: Final = {"action": "accept", "content": {"name": "Ada"}}
 
 
-async def limited(inside: House, limits: str) -> None:
-    """Serve a tool that does not ask, with these limits."""
+async def limited(inside: LocalGateway, limits: str) -> None:
+    """Set limits, and make a tool that sends no input requests."""
     await inside.edit("tools:\n", "tools:\n  plain: {description: Does not ask., content: plain}\n")
     await inside.edit("listen:", f"limits: {limits}\nlisten:")
 
 
 @ERAS
-async def test_a_rate_holds_from_the_save_on_and_spares_nobody_what_was_spent(inside: House, era: str) -> None:
+async def test_rate_limit_applies_after_reload_and_keeps_counts(inside: LocalGateway, era: str) -> None:
     await limited(inside, "{rate_limit: 3/hour}")
     peer = await inside.of(era)
     assert [(await text(peer, "plain")).startswith("error") for _ in range(4)] == [False] * 3 + [True]
@@ -31,7 +31,7 @@ async def test_a_rate_holds_from_the_save_on_and_spares_nobody_what_was_spent(in
     assert inside.gateway.app.core.pipeline.restart_required == []
 
 
-async def test_calls_and_each_of_the_lists_count_by_themselves_and_pings_do_not(inside: House) -> None:
+async def test_calls_and_each_list_are_counted_separately(inside: LocalGateway) -> None:
     await limited(inside, "{rate_limit: 2/hour}")
     peer = await inside.legacy()
     for method in ("tools/list", "resources/list", "resources/templates/list", "prompts/list", "ping"):
@@ -50,7 +50,7 @@ async def test_calls_and_each_of_the_lists_count_by_themselves_and_pings_do_not(
     assert (await peer.request("resources/read", {"uri": "x://nowhere"}))["error"]["code"] == 429
 
 
-async def test_a_list_of_many_pages_counts_once_and_no_call_is_taken_for_a_page(inside: House) -> None:
+async def test_pages_of_a_list_count_once(inside: LocalGateway) -> None:
     await limited(inside, "{rate_limit: 1/hour}")
     await inside.edit("listen:", "server: {page_size: 1}\nlisten:")
     peer = await inside.legacy()
@@ -65,7 +65,7 @@ async def test_a_list_of_many_pages_counts_once_and_no_call_is_taken_for_a_page(
         assert answer["result"].get("isError", False) is is_refused
 
 
-async def test_each_principal_has_a_rate_of_its_own(inside: House) -> None:
+async def test_rate_limits_are_per_principal(inside: LocalGateway) -> None:
     await limited(inside, "{rate_limit: 1/hour}")
     for identity in (
         Identity(principal="ada", realm="keys"),
@@ -89,13 +89,13 @@ async def test_each_principal_has_a_rate_of_its_own(inside: House) -> None:
         ("", "anonymous@"),
     ],
 )
-def test_addresses_of_one_customer_are_one_caller(address: str, payer: str) -> None:
+def test_ipv6_network_is_one_caller(address: str, payer: str) -> None:
     caller = Caller(binding=Binding.STREAMABLE_HTTP, address=address)
     assert caller.rate_limit_key == payer
     assert Caller(binding=Binding.STREAMABLE_HTTP, address=address, identity=ADA).rate_limit_key == "keys ada"
 
 
-async def test_while_the_user_is_asked_the_callers_place_is_free(inside: House) -> None:
+async def test_open_input_request_releases_the_callers_permit(inside: LocalGateway) -> None:
     await limited(inside, "{concurrency: {per_caller: 1, in_all: 1}, queue: 1}")
     peer = await inside.legacy(says=silent)
     asking = asyncio.create_task(text(peer, "short"))
@@ -106,7 +106,7 @@ async def test_while_the_user_is_asked_the_callers_place_is_free(inside: House) 
         assert not (await asking).startswith("error")
 
 
-async def test_a_call_that_reads_what_asks_does_not_wait_for_itself(inside: House) -> None:
+async def test_inner_read_that_sends_requests_does_not_deadlock(inside: LocalGateway) -> None:
     await limited(inside, "{concurrency: {per_caller: 1, in_all: 1}, queue: 1}")
     peer = await inside.legacy()
     async with asyncio.timeout(SECONDS):
@@ -114,7 +114,7 @@ async def test_a_call_that_reads_what_asks_does_not_wait_for_itself(inside: Hous
 
 
 @pytest.mark.parametrize(("whose", "queue"), [("per_caller", "0"), ("in_all", "{in_all: 0}")])
-async def test_with_a_queue_of_none_a_call_too_many_is_refused_at_once(inside: House, whose: str, queue: str) -> None:
+async def test_call_beyond_concurrency_without_queue_is_refused(inside: LocalGateway, whose: str, queue: str) -> None:
     await limited(inside, f"{{concurrency: {{{whose}: 1}}, queue: {queue}}}")
     await inside.edit("tools:\n", "tools:\n  sleep: {description: Waits., shell: {command: [sleep, '60']}}\n")
     peer = await inside.legacy()

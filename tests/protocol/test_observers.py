@@ -1,4 +1,4 @@
-"""What observers are told of calls, whatever becomes of them."""
+"""Observers are notified of all calls, with each outcome."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
-from tests.protocol.peers import ModernPeer, house
+from tests.protocol.peers import ModernPeer, serve_folder
 
 FILE = """
 tools:
@@ -56,7 +56,7 @@ def recorder() -> Recorder:
 @pytest.fixture
 async def peer(recorder: Recorder, tmp_path: Path) -> AsyncIterator[ModernPeer]:
     (tmp_path / "config.yaml").write_text(FILE)
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         runtime = served.dispatcher._server
         yield ModernPeer(
             Dispatcher(
@@ -97,7 +97,7 @@ async def peer(recorder: Recorder, tmp_path: Path) -> AsyncIterator[ModernPeer]:
         ("completion/complete", {"ref": "none"}, "resource", None, Outcome.PROTOCOL_ERROR),
     ],
 )
-async def test_each_call_is_told_once_as_it_begins_and_once_as_it_ends(
+async def test_observers_are_called_once_at_start_and_end(
     peer: ModernPeer, recorder: Recorder, method: str, params: JsonObject, kind: str, name: Json, outcome: Outcome
 ) -> None:
     message = await peer.once(method, params)
@@ -108,7 +108,7 @@ async def test_each_call_is_told_once_as_it_begins_and_once_as_it_ends(
     assert (ending.error is None) == ("error" not in message)
 
 
-async def test_a_call_that_is_cancelled_ends_for_its_observers_too(peer: ModernPeer, recorder: Recorder) -> None:
+async def test_observers_are_notified_of_cancelled_calls(peer: ModernPeer, recorder: Recorder) -> None:
     task = asyncio.create_task(peer.once("tools/call", {"name": "waits"}))
     async with asyncio.timeout(10):
         await recorder.one_began.wait()
@@ -118,6 +118,6 @@ async def test_a_call_that_is_cancelled_ends_for_its_observers_too(peer: ModernP
     assert [ending.outcome for _, ending in recorder.ended_calls] == [Outcome.CANCELLED]
 
 
-async def test_lists_are_no_calls(peer: ModernPeer, recorder: Recorder) -> None:
+async def test_observers_are_not_called_for_lists(peer: ModernPeer, recorder: Recorder) -> None:
     assert "result" in await peer.once("tools/list", {})
     assert recorder.begun == []

@@ -1,4 +1,4 @@
-"""While a question is open (legacy): the clock, the place, and every way in which no answer comes."""
+"""Open input requests of legacy clients: timeout, permit, and missing responses."""
 
 import asyncio
 from typing import Final
@@ -6,13 +6,13 @@ from typing import Final
 import pytest
 
 from gateway.json_types import JsonObject
-from tests.protocol.peers import SECONDS, House, LegacyPeer, say, silent, text
+from tests.protocol.peers import SECONDS, LegacyPeer, LocalGateway, say, silent, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def begun(peer: LegacyPeer, tool: str) -> tuple[asyncio.Task[str], JsonObject]:
-    """A call that waits for an answer, and its question."""
+    """Start a call that waits for a response, and return it with its request."""
     calling = asyncio.create_task(text(peer, tool))
     async with asyncio.timeout(SECONDS):
         return calling, await peer.questions.get()
@@ -21,9 +21,9 @@ async def begun(peer: LegacyPeer, tool: str) -> tuple[asyncio.Task[str], JsonObj
 NAME: Final = {"action": "accept", "content": {"name": "Ada"}}
 
 
-async def test_the_clock_stands_still_while_a_question_is_open(asking: House) -> None:
+async def test_open_request_pauses_the_timeout(asking: LocalGateway) -> None:
     peer = await asking.legacy(says=silent)
-    for tool in ("short", "reads"):  # also where a resource that the tool reads asks
+    for tool in ("short", "reads"):  # the second reads a resource that sends a request
         calling, question = await begun(peer, tool)
         await asyncio.sleep(0.5)  # longer than the tool's timeout
         assert not calling.done()
@@ -31,9 +31,9 @@ async def test_the_clock_stands_still_while_a_question_is_open(asking: House) ->
         assert not (await calling).startswith("error")
 
 
-async def test_others_use_the_place_while_a_question_is_open(asking: House) -> None:
+async def test_open_request_releases_the_permit(asking: LocalGateway) -> None:
     peer = await asking.legacy(says=silent)
-    calls = [await begun(peer, "alone") for _ in range(5)]  # all of them wait, though one may run at once
+    calls = [await begun(peer, "alone") for _ in range(5)]  # all wait, although `concurrency` is 1
     slots = asking.dispatcher.concurrency
     assert (slots.running, slots.waiting) == (0, 0)
     for _, question in calls:
@@ -41,7 +41,7 @@ async def test_others_use_the_place_while_a_question_is_open(asking: House) -> N
     assert {await calling for calling, _ in calls} == {"accept {'name': 'Ada'}"}
 
 
-async def test_an_answer_that_does_not_come_is_an_error_in_time(asking: House) -> None:
+async def test_missing_response_is_an_error_after_ask_timeout(asking: LocalGateway) -> None:
     peer = await asking.legacy(says=silent)
     calling, question = await begun(peer, "hurried")
     assert await calling == "error: The client's answer to 'name' timed out after 0.1 s (ask_timeout)"
@@ -51,7 +51,7 @@ async def test_an_answer_that_does_not_come_is_an_error_in_time(asking: House) -
     assert peer.session.pending_answers == {}
 
 
-async def test_a_cancelled_call_withdraws_its_questions(asking: House) -> None:
+async def test_cancelled_call_cancels_its_requests(asking: LocalGateway) -> None:
     peer = await asking.legacy(says=silent)
     calling = asyncio.create_task(peer.request("tools/call", {"name": "together"}))
     questions = [await asyncio.wait_for(peer.questions.get(), SECONDS) for _ in range(2)]
@@ -62,7 +62,7 @@ async def test_a_cancelled_call_withdraws_its_questions(asking: House) -> None:
     assert peer.session.pending_answers == {}
 
 
-async def test_a_question_that_is_left_open_is_withdrawn_with_the_call(asking: House) -> None:
+async def test_unanswered_request_is_cancelled_at_the_end_of_the_call(asking: LocalGateway) -> None:
     peer = await asking.legacy(says=silent)
     assert await text(peer, "leaves_one_open") == "done without it"
     assert [message["method"] for message in peer.sent] == ["notifications/cancelled"]
@@ -70,7 +70,7 @@ async def test_a_question_that_is_left_open_is_withdrawn_with_the_call(asking: H
     assert await text(peer, "what_became_of_it") == "cancelled"
 
 
-async def test_a_call_that_is_cancelled_while_its_last_messages_are_sent_withdraws_its_questions(asking: House) -> None:
+async def test_call_cancelled_while_draining_cancels_its_requests(asking: LocalGateway) -> None:
     is_sending = asyncio.Event()
 
     class SlowPeer(LegacyPeer):
@@ -91,7 +91,7 @@ async def test_a_call_that_is_cancelled_while_its_last_messages_are_sent_withdra
     assert peer.session.pending_answers == {}
 
 
-async def test_the_first_that_fails_withdraws_the_others(asking: House) -> None:
+async def test_failed_request_cancels_concurrent_requests(asking: LocalGateway) -> None:
     peer = await asking.legacy(says=silent)
     calling = asyncio.create_task(text(peer, "on_the_loop"))
     for _ in range(3):
@@ -119,14 +119,16 @@ async def test_the_first_that_fails_withdraws_the_others(asking: House) -> None:
         ),
     ],
 )
-async def test_an_odd_response_is_a_failure_that_says_why(asking: House, response: JsonObject, said: str) -> None:
+async def test_malformed_response_fails_the_call_with_a_reason(
+    asking: LocalGateway, response: JsonObject, said: str
+) -> None:
     peer = await asking.legacy(says=silent)
     calling, question = await begun(peer, "named")
     await peer.answer(question["id"], **response)
     assert await calling == said
 
 
-async def test_nobody_else_can_answer(asking: House) -> None:
+async def test_response_from_another_session_is_ignored(asking: LocalGateway) -> None:
     peer, other = await asking.legacy(says=silent), await asking.legacy()
     calling, question = await begun(peer, "named")
     await other.answer(question["id"], result=NAME)
@@ -135,11 +137,11 @@ async def test_nobody_else_can_answer(asking: House) -> None:
     await asyncio.sleep(0.05)
     assert not calling.done()
     await peer.answer(question["id"], result=NAME)
-    await peer.answer(question["id"], result={"action": "decline"})  # the first one counted
+    await peer.answer(question["id"], result={"action": "decline"})  # the first response counted
     assert await calling == "accept {'name': 'Ada'}"
 
 
-async def test_whom_a_question_cannot_reach_does_not_wait_for_an_answer(asking: House) -> None:
+async def test_unreachable_client_is_an_error_at_once(asking: LocalGateway) -> None:
     peer = await asking.legacy()
     peer.hears = False
     assert "cannot be asked 'name'" in await text(peer, "named")

@@ -1,4 +1,4 @@
-"""Unsolicited messages of a session: queued, bounded, each read once, by the newest stream."""
+"""The outbox of a session: bounded, and read by the newest stream."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from gateway.protocol.outbox import MAX_MESSAGES, NotificationCounters, Outbox
 from tests.tasks.test_stores import make_task
 
 
-async def test_messages_wait_for_the_first_reader() -> None:
+async def test_messages_are_queued_for_the_first_reader() -> None:
     outbox = Outbox()
     outbox.put("one", {"n": 1})
     with outbox.reader() as reader:
@@ -30,14 +30,14 @@ async def test_the_newest_reader_gets_each_message_once() -> None:
         assert await asyncio.wait_for(waiting, 20) == {"n": 2}
 
 
-async def test_a_full_outbox_drops_and_says_so() -> None:
+async def test_full_outbox_returns_false() -> None:
     outbox = Outbox()
     assert all(outbox.put(str(n), {}) for n in range(MAX_MESSAGES))
     assert not outbox.put("one more", {})
-    assert outbox.put("0", {})  # it waits already, and says the same
+    assert outbox.put("0", {})  # a message with this key is queued
 
 
-async def test_an_announcement_that_still_waits_stands_for_later_ones() -> None:
+async def test_queued_announcement_covers_later_ones() -> None:
     outbox = Outbox()
     outbox.put("tools", {"n": 1})
     outbox.put("tools", {"n": 2})
@@ -47,7 +47,7 @@ async def test_an_announcement_that_still_waits_stands_for_later_ones() -> None:
         assert await reader.get() is None
 
 
-async def test_readers_of_a_closed_outbox_end() -> None:
+async def test_readers_end_when_the_outbox_closes() -> None:
     outbox = Outbox()
     with outbox.reader() as old, outbox.reader() as new:
         reading = [asyncio.create_task(old.get()), asyncio.create_task(new.get())]
@@ -56,7 +56,7 @@ async def test_readers_of_a_closed_outbox_end() -> None:
         assert await asyncio.wait_for(asyncio.gather(*reading), 20) == [None, None]
 
 
-async def test_what_is_read_and_what_is_dropped_is_counted_by_method() -> None:
+async def test_sent_and_dropped_messages_are_counted_by_method() -> None:
     outbox = Outbox()
     counters = NotificationCounters()
     outbox.count_with(counters)
@@ -68,7 +68,7 @@ async def test_what_is_read_and_what_is_dropped_is_counted_by_method() -> None:
     assert counters.sent == {"notifications/resources/updated": 1}
 
 
-def test_a_state_of_a_task_that_was_asked_for_before_a_change_does_not_follow_the_change() -> None:
+def test_older_task_state_is_not_queued_after_a_newer_one() -> None:
     task = make_task()
     outbox = Outbox()
     subscription = Subscription(

@@ -1,4 +1,4 @@
-"""Progress grows, and a call that is silent shows that it still runs."""
+"""Progress increases, and silent calls repeat it."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.outbox import NotificationCounters
 from gateway.state.keys import SigningKeys
-from tests.protocol.peers import SECONDS, House, LegacyPeer, house, silent
+from tests.protocol.peers import SECONDS, LegacyPeer, LocalGateway, serve_folder, silent
 
 Ts = TypeVarTuple("Ts")
 
@@ -27,8 +27,8 @@ NEVER: Final = timedelta(days=1)
 SOON: Final = timedelta(milliseconds=5)
 
 
-class Ear:
-    """An exchange that keeps what it hears."""
+class RecordingExchange:
+    """An exchange that records its messages."""
 
     caller: Final = Caller(binding=Binding.MEMORY)
 
@@ -41,7 +41,7 @@ class Ear:
         return True
 
     async def close_stream(self, retry_ms: int | None) -> None:
-        """There is none."""
+        """Do nothing."""
 
     async def next(self) -> JsonObject:
         async with asyncio.timeout(SECONDS):
@@ -54,9 +54,11 @@ class Ear:
 
 @asynccontextmanager
 async def progress_of(
-    ear: Ear, repeat_after: timedelta = SOON, revision: str = "2025-11-25"
+    exchange: RecordingExchange, repeat_after: timedelta = SOON, revision: str = "2025-11-25"
 ) -> AsyncIterator[Progress]:
-    progress = Progress("token", ear, revision=revision, repeat_after=repeat_after, counters=NotificationCounters())
+    progress = Progress(
+        "token", exchange, revision=revision, repeat_after=repeat_after, counters=NotificationCounters()
+    )
     try:
         yield progress
     finally:
@@ -68,22 +70,22 @@ async def say(progress: Progress, value: float, total: float | None, message: st
         await send()
 
 
-async def test_what_is_reported_is_sent_as_the_revision_has_it() -> None:
+async def test_progress_notification_has_the_form_of_the_revision() -> None:
     for revision, message in (("2024-11-05", {}), ("2025-03-26", {"message": "half"})):
-        ear = Ear()
-        async with progress_of(ear, NEVER, revision) as progress:
+        exchange = RecordingExchange()
+        async with progress_of(exchange, NEVER, revision) as progress:
             await say(progress, 1, 2, "half")
-        assert await ear.next() == {"progressToken": "token", "progress": 1, "total": 2, **message}
+        assert await exchange.next() == {"progressToken": "token", "progress": 1, "total": 2, **message}
 
 
 @given(values=st.lists(st.floats() | st.integers(-(10**6), 10**6), max_size=10))
-def test_values_grow_and_those_that_do_not_are_left_out(values: list[float]) -> None:
+def test_values_that_do_not_increase_are_ignored(values: list[float]) -> None:
     async def run() -> list[float]:
-        ear = Ear()
-        async with progress_of(ear, NEVER) as progress:
+        exchange = RecordingExchange()
+        async with progress_of(exchange, NEVER) as progress:
             for value in values:
                 await say(progress, value, None, None)
-        return ear.values
+        return exchange.values
 
     expected: list[float] = []
     for value in values:
@@ -92,55 +94,55 @@ def test_values_grow_and_those_that_do_not_are_left_out(values: list[float]) -> 
     assert asyncio.run(run()) == expected
 
 
-async def test_a_silent_call_gives_signs_of_life_that_grow() -> None:
-    ear = Ear()
-    async with progress_of(ear):
-        first, second, third = [await ear.next() for _ in range(3)]
+async def test_silent_call_repeats_increasing_progress() -> None:
+    exchange = RecordingExchange()
+    async with progress_of(exchange):
+        first, second, third = [await exchange.next() for _ in range(3)]
     assert first == {"progressToken": "token", "progress": 0}
     assert 0 < second["progress"] < third["progress"] < 1e-300
 
 
-async def test_a_sign_of_life_stands_just_above_the_last_report_and_takes_nothing_from_the_next() -> None:
-    ear = Ear()
-    async with progress_of(ear) as progress:
-        assert (await ear.next())["progress"] == 0
+async def test_repetition_is_barely_above_the_last_report() -> None:
+    exchange = RecordingExchange()
+    async with progress_of(exchange) as progress:
+        assert (await exchange.next())["progress"] == 0
         last = 0.0
         for value in (0, 1, 1 + 2**-50, 2, 10**15, 10**16 + 1):
             await say(progress, value, 10**17, f"at {value}")
-            while (heard := await ear.next()).get("message") != f"at {value}":
+            while (heard := await exchange.next()).get("message") != f"at {value}":
                 last = heard["progress"]
             assert heard["progress"] > last
             assert math.isclose(heard["progress"], value, abs_tol=1e-300)
-            sign = await ear.next()
+            sign = await exchange.next()
             assert heard["progress"] < sign["progress"]
             assert math.isclose(sign["progress"], value, abs_tol=1e-300)
             assert sign["total"] == 10**17
             last = sign["progress"]
 
 
-async def test_who_reports_often_gives_no_signs_of_life() -> None:
-    ear = Ear()
-    async with progress_of(ear, timedelta(milliseconds=200)) as progress:
+async def test_frequent_reports_are_not_repeated() -> None:
+    exchange = RecordingExchange()
+    async with progress_of(exchange, timedelta(milliseconds=200)) as progress:
         for value in range(30):
             await say(progress, value, None, None)
             await asyncio.sleep(0.02)
-    assert ear.values == list(range(30))
+    assert exchange.values == list(range(30))
 
 
-async def test_nothing_is_said_after_the_end() -> None:
-    ear = Ear()
+async def test_no_progress_after_the_end() -> None:
+    exchange = RecordingExchange()
     before = asyncio.all_tasks()
-    async with progress_of(ear) as progress:
-        await ear.next()
-    said = ear.heard.qsize()
+    async with progress_of(exchange) as progress:
+        await exchange.next()
+    said = exchange.heard.qsize()
     await say(progress, 5, None, None)
     await asyncio.sleep(0.05)
-    assert ear.heard.qsize() == said
+    assert exchange.heard.qsize() == said
     assert asyncio.all_tasks() == before
 
 
-class Stuck(Ear):
-    """An exchange whose reader does not read."""
+class StuckExchange(RecordingExchange):
+    """An exchange whose client never reads."""
 
     async def send(self, message: JsonObject) -> bool:
         self.heard.put_nowait(message)
@@ -148,16 +150,16 @@ class Stuck(Ear):
         return True
 
 
-async def test_a_call_that_is_cancelled_does_not_wait_for_a_reader_that_is_stuck() -> None:
-    ear, before = Stuck(), asyncio.all_tasks()
+async def test_cancelled_call_does_not_wait_for_a_stuck_reader() -> None:
+    exchange, before = StuckExchange(), asyncio.all_tasks()
 
     async def call() -> None:
-        async with progress_of(ear):
-            await ear.next()
+        async with progress_of(exchange):
+            await exchange.next()
 
     calling = asyncio.create_task(call())
     await asyncio.wait([calling], timeout=0.05)
-    assert not calling.done()  # half a message must not stand before the answer
+    assert not calling.done()  # a message must not be cut off
     calling.cancel()
     async with asyncio.timeout(SECONDS):
         await asyncio.wait([calling])
@@ -165,8 +167,8 @@ async def test_a_call_that_is_cancelled_does_not_wait_for_a_reader_that_is_stuck
             await asyncio.sleep(0)
 
 
-class Slow(Ear):
-    """An exchange whose reader does not read until it is told to."""
+class SlowExchange(RecordingExchange):
+    """An exchange whose client reads later."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +180,7 @@ class Slow(Ear):
 
 
 class CountingLoop(asyncio.SelectorEventLoop):
-    """An event loop that counts the timers that are set."""
+    """An event loop that counts timers."""
 
     timers = 0
 
@@ -189,18 +191,18 @@ class CountingLoop(asyncio.SelectorEventLoop):
         return super().call_at(when, callback, *args, context=context)
 
 
-def test_a_reader_that_is_slow_costs_a_look_in_each_interval_and_not_in_each_turn_of_the_loop() -> None:
+def test_slow_reader_sets_one_timer_per_interval() -> None:
     async def run(loop: CountingLoop) -> tuple[int, float]:
-        ear = Slow()
-        async with progress_of(ear):
-            await ear.next()
+        exchange = SlowExchange()
+        async with progress_of(exchange):
+            await exchange.next()
             before, began = loop.timers, loop.time()
             for _ in range(5000):
                 await asyncio.sleep(0)
             looks, intervals = loop.timers - before, (loop.time() - began) / SOON.total_seconds()
-            ear.reads.set()
-            while (await ear.next())["params"]["progress"] == 0:
-                """It goes on once what waits was read."""
+            exchange.reads.set()
+            while (await exchange.next())["params"]["progress"] == 0:
+                """Wait until the queued message was read."""
         return looks, intervals
 
     loop = CountingLoop()
@@ -209,7 +211,7 @@ def test_a_reader_that_is_slow_costs_a_look_in_each_interval_and_not_in_each_tur
     assert looks <= intervals + 2
 
 
-async def test_a_call_that_waits_for_its_user_shows_that_it_still_runs(inside: House) -> None:
+async def test_call_with_open_request_repeats_progress(inside: LocalGateway) -> None:
     before = inside.dispatcher
     dispatcher = Dispatcher(
         store=before.store, services=before._server.services, keys=SigningKeys([b"key"]), repeat_after=SOON
@@ -233,10 +235,10 @@ async def test_a_call_that_waits_for_its_user_shows_that_it_still_runs(inside: H
     assert len(peer.sent) == said
 
 
-async def test_a_report_loses_what_only_a_terminal_understands(tmp_path: Path) -> None:
+async def test_control_characters_are_removed_from_progress_messages(tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text(LOUD)
     (tmp_path / "config.yaml").write_text('plugins: [.]\ntools: {loud: {python: "loud:loud"}}\n')
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         peer = served.modern()
         await peer.request("tools/call", {"name": "loud", "_meta": {"progressToken": 1}})
     assert [message["params"]["message"] for message in peer.sent] == ["red\tand more"]

@@ -1,4 +1,4 @@
-"""`requestState`: what is accepted, what asks again, and what is refused."""
+"""`requestState`: valid, dropped and refused states."""
 
 import asyncio
 import base64
@@ -55,13 +55,13 @@ def refused(state_signer: RequestStateSigner, signed: Json, binding: StateScope 
 
 
 @given(answers=st.dictionaries(st.text(), JSON, max_size=3), results=st.dictionaries(st.text(), JSON, max_size=3))
-def test_what_was_learnt_comes_back_as_it_was(answers: dict[str, Json], results: dict[str, Json]) -> None:
+def test_state_round_trip(answers: dict[str, Json], results: dict[str, Json]) -> None:
     state_signer = RequestStateSigner(KEY)
     state = State(answers=answers, results=results)
     assert state_signer.open(state_signer.sign(state, BINDING, only_once=False), BINDING) == state
 
 
-def test_another_process_with_the_key_takes_it() -> None:
+def test_state_is_valid_in_another_process_with_the_key() -> None:
     signed = RequestStateSigner(KEY).sign(STATE, BINDING, only_once=False)
     assert RequestStateSigner(KEY).open(signed, BINDING) == STATE
     assert (
@@ -82,28 +82,28 @@ def test_another_process_with_the_key_takes_it() -> None:
         replace(BINDING, params={"name": "t"}),
     ],
 )
-def test_the_state_of_one_call_is_refused_for_another(other: StateScope) -> None:
+def test_state_of_another_call_is_refused(other: StateScope) -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=True)
     assert refused(state_signer, signed, other) == "`requestState` belongs to another call"
-    assert state_signer.open(signed, BINDING) == STATE  # and is not used up by the attempt
+    assert state_signer.open(signed, BINDING) == STATE  # the refused attempt has not used it
 
 
-def test_what_may_differ_between_tries_does() -> None:
+def test_other_parameters_can_change_between_tries() -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=False)
     params = {"arguments": {"n": 1}, "name": "t", "_meta": {"x": 1}, "inputResponses": {}, "requestState": signed}
     assert state_signer.open(signed, replace(BINDING, params=params)) == STATE
 
 
-def test_a_reload_in_between_asks_again() -> None:
+def test_state_of_a_changed_definition_is_dropped() -> None:
     state_signer = RequestStateSigner(KEY)
     assert (
         state_signer.open(state_signer.sign(STATE, BINDING, only_once=False), replace(BINDING, definition="v2")) is None
     )
 
 
-def test_it_expires() -> None:
+def test_state_expires() -> None:
     clock = Clock()
     state_signer = RequestStateSigner(KEY, clock=clock)
     signed = state_signer.sign(STATE, BINDING, only_once=False)
@@ -113,7 +113,7 @@ def test_it_expires() -> None:
     assert state_signer.open(signed, BINDING) is None
 
 
-def test_what_may_be_used_once_asks_again_when_replayed() -> None:
+def test_replayed_single_use_state_is_dropped() -> None:
     state_signer = RequestStateSigner(KEY)
     once, often = (state_signer.sign(STATE, BINDING, only_once=only_once) for only_once in (True, False))
     assert state_signer.open(once, BINDING) == STATE
@@ -121,12 +121,12 @@ def test_what_may_be_used_once_asks_again_when_replayed() -> None:
     assert state_signer.open(often, BINDING) == state_signer.open(often, BINDING) == STATE
 
 
-def test_every_state_is_another() -> None:
+def test_states_are_unique() -> None:
     state_signer = RequestStateSigner(KEY)
     assert len({state_signer.sign(STATE, BINDING, only_once=True) for _ in range(3)}) == 3
 
 
-def test_memory_of_used_states_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_used_states_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(used_request_states, "MAX_USED", 10)
     state_signer = RequestStateSigner(KEY, clock=clock)
@@ -142,7 +142,7 @@ def test_memory_of_used_states_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert [state_signer.open(state, BINDING) for state in states] == [None] * 30
 
 
-def test_a_state_is_used_once_up_to_the_second_in_which_it_expires() -> None:
+def test_single_use_lasts_until_expiry() -> None:
     clock = Clock()
     state_signer = RequestStateSigner(KEY, clock=clock)
     signed = state_signer.sign(STATE, BINDING, only_once=True)
@@ -150,7 +150,7 @@ def test_a_state_is_used_once_up_to_the_second_in_which_it_expires() -> None:
     assert [state_signer.open(signed, BINDING) for _ in range(2)] == [STATE, None]
 
 
-def test_no_byte_of_it_can_be_changed() -> None:
+def test_changed_byte_is_refused() -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=False)
     for place, byte in enumerate(signed):
@@ -160,7 +160,7 @@ def test_no_byte_of_it_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize("addition", ["!!", "=", "==", " ", "\n", ".", "A", "-TAMPERED"])
-def test_nothing_can_be_added_to_it(addition: str) -> None:
+def test_appended_bytes_are_refused(addition: str) -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=False)
     for forged in (signed + addition, addition + signed, signed.replace(".", addition + ".")):
@@ -169,25 +169,25 @@ def test_nothing_can_be_added_to_it(addition: str) -> None:
 
 
 @given(garbage=JSON)
-def test_garbage_is_refused(garbage: Json) -> None:
+def test_malformed_state_is_refused(garbage: Json) -> None:
     refused(RequestStateSigner(KEY), garbage)
 
 
-def test_a_signed_cursor_is_no_state() -> None:
+def test_signed_cursor_is_refused() -> None:
     state_signer = RequestStateSigner(KEY)
     content = base64.urlsafe_b64encode(orjson.dumps([2**40, "", "", "", {}, {}])).decode()
     for forged in (content, f"{content}.", f".{content}", f"{content}.{content}"):
         refused(state_signer, forged)
 
 
-def test_one_that_is_too_large_is_neither_made_nor_read() -> None:
+def test_state_size_is_limited() -> None:
     state_signer = RequestStateSigner(KEY)
     with pytest.raises(ExecutionError, match="more than 65536 bytes"):
         state_signer.sign(State(results={"all": "x" * MAX_BYTES}), BINDING, only_once=False)
     assert refused(state_signer, "x" * (MAX_BYTES + 1)) == "`requestState` is malformed"
 
 
-def test_a_client_can_read_what_it_answered_and_nothing_of_the_definition() -> None:
+def test_state_only_reveals_the_clients_responses() -> None:
     signed = RequestStateSigner(KEY).sign(STATE, replace(BINDING, definition="hunter2"), only_once=False)
     content = base64.urlsafe_b64decode(signed.rpartition(".")[0])
     assert b"Ada" in content
@@ -195,10 +195,10 @@ def test_a_client_can_read_what_it_answered_and_nothing_of_the_definition() -> N
         STATE, replace(BINDING, definition="hunter2"), only_once=False
     )
     marks = [orjson.loads(base64.urlsafe_b64decode(each.rpartition(".")[0]))[1:3] for each in (signed, other)]
-    assert marks[0] != marks[1]  # keyed: what they stand for cannot be tried out
+    assert marks[0] != marks[1]  # keyed digests cannot be guessed
 
 
-async def test_of_two_that_use_it_at_once_one_is_first() -> None:
+async def test_concurrent_claims_have_one_winner() -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=True)
     opened = await asyncio.gather(*(asyncio.to_thread(state_signer.open, signed, BINDING) for _ in range(2)))

@@ -1,4 +1,4 @@
-"""What a function says to its client is sent in its order, whether or not it waits for that."""
+"""Messages of a function are sent in order, with and without `await`."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import pytest
 
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.outbox import MAX_MESSAGES
-from tests.protocol.peers import ERAS, SECONDS, House, LegacyPeer, ModernPeer, house
+from tests.protocol.peers import ERAS, SECONDS, LegacyPeer, LocalGateway, ModernPeer, serve_folder
 
 PLUGIN: Final = '''
 import asyncio
@@ -76,15 +76,15 @@ tools:
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[House]:
+async def served(tmp_path: Path) -> AsyncIterator[LocalGateway]:
     (tmp_path / "saying.py").write_text(PLUGIN)
     (tmp_path / "config.yaml").write_text(FILE)
-    async with house(tmp_path) as served:
+    async with serve_folder(tmp_path) as served:
         yield served
 
 
-async def listening(served: House, era: str) -> ModernPeer | LegacyPeer:
-    """A peer who wants to hear all."""
+async def listening(served: LocalGateway, era: str) -> ModernPeer | LegacyPeer:
+    """Return a client that requests progress and all log levels."""
     if era == "modern":
         return served.modern()
     peer = await served.legacy()
@@ -98,14 +98,14 @@ def params_of(tool: str, **arguments: Json) -> JsonObject:
 
 
 def said(peer: ModernPeer | LegacyPeer) -> list[Json]:
-    """What was heard: the value of progress, the data of log messages."""
+    """Return the progress values and the data of log messages."""
     heard = [message["params"] for message in peer.sent]
     return [params["data"] if "data" in params else params["progress"] for params in heard]
 
 
 @ERAS
 @pytest.mark.parametrize("waits", [False, True])
-async def test_all_is_heard_in_its_order_and_before_what_follows(served: House, era: str, waits: bool) -> None:  # noqa: FBT001
+async def test_messages_are_sent_in_order_before_the_response(served: LocalGateway, era: str, waits: bool) -> None:  # noqa: FBT001
     peer = await listening(served, era)
     large = "x" * 600_000
     before = [1, ["said"], 2, large, ["said", "more"], 3, large]
@@ -119,17 +119,17 @@ async def test_all_is_heard_in_its_order_and_before_what_follows(served: House, 
     answer = await peer.request("tools/call", params_of("says", waits=waits))
     assert answer["result"]["content"][0]["text"] == "over"
     assert asked_after == [len(before)]
-    again = before if era == "modern" else []  # the function runs again with the answer
+    again = before if era == "modern" else []  # the function runs again with the response
     assert said(peer) == [*before, *again, ["said", "more", "more", "last"], 4]
 
 
-async def test_a_function_in_a_thread_says_all_in_its_order(served: House) -> None:
+async def test_messages_of_a_thread_are_sent_in_order(served: LocalGateway) -> None:
     peer = await listening(served, "modern")
     await peer.request("tools/call", params_of("says_in_a_thread"))
     assert said(peer) == [1, ["said"], 2]
 
 
-async def test_what_cannot_be_said_is_an_error_where_it_is_said(served: House) -> None:
+async def test_invalid_message_raises_in_the_function(served: LocalGateway) -> None:
     peer = await listening(served, "modern")
     answer = await peer.request("tools/call", params_of("errs"))
     errors = answer["result"]["structuredContent"]
@@ -139,7 +139,7 @@ async def test_what_cannot_be_said_is_an_error_where_it_is_said(served: House) -
 
 
 class SlowPeer(ModernPeer):
-    """Reads nothing until it is let."""
+    """A client that reads later."""
 
     def __init__(self, *given: Any, **others: Any) -> None:
         super().__init__(*given, **others)
@@ -150,7 +150,7 @@ class SlowPeer(ModernPeer):
         return await super().send(message)
 
 
-async def test_what_a_slow_client_is_sent_is_bounded_and_dropped_messages_are_counted(served: House) -> None:
+async def test_messages_to_a_slow_client_are_bounded_and_counted(served: LocalGateway) -> None:
     peer = SlowPeer(served.dispatcher)
     calling = asyncio.create_task(peer.request("tools/call", params_of("floods", waits=False)))
     dropped = served.dispatcher.notifier.counters.dropped
@@ -162,7 +162,7 @@ async def test_what_a_slow_client_is_sent_is_bounded_and_dropped_messages_are_co
     assert said(peer) == list(range(MAX_MESSAGES))
 
 
-async def test_a_function_that_waits_does_so_for_a_slow_client_and_is_cancelled_at_once(served: House) -> None:
+async def test_function_that_awaits_a_slow_client_can_be_cancelled(served: LocalGateway) -> None:
     peer = SlowPeer(served.dispatcher)
     result = asyncio.create_task(peer.request("tools/call", params_of("floods", waits=True)))
     while not (waiting := [task for task in asyncio.all_tasks() if task.get_name() == "messages of a call"]):

@@ -1,4 +1,4 @@
-"""A call that asks several things at once, in any order and with any end, has one place or none; and its clock runs."""
+"""Concurrent input requests suspend and resume the permit of a call in pairs."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from tests.protocol.peers import SECONDS
 
 
 async def question(pause: RunSuspension, chance: random.Random) -> None:
-    """One that is answered, or refused, after others had their turn."""
+    """Suspend for a random time, and end with a response or an error."""
     async with pause():
         for _ in range(chance.randrange(4)):
             await asyncio.sleep(0)
@@ -42,13 +42,13 @@ async def call(slots: ConcurrencyLimiter, chance: random.Random) -> None:
                 task.cancel()
             await asyncio.wait(tasks)
     finally:
-        permit.release()  # some calls leave questions behind
+        permit.release()  # some calls end with open requests
     await asyncio.wait(tasks)
     assert deadline._paused_at is None
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_no_place_is_lost_or_gained(seed: int) -> None:
+async def test_permits_are_balanced_after_suspensions(seed: int) -> None:
     chance = random.Random(seed)
     slots = ConcurrencyLimiter()
     async with asyncio.timeout(SECONDS):

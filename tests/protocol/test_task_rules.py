@@ -1,4 +1,4 @@
-"""Tasks as the file and the tools' authors rule them."""
+"""The settings of tasks in the file and in plugins."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ import pytest
 
 from gateway.json_types import JsonObject
 from gateway.tasks.task import encode_task
-from tests.protocol.peers import House, ModernPeer, call
+from tests.protocol.peers import LocalGateway, ModernPeer, call
 from tests.protocol.task_requests import (
     SECONDS,
     TASKS,
@@ -25,23 +25,23 @@ from tests.protocol.task_requests import (
 )
 
 
-async def test_a_tool_without_task_never_makes_one(peer: ModernPeer) -> None:
+async def test_tool_without_task_runs_an_ordinary_call(peer: ModernPeer) -> None:
     message = await peer.once("tools/call", {"name": "plain", "task": {"ttl": 1000}})
     assert message["result"]["resultType"] == "complete"
 
 
-async def test_other_methods_of_tasks_are_none(peer: ModernPeer) -> None:
+async def test_unknown_task_methods_are_not_found(peer: ModernPeer) -> None:
     for method in ("tasks/list", "tasks/result"):
         assert (await error_of(peer, method, {"taskId": "x"}))["code"] == -32601
 
 
-async def test_a_function_in_a_thread_is_told_that_its_task_was_cancelled(peer: ModernPeer, tmp_path: Path) -> None:
+async def test_cancelled_task_notifies_its_thread(peer: ModernPeer, tmp_path: Path) -> None:
     task = await start(peer, "in_a_thread", file=str(tmp_path / "never"))
     await peer.once("tasks/cancel", {"taskId": task["taskId"]})
     assert (await get(peer, task))["status"] == "cancelled"
 
 
-async def test_an_answer_that_does_not_fit_is_refused_with_all_that_came_beside_it(peer: ModernPeer) -> None:
+async def test_update_with_an_invalid_response_is_refused_as_a_whole(peer: ModernPeer) -> None:
     task = await start(peer, "asks_both")
     await until(peer, task, "input_required")
     responses = {"one": answer("1"), "other": {"action": "accept", "content": {"text": 5}}}
@@ -52,7 +52,7 @@ async def test_an_answer_that_does_not_fit_is_refused_with_all_that_came_beside_
     assert error["code"] == -32602
 
 
-async def test_a_waiting_task_can_be_cancelled(peer: ModernPeer) -> None:
+async def test_task_that_waits_for_input_can_be_cancelled(peer: ModernPeer) -> None:
     task = await start(peer, "asks")
     await until(peer, task, "input_required")
     await peer.once("tasks/cancel", {"taskId": task["taskId"]})
@@ -63,7 +63,7 @@ async def test_a_waiting_task_can_be_cancelled(peer: ModernPeer) -> None:
     assert (await get(peer, task))["status"] == "cancelled"
 
 
-async def test_a_confirmation_is_asked_inside_the_task(peer: ModernPeer) -> None:
+async def test_confirmation_is_requested_inside_the_task(peer: ModernPeer) -> None:
     task = await start(peer, "confirmed")
     waiting = await until(peer, task, "input_required")
     (key,) = waiting["inputRequests"]
@@ -71,7 +71,7 @@ async def test_a_confirmation_is_asked_inside_the_task(peer: ModernPeer) -> None
     assert text_of(await until(peer, task, "completed")) == "done"
 
 
-async def test_a_question_within_after_makes_a_task_that_waits(peer: ModernPeer) -> None:
+async def test_request_within_after_creates_a_waiting_task(peer: ModernPeer) -> None:
     task = await start(peer, "after_asks")
     assert (await until(peer, task, "input_required"))["inputRequests"].keys() == {"first"}
 
@@ -85,8 +85,8 @@ async def test_a_question_within_after_makes_a_task_that_waits(peer: ModernPeer)
         {"inputResponses": {"first": {"action": "accept", "content": {"text": 5}}}},
     ],
 )
-async def test_answers_that_cannot_be_are_refused_before_there_is_a_task(
-    served: House, peer: ModernPeer, brought: JsonObject
+async def test_malformed_responses_are_refused_without_a_task(
+    served: LocalGateway, peer: ModernPeer, brought: JsonObject
 ) -> None:
     error = await error_of(peer, "tools/call", {"name": "asks_before", "arguments": {}, **brought})
     assert error["code"] == -32602
@@ -95,7 +95,7 @@ async def test_answers_that_cannot_be_are_refused_before_there_is_a_task(
 
 
 @pytest.mark.parametrize("tool", ["confirmed", "asks", "asks_before", "asks_where"])
-async def test_no_task_is_made_for_a_client_that_cannot_be_asked(served: House, tool: str) -> None:
+async def test_missing_capability_creates_no_task(served: LocalGateway, tool: str) -> None:
     peer = served.modern(capabilities={"extensions": {TASKS: {}}})
     error = await error_of(peer, "tools/call", {"name": tool, "arguments": {}})
     assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"elicitation": {"form": {}}}})
@@ -103,7 +103,7 @@ async def test_no_task_is_made_for_a_client_that_cannot_be_asked(served: House, 
     assert (await runner.newest(1), runner.limiter.unfinished) == ([], 0)
 
 
-async def test_a_task_begins_without_the_message_of_its_end(peer: ModernPeer) -> None:
+async def test_created_task_lacks_the_final_message(peer: ModernPeer) -> None:
     task = await start(peer, "breaks")
     assert task["status"] == "working"
     assert "statusMessage" not in task
@@ -121,7 +121,7 @@ async def test_progress_becomes_the_status_message(peer: ModernPeer, tmp_path: P
     assert peer.sent == []
 
 
-async def test_an_overflowing_result_lives_as_long_as_its_task(served: House, peer: ModernPeer) -> None:
+async def test_stored_output_lasts_as_long_as_its_task(served: LocalGateway, peer: ModernPeer) -> None:
     done = await until(peer, await start(peer, "overflowing"), "completed")
     assert "120 minutes" in text_of(done)
     uri = done["result"]["content"][1]["uri"]
@@ -132,26 +132,26 @@ async def test_an_overflowing_result_lives_as_long_as_its_task(served: House, pe
     assert read["contents"][0]["text"].endswith("2000\n")
 
 
-async def test_listening_for_tasks_needs_the_extension(served: House) -> None:
+async def test_listening_for_tasks_needs_the_extension(served: LocalGateway) -> None:
     wanted: dict[str, dict[str, list[str]]] = {"notifications": {"taskIds": []}}
     assert (await error_of(served.modern(), "subscriptions/listen", wanted))["code"] == -32021
 
 
-async def test_the_file_says_how_often_to_ask_and_how_long_a_task_is_kept(served: House, peer: ModernPeer) -> None:
+async def test_poll_interval_and_ttl_come_from_the_file(served: LocalGateway, peer: ModernPeer) -> None:
     task = await start(peer, "slow_poll")
     assert (task["pollIntervalMs"], task["ttlMs"]) == (2000, 300_000)
     await served.edit("server: {name: tasks}", "server: {name: tasks}\nlimits: {tasks: {ttl: 1m}}")
     assert (await start(peer, "slow_poll"))["ttlMs"] == 60_000
 
 
-async def test_a_function_knows_its_task(served: House, peer: ModernPeer) -> None:
+async def test_function_can_read_its_task(served: LocalGateway, peer: ModernPeer) -> None:
     task = await start(peer, "about")
     assert text_of(await until(peer, task, "completed")) == f"{task['taskId']} 300 0"
     assert (await call(served.modern(), "about"))["content"][0]["text"] == "no task"
 
 
-async def test_a_call_whose_sender_leaves_before_there_is_a_task_leaves_nothing(
-    served: House, peer: ModernPeer, tmp_path: Path
+async def test_call_cancelled_before_its_task_leaves_nothing(
+    served: LocalGateway, peer: ModernPeer, tmp_path: Path
 ) -> None:
     calling = asyncio.create_task(
         peer.once("tools/call", {"name": "after_asks", "arguments": {}, "inputResponses": {"first": answer("a")}})
@@ -164,7 +164,7 @@ async def test_a_call_whose_sender_leaves_before_there_is_a_task_leaves_nothing(
     assert (runner.running, runner.store.counts, runner.limiter.unfinished) == (0, {}, 0)
 
 
-async def test_a_changed_tool_asks_again_under_another_key(served: House, peer: ModernPeer) -> None:
+async def test_changed_tool_sends_requests_under_new_keys(served: LocalGateway, peer: ModernPeer) -> None:
     task = await start(peer, "asks_both")
     await until(peer, task, "input_required")
     await served.edit("Asks two things at once.", "Asks two things at the same time.")
@@ -175,9 +175,7 @@ async def test_a_changed_tool_asks_again_under_another_key(served: House, peer: 
     assert text_of(await until(peer, task, "completed")) == "{'text': '3'} {'text': '4'}"
 
 
-async def test_while_nothing_can_be_written_optional_is_an_ordinary_call_and_required_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unwritable_store_refuses_required_tasks_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("MCP_GATEWAY_STATE_DIR", str(tmp_path / "file" / "state"))
     async with serving_tasks(tmp_path) as served:
@@ -192,9 +190,7 @@ async def test_while_nothing_can_be_written_optional_is_an_ordinary_call_and_req
 
 
 @pytest.mark.build
-async def test_a_thousand_waiting_tasks_hold_neither_thread_nor_process_nor_place(
-    served: House, peer: ModernPeer
-) -> None:
+async def test_waiting_tasks_hold_no_thread_process_or_permit(served: LocalGateway, peer: ModernPeer) -> None:
     before = threading.active_count()
     tasks = [await start(peer, "asks") for _ in range(1000)]
     async with asyncio.timeout(SECONDS):

@@ -1,4 +1,4 @@
-"""Tool calls as tasks (`io.modelcontextprotocol/tasks`), as the specification has them."""
+"""Tool calls as tasks (`io.modelcontextprotocol/tasks`)."""
 
 import asyncio
 import re
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway.access.identity import Identity
 from gateway.json_types import Json
 from tests.local_server import listening
-from tests.protocol.peers import House, ModernPeer, call
+from tests.protocol.peers import LocalGateway, ModernPeer, call
 from tests.protocol.task_requests import (
     SECONDS,
     TASKS,
@@ -31,7 +31,7 @@ from tests.requirements import requirement
 
 
 @requirement("tasks/create")
-async def test_a_call_is_answered_with_a_task_that_can_be_asked_for_at_once(peer: ModernPeer, tmp_path: Path) -> None:
+async def test_created_task_can_be_read_at_once(peer: ModernPeer, tmp_path: Path) -> None:
     task = await start(peer, "waits", file=str(tmp_path / "go"))
     assert task.keys() == {
         *("resultType", "taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt", "ttlMs", "pollIntervalMs"),
@@ -47,7 +47,7 @@ async def test_a_call_is_answered_with_a_task_that_can_be_asked_for_at_once(peer
 
 
 @requirement("tasks/statuses")
-async def test_a_failed_tool_completes_its_task_and_a_protocol_error_fails_it(peer: ModernPeer) -> None:
+async def test_tool_error_completes_and_protocol_error_fails_the_task(peer: ModernPeer) -> None:
     done = await until(peer, await start(peer, "fails"), "completed")
     assert done["result"]["isError"] is True
     failed = await until(peer, await start(peer, "breaks"), "failed")
@@ -57,7 +57,7 @@ async def test_a_failed_tool_completes_its_task_and_a_protocol_error_fails_it(pe
 
 
 @requirement("tasks/negotiation")
-async def test_without_the_extension_optional_is_an_ordinary_call_and_required_is_refused(served: House) -> None:
+async def test_client_without_extension_is_refused_required_tasks(served: LocalGateway) -> None:
     plain = served.modern()
     assert (await call(plain, "fixed"))["content"][0]["text"] == "fixed"
     error = await error_of(plain, "tools/call", {"name": "fails"})
@@ -69,7 +69,7 @@ async def test_without_the_extension_optional_is_an_ordinary_call_and_required_i
 
 
 @requirement("tasks/legacy")
-async def test_a_legacy_client_gets_an_ordinary_call_and_no_task_methods(served: House) -> None:
+async def test_legacy_client_has_no_tasks(served: LocalGateway) -> None:
     legacy = await served.legacy()
     message = await legacy.request("tools/call", {"name": "fixed", "task": {"ttl": 1}})
     assert message["result"] == {"content": [{"type": "text", "text": "fixed"}]}
@@ -81,7 +81,7 @@ async def test_a_legacy_client_gets_an_ordinary_call_and_no_task_methods(served:
 
 
 @requirement("tasks/discover")
-async def test_discover_declares_the_extension_and_no_capability(peer: ModernPeer) -> None:
+async def test_discover_declares_the_extension_only(peer: ModernPeer) -> None:
     capabilities = (await peer.once("server/discover", {}))["result"]["capabilities"]
     assert capabilities["extensions"][TASKS] == {}
     assert "tasks" not in capabilities
@@ -89,13 +89,13 @@ async def test_discover_declares_the_extension_and_no_capability(peer: ModernPee
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
 @requirement("tasks/unknown")
-async def test_an_unknown_task_is_an_error(peer: ModernPeer, method: str) -> None:
+async def test_unknown_task_is_an_error(peer: ModernPeer, method: str) -> None:
     error = await error_of(peer, method, {"taskId": "unknown", "inputResponses": {}})
     assert error["code"] == -32602
 
 
 @requirement("tasks/binding")
-async def test_somebody_elses_task_is_as_unknown_as_none(served: House, tmp_path: Path) -> None:
+async def test_task_of_another_caller_is_unknown(served: LocalGateway, tmp_path: Path) -> None:
     ada, bob = (
         served.modern(capabilities=WITH_TASKS, identity=Identity(principal=name, realm="keys"))
         for name in ("ada", "bob")
@@ -109,7 +109,7 @@ async def test_somebody_elses_task_is_as_unknown_as_none(served: House, tmp_path
 
 
 @requirement("tasks/cancel")
-async def test_cancelling_ends_the_whole_process_tree_and_may_be_repeated(peer: ModernPeer, tmp_path: Path) -> None:
+async def test_cancel_ends_the_process_tree_and_can_be_repeated(peer: ModernPeer, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     task = await start(peer, "tree", pids=str(pids))
     async with asyncio.timeout(SECONDS):
@@ -129,9 +129,7 @@ async def test_cancelling_ends_the_whole_process_tree_and_may_be_repeated(peer: 
 
 
 @requirement("tasks/input")
-async def test_questions_inside_a_task_end_its_run_and_it_goes_on_with_the_answers(
-    served: House, peer: ModernPeer
-) -> None:
+async def test_request_inside_a_task_ends_its_run_until_the_response(served: LocalGateway, peer: ModernPeer) -> None:
     task = await start(peer, "asks")
     waiting = await until(peer, task, "input_required")
     assert waiting["inputRequests"].keys() == {"first"}
@@ -150,7 +148,7 @@ async def test_questions_inside_a_task_end_its_run_and_it_goes_on_with_the_answe
 
 
 @requirement("tasks/partial")
-async def test_of_two_open_questions_one_may_be_answered_first(peer: ModernPeer) -> None:
+async def test_open_requests_can_be_answered_separately(peer: ModernPeer) -> None:
     task = await start(peer, "asks_both")
     assert (await until(peer, task, "input_required"))["inputRequests"].keys() == {"one", "other"}
     await update(peer, task, one=answer("1"))
@@ -161,10 +159,10 @@ async def test_of_two_open_questions_one_may_be_answered_first(peer: ModernPeer)
 
 
 @requirement("tasks/partial")
-async def test_a_task_goes_on_with_the_header_fields_of_the_last_answer_though_two_come_at_once(
+async def test_resumed_task_uses_header_fields_of_the_last_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MCP_GATEWAY_STATE_DIR", str(tmp_path / "state"))  # whose store answers from a thread
+    monkeypatch.setenv("MCP_GATEWAY_STATE_DIR", str(tmp_path / "state"))  # a store that responds from a thread
 
     async def team(request: web.Request) -> web.Response:
         return web.Response(text=request.headers.get("X-Team", "nobody"))
@@ -190,7 +188,7 @@ async def test_a_task_goes_on_with_the_header_fields_of_the_last_answer_though_t
 
 
 @requirement("tasks/before")
-async def test_with_ask_before_questions_are_answered_before_there_is_a_task(peer: ModernPeer) -> None:
+async def test_ask_before_precedes_the_task(peer: ModernPeer) -> None:
     given: dict[str, Json] = {"name": "asks_before"}
     for key in ("first", "second"):
         result = (await peer.once("tools/call", given))["result"]
@@ -208,7 +206,7 @@ async def test_with_ask_before_questions_are_answered_before_there_is_a_task(pee
 
 
 @requirement("tasks/before")
-async def test_a_function_says_question_by_question_where_it_asks(peer: ModernPeer) -> None:
+async def test_function_chooses_where_each_request_is_sent(peer: ModernPeer) -> None:
     result = (await peer.once("tools/call", {"name": "asks_where"}))["result"]
     assert (result["resultType"], result["inputRequests"].keys()) == ("input_required", {"before"})
     given = {"name": "asks_where", "inputResponses": {"before": answer("b")}}
@@ -220,9 +218,7 @@ async def test_a_function_says_question_by_question_where_it_asks(peer: ModernPe
 
 
 @requirement("tasks/after")
-async def test_what_is_done_in_time_is_answered_directly_and_the_rest_is_a_task(
-    peer: ModernPeer, tmp_path: Path
-) -> None:
+async def test_call_within_after_returns_its_result(peer: ModernPeer, tmp_path: Path) -> None:
     (tmp_path / "there").write_text("quick")
     message = await peer.once("tools/call", {"name": "after", "arguments": {"file": str(tmp_path / "there")}})
     assert (message["result"]["resultType"], message["result"]["content"][0]["text"]) == ("complete", "quick")
@@ -233,9 +229,7 @@ async def test_what_is_done_in_time_is_answered_directly_and_the_rest_is_a_task(
 
 
 @requirement("tasks/ttl")
-async def test_a_task_is_stopped_and_forgotten_when_its_time_is_over(
-    served: House, peer: ModernPeer, tmp_path: Path
-) -> None:
+async def test_expired_task_is_stopped_and_removed(served: LocalGateway, peer: ModernPeer, tmp_path: Path) -> None:
     task = await start(peer, "short", file=str(tmp_path / "never"))
     assert task["ttlMs"] == 300
     async with asyncio.timeout(SECONDS):
@@ -247,7 +241,7 @@ async def test_a_task_is_stopped_and_forgotten_when_its_time_is_over(
 
 
 @requirement("tasks/notifications")
-async def test_a_listen_stream_hears_of_the_tasks_that_it_names(peer: ModernPeer, tmp_path: Path) -> None:
+async def test_listen_stream_notifies_of_its_tasks(peer: ModernPeer, tmp_path: Path) -> None:
     named, other = [await start(peer, "waits", file=str(tmp_path / name)) for name in ("named", "other")]
     wanted = {"notifications": {"taskIds": [named["taskId"], "unknown"]}}
     listening = asyncio.create_task(peer.once("subscriptions/listen", wanted))
@@ -266,10 +260,10 @@ async def test_a_listen_stream_hears_of_the_tasks_that_it_names(peer: ModernPeer
 
 
 @requirement("tasks/notifications")
-async def test_a_listen_stream_ends_whose_view_goes_while_its_tasks_are_looked_up(
+async def test_listen_stream_ends_if_its_view_is_removed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MCP_GATEWAY_STATE_DIR", str(tmp_path / "state"))  # whose store answers from a thread
+    monkeypatch.setenv("MCP_GATEWAY_STATE_DIR", str(tmp_path / "state"))  # a store that responds from a thread
     async with serving_tasks(tmp_path) as served:
         await served.edit("tools:\n", "views: {some: {include: {tools: [waits]}}}\ntools:\n")
         peer = served.modern(capabilities=WITH_TASKS, view="some")
@@ -290,9 +284,7 @@ async def test_a_listen_stream_ends_whose_view_goes_while_its_tasks_are_looked_u
 
 
 @requirement("tasks/limits")
-async def test_one_more_unfinished_task_than_the_limit_is_refused(
-    served: House, peer: ModernPeer, tmp_path: Path
-) -> None:
+async def test_task_beyond_the_limit_is_refused(served: LocalGateway, peer: ModernPeer, tmp_path: Path) -> None:
     await served.edit("server: {name: tasks}", "server: {name: tasks}\nlimits: {tasks: {per_caller: 2, total: 3}}")
     first = await start(peer, "waits", file=str(tmp_path / "never"))
     await start(peer, "waits", file=str(tmp_path / "never"))
@@ -308,7 +300,7 @@ async def test_one_more_unfinished_task_than_the_limit_is_refused(
 
 
 @requirement("tasks/binding")
-async def test_a_task_of_one_view_is_unknown_at_another(served: House) -> None:
+async def test_task_is_unknown_in_another_view(served: LocalGateway) -> None:
     await served.edit("server: {name: tasks}", "server: {name: tasks}\nviews: {some: {include: {tools: [fixed]}}}")
     task = await start(served.modern(capabilities=WITH_TASKS, view="some"), "fixed")
     assert (await get(served.modern(capabilities=WITH_TASKS, view="some"), task))["taskId"] == task["taskId"]

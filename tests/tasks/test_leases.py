@@ -1,4 +1,4 @@
-"""Several replicas run the tasks of one store: none twice at once, and those of a dead one are not forgotten."""
+"""Leases: replicas share tasks, never run one twice at once, and take over those of dead replicas."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ SECONDS: Final = 60
 
 
 class Worker:
-    """A replica, as far as tasks are concerned."""
+    """A replica with its task runner."""
 
     def __init__(self, replica: Replica) -> None:
         self.store: Final = RedisTaskStore(replica, clock=time.time)
@@ -57,7 +57,7 @@ async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
 
 @pytest.fixture
 async def workers(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Worker]]:
-    """Two with short leases; the first renews nothing until it is told to."""
+    """Two replicas with short leases. The first renews leases only when the test starts it."""
     monkeypatch.setattr(redis_store, "LEASE_SECONDS", 3.0)
     monkeypatch.setattr(leases, "_TICK_SECONDS", 0.1)
     monkeypatch.setattr(leases, "_MARGIN_SECONDS", 1.0)
@@ -80,7 +80,7 @@ async def until(is_true: Callable[[], bool]) -> None:
 
 
 async def lease_of(server: RedisServer, task_id: str) -> float:
-    """The end of a task's lease, in milliseconds."""
+    """Return the end of the lease of a task, in milliseconds."""
     return await server.client.zscore("mcp-gateway:{tasks}:leases", task_id) or 0.0
 
 
@@ -91,7 +91,7 @@ async def ended(worker: Worker, task_id: str) -> Task:
     return task
 
 
-async def test_a_task_whose_replica_is_silent_is_begun_again_and_its_late_result_is_not_written(
+async def test_task_of_silent_replica_is_restarted_and_late_result_dropped(
     workers: list[Worker],
 ) -> None:
     silent, other = workers
@@ -109,7 +109,7 @@ async def test_a_task_whose_replica_is_silent_is_begun_again_and_its_late_result
     await until(lambda: [each.runner.limiter.unfinished for each in workers] == [0, 0])
 
 
-async def test_a_task_that_may_not_begin_again_fails_with_its_replica(workers: list[Worker]) -> None:
+async def test_task_without_restarts_fails_with_its_replica(workers: list[Worker]) -> None:
     silent, other = workers
     await silent.begin("one")
     failed = await ended(other, "one")
@@ -117,7 +117,7 @@ async def test_a_task_that_may_not_begin_again_fails_with_its_replica(workers: l
     assert other.begun == []
 
 
-async def test_a_renewed_lease_keeps_a_task_and_carries_its_message(server: RedisServer, workers: list[Worker]) -> None:
+async def test_renewed_lease_keeps_the_task_and_stores_its_message(server: RedisServer, workers: list[Worker]) -> None:
     renewing, other = workers
     async with renewing.leases:
         task = await renewing.begin("one", restarts=1)
@@ -137,7 +137,7 @@ async def test_a_renewed_lease_keeps_a_task_and_carries_its_message(server: Redi
         await until(lambda: renewing.runner.limiter.unfinished == 0)
 
 
-async def test_a_task_that_may_begin_again_is_stopped_where_its_lease_cannot_be_renewed(
+async def test_restartable_task_stops_when_its_lease_cannot_be_renewed(
     server: RedisServer, workers: list[Worker]
 ) -> None:
     alone, _ = workers

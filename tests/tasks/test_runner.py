@@ -1,4 +1,4 @@
-"""The runner of tasks counts and forgets them as it should, whatever the store does at that moment."""
+"""The task runner with slow and failing stores."""
 
 import asyncio
 import time
@@ -16,11 +16,11 @@ from gateway.tasks.task import Ending, Task, TaskRun, TaskStatus
 from tests.tasks.test_stores import make_task
 
 SECONDS: Final = 30.0
-"""Less than the longest pause between two looks."""
+"""Less than the longest pause between two searches."""
 
 
 class SlowStore(MemoryTaskStore):
-    """A store whose first answer about expiry is late, as one behind a network may be."""
+    """A store whose first response about expiry is late."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class SlowStore(MemoryTaskStore):
 
 
 class BreakingStore(MemoryTaskStore):
-    """A store that goes away once, between a write and its answer."""
+    """A store that fails once, after a write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ async def work(_: TaskRun) -> Ending:
     return Ending(status=TaskStatus.COMPLETED, outcome=b"{}")
 
 
-async def test_a_task_whose_end_was_written_unnoticed_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_task_is_released_after_a_write_with_lost_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "_STORE_SECONDS", 0.0)
     store = BreakingStore()
     runner = TaskRunner(store, work=work, events=Events())
@@ -70,7 +70,7 @@ async def test_a_task_whose_end_was_written_unnoticed_counts_no_more(monkeypatch
     await runner.close()
 
 
-async def test_a_task_that_is_added_while_the_store_looks_for_the_next_expiry_is_forgotten_in_time() -> None:
+async def test_task_added_during_expiry_query_expires_in_time() -> None:
     store = SlowStore()
     runner = TaskRunner(store, work=work, events=Events())
     try:

@@ -1,4 +1,4 @@
-"""Every store of tasks keeps the same promises: one suite, run over each."""
+"""Task stores: one suite for all implementations."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -64,7 +64,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Callable[
         yield made
 
 
-async def test_what_was_added_is_found_as_it_was(store: TaskStore) -> None:
+async def test_added_task_is_returned_unchanged(store: TaskStore) -> None:
     task = make_task()
     await store.add(task)
     assert await store.get("one") == task
@@ -72,7 +72,7 @@ async def test_what_was_added_is_found_as_it_was(store: TaskStore) -> None:
     assert store.counts["working"] == 1
 
 
-async def test_a_change_follows_on_the_version_that_is_stored(store: TaskStore) -> None:
+async def test_replace_requires_the_previous_version(store: TaskStore) -> None:
     task = make_task()
     await store.add(task)
     done = replace(task, status=TaskStatus.COMPLETED, version=1, outcome=b'{"x":1}')
@@ -84,7 +84,7 @@ async def test_a_change_follows_on_the_version_that_is_stored(store: TaskStore) 
     assert not await store.replace(replace(make_task("unknown"), version=1))
 
 
-async def test_a_removed_task_is_unknown(store: TaskStore) -> None:
+async def test_removed_task_is_unknown(store: TaskStore) -> None:
     await store.add(make_task())
     await store.remove("one")
     assert await store.get("one") is None
@@ -92,7 +92,7 @@ async def test_a_removed_task_is_unknown(store: TaskStore) -> None:
     await store.remove("one")
 
 
-async def test_a_task_is_unknown_from_the_moment_its_time_is_over(store: TaskStore, clock: Clock) -> None:
+async def test_expired_task_is_unknown(store: TaskStore, clock: Clock) -> None:
     await store.add(make_task())
     await store.add(make_task("later", ttl_ms=90_000))
     clock.now += 60
@@ -112,7 +112,7 @@ async def test_unfinished_tasks_and_the_newest_are_listed(store: TaskStore) -> N
     assert [task.id for task in await store.newest(2)] == ["cancelled", "failed"]
 
 
-async def test_a_database_that_is_opened_again_has_its_tasks(tmp_path: Path, clock: Clock) -> None:
+async def test_reopened_database_has_its_tasks(tmp_path: Path, clock: Clock) -> None:
     task = make_task()
     for is_new in (True, False):
         async with DaemonState(tmp_path / "state", schemas=[TASKS]) as state:
@@ -124,7 +124,7 @@ async def test_a_database_that_is_opened_again_has_its_tasks(tmp_path: Path, clo
             assert store.counts["working"] == 1
 
 
-async def test_while_nothing_can_be_written_no_task_is_stored(tmp_path: Path) -> None:
+async def test_unwritable_database_stores_no_task(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     async with DaemonState(blocked / "state", schemas=[TASKS]) as state:
@@ -135,7 +135,7 @@ async def test_while_nothing_can_be_written_no_task_is_stored(tmp_path: Path) ->
         assert await store.get("one") is None
 
 
-async def test_a_daemon_without_state_keeps_tasks_in_memory() -> None:
+async def test_daemon_without_state_directory_keeps_tasks_in_memory() -> None:
     async with AsyncExitStack() as stack:
         state = await stack.enter_async_context(DaemonState(None, schemas=[TASKS]))
         store = open_task_store(state)
@@ -143,7 +143,7 @@ async def test_a_daemon_without_state_keeps_tasks_in_memory() -> None:
         assert not store.problem
 
 
-async def test_memory_that_is_full_takes_no_more(clock: Clock) -> None:
+async def test_full_memory_store_refuses_tasks(clock: Clock) -> None:
     store = MemoryTaskStore(clock=clock, max_bytes=100)
     await store.add(make_task())
     with pytest.raises(NotStoredError):
@@ -153,14 +153,14 @@ async def test_memory_that_is_full_takes_no_more(clock: Clock) -> None:
     await store.add(make_task("two"))
 
 
-def test_the_poll_interval_grows_with_age_to_ten_times() -> None:
+def test_poll_interval_grows_with_age_up_to_tenfold() -> None:
     task = make_task()
     ages = (0, 10, 50, 100, 1000)
     assert [task.poll_interval_ms(1000 + age) for age in ages] == [1000, 1000, 5000, 10_000, 10_000]
 
 
-async def test_a_record_that_cannot_be_read_keeps_no_other_task_from_being_found(store: TaskStore) -> None:
-    """It is damaged, or was written by a newer version of the gateway."""
+async def test_unreadable_record_does_not_hide_other_tasks(store: TaskStore) -> None:
+    """The record is damaged, or was written by a newer version of the gateway."""
     if isinstance(store, MemoryTaskStore):
         pytest.skip("nobody else writes there")
     for name in ("one", "two"):

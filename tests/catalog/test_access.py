@@ -53,7 +53,7 @@ def needs(access: RequiredScopes) -> tuple[str, bool]:
         ),
     ],
 )
-async def test_a_definition_needs_what_it_says_and_what_every_rule_says_that_it_fits(
+async def test_scopes_of_access_and_matching_rules_are_combined(
     compiled: Compile, rules: str, needed: dict[str, tuple[str, bool]]
 ) -> None:
     catalog = compiled(AUTH % rules + TOOLS)
@@ -62,13 +62,13 @@ async def test_a_definition_needs_what_it_says_and_what_every_rule_says_that_it_
     assert catalog.warnings == ()
 
 
-async def test_a_rule_that_fits_nothing_is_a_doubt(compiled: Compile) -> None:
+async def test_rule_without_matches_is_a_warning(compiled: Compile) -> None:
     catalog = compiled(AUTH % "{match: {name: 'deply_*'}, scopes: [b]}" + TOOLS)
     (warning,) = catalog.warnings
     assert (warning.path, warning.message) == ("auth.rules.0.match", "does not match any definition")
 
 
-async def test_access_without_auth_is_refused(compiled: Compile) -> None:
+async def test_access_without_auth_is_an_error(compiled: Compile) -> None:
     with pytest.raises(ConfigError) as caught:
         compiled(TOOLS)
     assert [(each.path, each.message) for each in caught.value.problems] == [
@@ -76,13 +76,13 @@ async def test_access_without_auth_is_refused(compiled: Compile) -> None:
     ]
 
 
-async def test_access_is_not_reported_where_auth_itself_has_a_mistake(compiled: Compile) -> None:
+async def test_access_is_not_reported_if_auth_is_invalid(compiled: Compile) -> None:
     with pytest.raises(ConfigError) as caught:
         compiled("auth: {api_keys: {ci: {}}}\n" + TOOLS)
     assert [each.path for each in caught.value.problems] == ["auth.api_keys.ci"]
 
 
-async def test_a_view_has_what_its_scopes_allow_and_what_is_visible(compiled: Compile) -> None:
+async def test_caller_catalog_has_allowed_and_visible_primitives(compiled: Compile) -> None:
     catalog = compiled(AUTH % "{match: {kind: prompts}, scopes: [b]}" + TOOLS)
     assert list(scoped(catalog, frozenset()).tools) == ["open", "deploy_app", "deploy_db"]
     assert list(scoped(catalog, frozenset("a")).tools) == ["open", "own", "deploy_app", "deploy_db"]
@@ -92,14 +92,14 @@ async def test_a_view_has_what_its_scopes_allow_and_what_is_visible(compiled: Co
     assert scoped(catalog, frozenset("b")).fingerprints["prompts"] == catalog.fingerprints["prompts"]
 
 
-async def test_callers_with_scopes_that_matter_the_same_share_a_view(compiled: Compile) -> None:
+async def test_callers_with_equal_relevant_scopes_share_a_catalog(compiled: Compile) -> None:
     parts, catalog = CallerCatalogs(), compiled(AUTH % "" + TOOLS)
     assert parts.of(catalog, None) is catalog
     assert parts.of(catalog, frozenset({"a", "else"})) is catalog
     assert parts.of(catalog, frozenset({"x"})) is parts.of(catalog, frozenset({"y"}))
 
 
-async def test_only_so_many_parts_are_kept(compiled: Compile) -> None:
+async def test_number_of_cached_parts_is_limited(compiled: Compile) -> None:
     scopes = [f"s{number}" for number in range(MAX_PARTS + 10)]
     tools = "".join(f"  t{each}: {{description: A., content: x, access: {{scopes: [{each}]}}}}\n" for each in scopes)
     catalog = compiled(AUTH % "" + "tools:\n" + tools)

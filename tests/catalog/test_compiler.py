@@ -40,7 +40,7 @@ def count() -> str:
 '''
 
 
-def test_lists_are_in_the_order_of_the_file(compiled: Compile) -> None:
+def test_lists_keep_file_order(compiled: Compile) -> None:
     catalog = compiled("""
         tools:
           zebra: {description: Z, content: z}
@@ -61,7 +61,7 @@ def test_lists_are_in_the_order_of_the_file(compiled: Compile) -> None:
     assert catalog.warnings == ()
 
 
-def test_a_server_without_anything_is_a_server(compiled: Compile) -> None:
+def test_empty_configuration_compiles(compiled: Compile) -> None:
     catalog = compiled("server: {name: empty, instructions: Nothing here, page_size: 3, cache_ttl: 2s}")
     assert catalog.server_info["name"] == "empty"
     assert (catalog.instructions, catalog.page_size, catalog.cache_ttl) == ("Nothing here", 3, timedelta(seconds=2))
@@ -86,14 +86,14 @@ SLOW = "connections: {slow: {base_url: 'https://x.example', timeout: 15m}}"
         (SLOW, "timeout: 5s, http: {connection: slow, url: /a}", (5, 16, 64)),
     ],
 )
-def test_a_call_may_take_what_the_definition_says_then_its_backend_then_the_defaults(
+def test_timeout_comes_from_definition_backend_or_defaults(
     compiled: Compile, defaults: str, definition: str, call_settings: tuple[float, int, int]
 ) -> None:
     tool = compiled(f"{defaults}\ntools: {{t: {{description: T, {definition}}}}}").tools["t"]
     assert (tool.timeout.total_seconds(), tool.concurrency, tool.queue) == call_settings
 
 
-def test_what_cannot_work_here_is_left_out_and_says_why(compiled: Compile) -> None:
+def test_definition_with_unmet_requirements_is_left_out(compiled: Compile) -> None:
     catalog = compiled(
         """
         plugins: [none]
@@ -115,12 +115,12 @@ def test_what_cannot_work_here_is_left_out_and_says_why(compiled: Compile) -> No
     ]
 
 
-def test_what_the_client_must_be_able_to_do_is_asked_at_the_call(compiled: Compile) -> None:
+def test_required_client_capabilities_are_compiled(compiled: Compile) -> None:
     catalog = compiled("tools: {t: {description: T, content: x, requires: {client: [sampling, roots]}}}")
     assert catalog.tools["t"].required_capabilities == {"sampling": {}, "roots": {}}
 
 
-def test_old_names_work_and_are_not_listed(compiled: Compile) -> None:
+def test_aliases_work_and_are_not_listed(compiled: Compile) -> None:
     catalog = compiled("""
         tools: {new: {description: N, content: x, aliases: [old, older]}}
         resources: {new: {uri: "x:new", text: x, aliases: ["x:old"]}}
@@ -134,7 +134,7 @@ def test_old_names_work_and_are_not_listed(compiled: Compile) -> None:
     assert list(catalog.tools) == ["new"]
 
 
-def test_a_functions_signature_says_what_the_file_does_not(compiled: Compile, tmp_path: Path) -> None:
+def test_signature_supplies_missing_schema_and_description(compiled: Compile, tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "scoring.py").write_text(PLUGIN)
     catalog = compiled("""
@@ -155,7 +155,7 @@ def test_a_functions_signature_says_what_the_file_does_not(compiled: Compile, tm
     assert "outputSchema" not in text
 
 
-async def test_what_calls_a_service_is_another_once_its_connection_is(compiled: Compile) -> None:
+async def test_version_changes_with_the_connection(compiled: Compile) -> None:
     text = """
         connections: {{api: {{base_url: "{url}", allow_private: true, timeout: 2s}}}}
         tools: {{ask: {{description: Asks, cache: 1h, http: {{connection: api, url: /}}}}}}
@@ -179,7 +179,7 @@ async def answering(body: str) -> AsyncIterator[str]:
         yield str(server.make_url("")).rstrip("/")
 
 
-async def test_a_cached_answer_is_that_of_the_connection_as_it_is(compiled: Compile) -> None:
+async def test_cache_key_changes_with_the_connection(compiled: Compile) -> None:
     text = """
         connections: {{api: {{base_url: "{url}", allow_private: true}}}}
         tools: {{ask: {{description: Asks, cache: 1h, http: {{connection: api, url: /}}}}}}
@@ -193,7 +193,7 @@ async def test_a_cached_answer_is_that_of_the_connection_as_it_is(compiled: Comp
     assert bodies == [b"one", b"two"]
 
 
-async def test_a_cached_answer_is_not_worked_out_again(compiled: Compile, tmp_path: Path) -> None:
+async def test_cached_result_is_reused(compiled: Compile, tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "scoring.py").write_text(PLUGIN)
     text = """
@@ -209,7 +209,7 @@ async def test_a_cached_answer_is_not_worked_out_again(compiled: Compile, tmp_pa
     assert await other.execute(make_invocation()) == Value(value="2")
 
 
-async def test_arguments_are_prepared_and_fill_the_content(compiled: Compile) -> None:
+async def test_prepared_arguments_fill_templates(compiled: Compile) -> None:
     tool = compiled("""
         tools:
           greet:
@@ -223,7 +223,7 @@ async def test_arguments_are_prepared_and_fill_the_content(compiled: Compile) ->
     assert outcome == Blocks(content=({"type": "text", "text": "x3 x3 "},), is_error=True)
 
 
-def test_a_changed_definition_changes_the_fingerprint_of_its_list_alone(compiled: Compile, tmp_path: Path) -> None:
+def test_changed_definition_changes_only_its_list(compiled: Compile, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("a")
     text = """
@@ -244,9 +244,7 @@ def test_a_changed_definition_changes_the_fingerprint_of_its_list_alone(compiled
     assert fingerprints() == {**first, "resources": fingerprints()["resources"]} != first
 
 
-def test_mistakes_of_the_loader_and_of_the_compiler_are_one_report_in_file_order(
-    compiled: Compile, tmp_path: Path
-) -> None:
+def test_loader_and_compiler_problems_are_sorted_together(compiled: Compile, tmp_path: Path) -> None:
     (tmp_path / "more.yaml").write_text("tools: {z: {description: Z, content: '{{ z }}'}}")
     with pytest.raises(ConfigError) as caught:
         compiled("""
@@ -265,7 +263,7 @@ def test_mistakes_of_the_loader_and_of_the_compiler_are_one_report_in_file_order
     ]
 
 
-def test_what_an_unreadable_file_may_have_held_is_not_missed(compiled: Compile, tmp_path: Path) -> None:
+def test_missing_entries_are_not_reported_if_a_file_is_unreadable(compiled: Compile, tmp_path: Path) -> None:
     (tmp_path / "more.yaml").write_text("connections: {there: [")
     with pytest.raises(ConfigError) as caught:
         compiled("""
@@ -275,7 +273,7 @@ def test_what_an_unreadable_file_may_have_held_is_not_missed(compiled: Compile, 
     assert [problem.location and problem.location.file.name for problem in caught.value.problems] == ["more.yaml"]
 
 
-def test_a_secret_is_in_no_problem(compiled: Compile) -> None:
+def test_problems_contain_no_secrets(compiled: Compile) -> None:
     with pytest.raises(ConfigError) as caught:
         compiled(
             """
@@ -291,7 +289,7 @@ def test_a_secret_is_in_no_problem(compiled: Compile) -> None:
     assert "correct-horse" not in str(caught.value)
 
 
-async def test_defaults_that_shape_results_leave_fixed_content_alone(compiled: Compile) -> None:
+async def test_output_defaults_do_not_apply_to_fixed_content(compiled: Compile) -> None:
     catalog = compiled(
         """
         defaults: {output: {format: json, template: "made of {{ result }}", max_size: 64}}
@@ -306,7 +304,7 @@ async def test_defaults_that_shape_results_leave_fixed_content_alone(compiled: C
     ]
 
 
-def test_what_was_loaded_and_compiled_goes_with_the_last_reference(tmp_path: Path, services: Services) -> None:
+def test_catalog_is_freed_with_its_last_reference(tmp_path: Path, services: Services) -> None:
     """Cycles would wait for a collection of garbage, which a daemon puts off while it reloads."""
     config, plugins, many = tmp_path / "config.yaml", Plugins(), range(50)
     backends: list[dict[str, Json]] = [
@@ -346,7 +344,7 @@ def test_what_was_loaded_and_compiled_goes_with_the_last_reference(tmp_path: Pat
         ("shell: {command: [date]}", False),
     ],
 )
-def test_tools_whose_answer_waits_for_nothing_are_known(
+def test_immediate_tools_are_marked(
     compiled: Compile,
     tmp_path: Path,
     backend: str,

@@ -35,13 +35,13 @@ def late(value: str) -> list[str]:
 """
 
 
-def test_what_begins_with_the_value_comes_before_what_holds_it() -> None:
+def test_prefix_matches_come_first() -> None:
     assert fitting(["web", "Api-web", "WEBhook", "db", "web"], "web") == ("web", "WEBhook", "Api-web")
     assert fitting(["b", "a"], "") == ("b", "a")
 
 
 @given(st.lists(st.text(max_size=5)), st.text(max_size=2))
-def test_nothing_is_suggested_that_is_not_there_and_nothing_twice(candidates: list[str], value: str) -> None:
+def test_suggestions_are_candidates_without_duplicates(candidates: list[str], value: str) -> None:
     suggested = fitting(candidates, value)
     assert set(suggested) == {each for each in candidates if value.casefold() in each.casefold()}
     assert len(set(suggested)) == len(suggested)
@@ -66,25 +66,25 @@ def plugins(tmp_path: Path) -> None:
     (tmp_path / "plugins" / "naming.py").write_text(PLUGIN)
 
 
-async def test_a_command_prints_a_value_on_each_line(compiled: Compile) -> None:
+async def test_command_completion_returns_lines(compiled: Compile) -> None:
     source = '{command: [printf, "%s\\\\n", --, "b-{{ value }}", "{{ value }}-{{ region }}", "", "other"]}'
     assert await suggest(compiled, source, "x", region="eu") == ["x-eu", "b-x"]
     assert await suggest(compiled, source, "x") == ["b-x"]
 
 
-async def test_what_was_typed_is_one_argument_and_no_code(compiled: Compile, tmp_path: Path) -> None:
+async def test_typed_value_is_passed_as_one_argument(compiled: Compile, tmp_path: Path) -> None:
     source = '{command: [printf, "%s\\\\n", --, "{{ value }}"]}'
     typed = f"$(touch {tmp_path}/owned); `id` | 'x'"
     assert await suggest(compiled, source, typed) == [typed]
     assert not (tmp_path / "owned").exists()
 
 
-async def test_a_function_is_asked_with_what_it_wants_to_know(compiled: Compile) -> None:
+async def test_completion_function_gets_its_parameters(compiled: Compile) -> None:
     assert await suggest(compiled, '{python: "naming:names"}', "x") == ["all-x-1", "all-x-2"]
     assert await suggest(compiled, '{python: "naming:names"}', "x", region="eu") == ["eu-x-1", "eu-x-2"]
 
 
-async def test_files_are_suggested_as_they_are_now(compiled: Compile, tmp_path: Path) -> None:
+async def test_file_completion_lists_current_files(compiled: Compile, tmp_path: Path) -> None:
     for name in ("one.md", "two.md", "three.txt"):
         (tmp_path / name).write_text("")
     assert await suggest(compiled, '{files: "*.md"}', "") == ["one.md", "two.md"]
@@ -100,11 +100,11 @@ async def test_files_are_suggested_as_they_are_now(compiled: Compile, tmp_path: 
         '{python: "naming:endless"}',
     ],
 )
-async def test_a_source_that_fails_has_no_values(compiled: Compile, source: str) -> None:
+async def test_failing_source_has_no_suggestions(compiled: Compile, source: str) -> None:
     assert await suggest(compiled, source, "-v") == []
 
 
-async def test_a_source_that_hangs_is_given_up_and_leaves_nothing(compiled: Compile, services: Services) -> None:
+async def test_hanging_source_is_stopped(compiled: Compile, services: Services) -> None:
     async with asyncio.timeout(10):
         assert await suggest(compiled, "{command: [sleep, '60']}", "", seconds=0.1) == []
         assert await suggest(compiled, '{python: "naming:late"}', "", seconds=0.1) == []

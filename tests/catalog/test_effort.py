@@ -71,9 +71,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES.keys())
-def test_loading_takes_work_in_proportion_to_the_file(
-    tmp_path: Path, services: Services, text: Callable[[int], str]
-) -> None:
+def test_loading_takes_linear_time(tmp_path: Path, services: Services, text: Callable[[int], str]) -> None:
     environ = {**os.environ, **{f"SECRET_{index}": f"secret-number-{index}" for index in range(SMALL * FACTOR)}}
 
     def loading(count: int) -> Callable[[], None]:

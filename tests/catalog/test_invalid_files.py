@@ -45,20 +45,20 @@ def shown(problem: Problem) -> str:
 
 
 @pytest.mark.parametrize("invalid", INVALID, ids=lambda path: path.stem)
-async def test_a_mistake_is_named_once_and_at_its_place(invalid: Path, services: Services) -> None:
+async def test_invalid_file_has_exactly_the_expected_problems(invalid: Path, services: Services) -> None:
     lines = invalid.read_text(encoding="utf-8").splitlines()
     expected = [line.removeprefix("# ") for line in lines if line.startswith(("# expect ", "# doubt "))]
     assert [shown(problem) for problem in problems_of(invalid, services)] == expected
 
 
 @pytest.mark.parametrize("invalid", INVALID, ids=lambda path: path.stem)
-async def test_a_message_is_one_line(invalid: Path, services: Services) -> None:
+async def test_messages_are_single_lines(invalid: Path, services: Services) -> None:
     for problem in problems_of(invalid, services):
         assert "\n" not in problem.message
         assert problem.message[-1] not in ".: "
 
 
-async def test_a_file_that_is_not_yaml_hides_nothing_that_others_say(tmp_path: Path, services: Services) -> None:
+async def test_invalid_yaml_does_not_hide_problems_of_other_files(tmp_path: Path, services: Services) -> None:
     (tmp_path / "broken.yaml").write_text("connections: {known: {base_url: [}\n", encoding="utf-8")
     (tmp_path / "broken.py").write_text("raise RuntimeError('no licence')\n", encoding="utf-8")
     main = tmp_path / "config.yaml"
@@ -84,18 +84,14 @@ tools:
     ]
 
 
-async def test_a_missing_directory_of_plugins_hides_no_mistake_of_the_others(
-    tmp_path: Path, services: Services
-) -> None:
+async def test_missing_plugin_directory_does_not_hide_other_problems(tmp_path: Path, services: Services) -> None:
     (tmp_path / "good.py").write_text("def score(text: str) -> str:\n    'Score.'\n    return text\n", encoding="utf-8")
     main = tmp_path / "config.yaml"
     main.write_text('plugins: [absent, .]\ntools: {a: {python: "good:scor"}, b: {python: "far:f"}}\n', encoding="utf-8")
     assert [problem.path for problem in problems_of(main, services)] == ["plugins.0", "tools.a.python.call"]
 
 
-async def test_a_rule_is_not_told_to_fit_nothing_while_a_file_cannot_be_read(
-    tmp_path: Path, services: Services
-) -> None:
+async def test_unmatched_rule_is_not_reported_if_a_file_is_unreadable(tmp_path: Path, services: Services) -> None:
     (tmp_path / "broken.yaml").write_text("tools: {deploy: {content: [}\n", encoding="utf-8")
     main = tmp_path / "config.yaml"
     main.write_text(

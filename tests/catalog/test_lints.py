@@ -37,7 +37,7 @@ def doubts(catalog: Catalog) -> list[str]:
         "葛\U000e0100城",
     ],
 )
-def test_what_people_can_see_or_their_script_needs_is_not_hidden(text: str) -> None:
+def test_visible_and_required_characters_are_allowed(text: str) -> None:
     assert invisible_characters_in(text) is None
 
 
@@ -57,18 +57,18 @@ def test_what_people_can_see_or_their_script_needs_is_not_hidden(text: str) -> N
         ("a\u2062b", "U+2062 INVISIBLE TIMES"),
     ],
 )
-def test_what_people_cannot_see_is_named(text: str, found: str) -> None:
+def test_invisible_characters_are_named(text: str, found: str) -> None:
     assert invisible_characters_in(text) == found
 
 
-def test_letters_that_look_like_others_are_told_from_names_in_another_script() -> None:
+def test_mixed_scripts_are_detected() -> None:
     assert mixed_scripts("p\u0430yment") == "U+0430 CYRILLIC SMALL LETTER A"
     assert mixed_scripts("\u03bfpen") == "U+0070 LATIN SMALL LETTER P"
     for name in ("пример", "größe", "例え-file", "файл file", "dir_名前", "x\u00b5"):
         assert mixed_scripts(name) is None
 
 
-def test_names_that_look_alike_are_paired_with_the_first() -> None:
+def test_confusable_names_are_paired() -> None:
     names = ["list", "1ist", "get-user", "get_user", "getUser", "sc\u0430n", "scan", "lists", "other"]
     assert list(confusable_names(names)) == [
         ("1ist", "list"),
@@ -78,7 +78,7 @@ def test_names_that_look_alike_are_paired_with_the_first() -> None:
     ]
 
 
-def test_what_a_plugin_says_of_itself_is_looked_at_too(compiled: Compile, tmp_path: Path) -> None:
+def test_docstrings_of_plugins_are_linted(compiled: Compile, tmp_path: Path) -> None:
     (tmp_path / "sums.py").write_text(POISONED, encoding="utf-8")
     catalog = compiled('plugins: [.]\ntools: {t: {python: "sums:add"}}')
     assert [doubt.partition(": ")[2].partition(",")[0] for doubt in doubts(catalog)] == [
@@ -88,14 +88,14 @@ def test_what_a_plugin_says_of_itself_is_looked_at_too(compiled: Compile, tmp_pa
     assert {problem.path for problem in catalog.warnings} == {"tools.t.python"}
 
 
-def test_what_the_file_says_in_place_of_a_docstring_is_what_counts(compiled: Compile, tmp_path: Path) -> None:
+def test_description_in_the_file_replaces_the_linted_docstring(compiled: Compile, tmp_path: Path) -> None:
     (tmp_path / "sums.py").write_text(POISONED.replace("\u200b", ""), encoding="utf-8")
     catalog = compiled('plugins: [.]\ntools: {t: {description: Add., python: "sums:add"}}')
     assert doubts(catalog) == []
 
 
 @pytest.mark.parametrize("place", ["config.yaml", "plugins", "plugins/sums.py", "run.sh", "more.yaml", "tools.d"])
-def test_what_anybody_may_change_is_named(compiled: Compile, tmp_path: Path, place: str) -> None:
+def test_world_writable_files_cause_warnings(compiled: Compile, tmp_path: Path, place: str) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "tools.d").mkdir()
     (tmp_path / "tools.d" / "one.yaml").write_text("tools: {x: {description: X, content: x}}")
@@ -115,12 +115,12 @@ def test_what_anybody_may_change_is_named(compiled: Compile, tmp_path: Path, pla
     assert [problem.message for problem in compiled(text).warnings] == [message]
 
 
-def test_a_directory_in_which_everybody_owns_what_is_theirs_is_safe(compiled: Compile, tmp_path: Path) -> None:
+def test_sticky_directory_causes_no_warning(compiled: Compile, tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     assert doubts(compiled("tools: {t: {description: T, content: x}}")) == []
 
 
-def test_a_secret_in_the_file_is_named_and_its_line_masked(compiled: Compile) -> None:
+def test_literal_secret_causes_a_warning_with_a_masked_line(compiled: Compile) -> None:
     token = "ghp_" + "x1" * 18
     catalog = compiled(f'tools: {{t: {{description: "Use {token}", content: x}}}}')
     [warning] = catalog.warnings
@@ -142,7 +142,7 @@ def warnings_of(tmp_path: Path, text: str) -> list[str]:
         "tools: {t: {description: '-----BEGIN RSA PRIVATE KEY-----', content: x}}",
     ],
 )
-def test_a_secret_belongs_into_the_environment_or_a_file(tmp_path: Path, line: str) -> None:
+def test_literal_secrets_are_detected(tmp_path: Path, line: str) -> None:
     assert warnings_of(tmp_path, line) == ["a secret in plain text: write `${env:NAME}` or `${file:/path}` instead"]
 
 
@@ -154,7 +154,7 @@ def test_a_secret_belongs_into_the_environment_or_a_file(tmp_path: Path, line: s
         "tools: {t: {input: {token: string}, http: {url: 'https://x.example', form: {token: '{{ token }}'}}}}",
     ],
 )
-def test_what_is_no_secret_may_stand_in_the_file(tmp_path: Path, line: str) -> None:
+def test_ordinary_values_are_not_detected_as_secrets(tmp_path: Path, line: str) -> None:
     assert warnings_of(tmp_path, line) == []
 
 
@@ -174,7 +174,7 @@ def test_what_is_no_secret_may_stand_in_the_file(tmp_path: Path, line: str) -> N
         ("input: {colour: {type: string, enum: [red]}}, content: '{{ colour }}'", None),
     ],
 )
-def test_what_can_do_nothing_is_named(compiled: Compile, keys: str, doubt: str | None) -> None:
+def test_keywords_without_effect_cause_warnings(compiled: Compile, keys: str, doubt: str | None) -> None:
     found = doubts(compiled(f"tools: {{t: {{description: T, {keys}}}}}"))
     assert [each.startswith(f"tools.t.{doubt}") for each in found] == ([] if doubt is None else [True])
 

@@ -118,14 +118,14 @@ def run(copy: Path, *words: str) -> str:
 
 
 @pytest.mark.build
-def test_a_backend_is_added_by_a_model_an_executor_and_a_row(copy: Path) -> None:
+def test_backend_requires_only_model_executor_and_row(copy: Path) -> None:
     assert run(copy, "call", "config.yaml", "turn", "word=stressed").strip() == "desserts (8)"
     assert run(copy, "read", "config.yaml", "turn://live").strip() == "evil"
     assert "turns text around" in run(copy, "call", "config.yaml", "turn", "word=abc", "--explain")
 
 
 @pytest.mark.build
-def test_secrets_schema_and_reference_of_a_new_backend_follow_from_its_model(copy: Path) -> None:
+def test_new_backend_appears_in_schema_and_reference(copy: Path) -> None:
     assert run(copy, "call", "config.yaml", "secret").strip() == "*** 18"
     schema = orjson.loads(run(copy, "schema"))
     assert schema["$defs"]["Reverse"]["properties"]["text"]["description"] == "What to turn around."
@@ -135,13 +135,13 @@ def test_secrets_schema_and_reference_of_a_new_backend_follow_from_its_model(cop
     assert "## Reverse" in run(copy, "schema", "--markdown")
 
 
-def test_the_reference_names_what_an_output_template_may_use_of_each_backend() -> None:
+def test_reference_lists_output_names_of_each_backend() -> None:
     said = document_schema()["$defs"]["Output"]["properties"]["template"]["description"]
     names = {name for backend in BACKENDS.values() for name in backend.output.names}
     assert names == set(re.findall(r"`(\w+)`", said)) - {"result", "inputs"}
 
 
-def test_every_backend_of_a_tool_or_resource_has_its_row() -> None:
+def test_every_backend_has_a_row() -> None:
     fields = {*backends_of(Tool), *backends_of(Resource)}
     assert fields - BACKENDS.keys() == {"files"}  # many resources, and no backend of one
     assert BACKENDS.keys() - fields == {"upstream"}  # no key of a definition: see `catalog.compile.relayed`

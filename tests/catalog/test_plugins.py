@@ -78,7 +78,7 @@ def problems_of(plugins: Plugins, reference: str, folder: Path = Path("/")) -> l
     return [str(problem) for problem in problems]
 
 
-def test_a_file_is_a_module_with_neighbours(plugins: Plugins, folder: Path, write: Write) -> None:
+def test_plugin_file_can_import_neighbours(plugins: Plugins, folder: Path, write: Write) -> None:
     write("scoring.py", "from . import helpers\nfrom .deep.below import C\ndef score(): return helpers.one() + C\n")
     write("helpers.py", "def one(): return 1\n")
     write("deep/below.py", "C = 10\nclass K:\n    @staticmethod\n    def two(): return 2\n")
@@ -88,7 +88,7 @@ def test_a_file_is_a_module_with_neighbours(plugins: Plugins, folder: Path, writ
     assert "scoring" not in sys.modules
 
 
-def test_dataclasses_with_annotations_as_text_load(plugins: Plugins, folder: Path, write: Write) -> None:
+def test_dataclass_with_string_annotations_loads(plugins: Plugins, folder: Path, write: Write) -> None:
     write(
         "shapes.py",
         """
@@ -117,7 +117,7 @@ def test_unchanged_files_are_imported_once(plugins: Plugins, folder: Path, write
     assert found(plugins, "counting:count") is first
 
 
-def test_changed_files_are_imported_anew_and_old_code_goes_on(plugins: Plugins, folder: Path, write: Write) -> None:
+def test_changed_plugin_is_imported_again_and_old_code_runs_on(plugins: Plugins, folder: Path, write: Write) -> None:
     write("late.py", "def value():\n    from . import helpers\n    return helpers.VALUE\n")
     write("helpers.py", "VALUE = 1\n")
     opened(plugins, folder)
@@ -130,7 +130,7 @@ def test_changed_files_are_imported_anew_and_old_code_goes_on(plugins: Plugins, 
     assert old() == 1, "a late import finds what belongs to it"
 
 
-def test_nothing_is_written_beside_the_plugins(plugins: Plugins, folder: Path, write: Write) -> None:
+def test_plugin_directory_is_not_written_to(plugins: Plugins, folder: Path, write: Write) -> None:
     write("plain.py", "def f(): ...\n")
     opened(plugins, folder)
     found(plugins, "plain:f")
@@ -151,14 +151,14 @@ async def test_old_generations_are_unloaded(
     assert packages == [1, 2, 2, 2, 2]
 
 
-def test_a_broken_file_that_nobody_names_breaks_nothing(plugins: Plugins, folder: Path, write: Write) -> None:
+def test_unreferenced_broken_plugin_is_ignored(plugins: Plugins, folder: Path, write: Write) -> None:
     write("broken.py", "def (\n")
     write("good.py", "def f(): return 1\n")
     assert opened(plugins, folder) == []
     assert found(plugins, "good:f")() == 1
 
 
-def test_hidden_and_odd_files_are_no_modules(plugins: Plugins, folder: Path, write: Write) -> None:
+def test_hidden_files_are_not_modules(plugins: Plugins, folder: Path, write: Write) -> None:
     for name in (".hidden.py", "a-b.py", "..2024/x.py", "__pycache__/y.py", "notes.txt"):
         write(name, "raise SystemExit\n")
     os.mkfifo(folder / "plugins" / "pipe.py")
@@ -184,7 +184,7 @@ def test_hidden_and_odd_files_are_no_modules(plugins: Plugins, folder: Path, wri
         ("x = '\ud800'\n", None),
     ],
 )
-def test_a_failed_import_says_what_and_where(
+def test_failed_import_is_located(
     plugins: Plugins, folder: Path, write: Write, source: str, problem: str | None
 ) -> None:
     if problem is None:
@@ -203,14 +203,14 @@ def test_a_failed_import_says_what_and_where(
     assert [name for name in loaded() if name.endswith((".broken", ".worse"))] == []
 
 
-def test_a_failed_import_is_reported_once(plugins: Plugins, folder: Path, write: Write) -> None:
+def test_failed_import_is_reported_once(plugins: Plugins, folder: Path, write: Write) -> None:
     write("broken.py", "1 / 0\n")
     opened(plugins, folder)
     assert len(problems_of(plugins, "broken:f")) == 1
     assert problems_of(plugins, "broken:g") == []
 
 
-def test_an_import_that_hangs_is_given_up(folder: Path, write: Write) -> None:
+def test_hanging_import_times_out(folder: Path, write: Write) -> None:
     write("hanging.py", "import threading\nthreading.Event().wait()\n")
     plugins = Plugins(import_seconds=0.05)
     opened(plugins, folder)
@@ -231,7 +231,7 @@ def test_an_import_that_hangs_is_given_up(folder: Path, write: Write) -> None:
         ),
     ],
 )
-def test_a_reference_that_leads_nowhere_says_what_was_meant(
+def test_unknown_reference_has_a_suggestion(
     plugins: Plugins, folder: Path, write: Write, reference: str, problem: str
 ) -> None:
     write("scoring.py", "LIMIT = 5\nclass Deep: ...\ndef score(): ...\n")
@@ -257,7 +257,7 @@ def test_a_reference_that_leads_nowhere_says_what_was_meant(
         ),
     ],
 )
-def test_a_file_in_no_plugin_directory_is_told_apart(
+def test_file_outside_plugin_directories_is_explained(
     plugins: Plugins, folder: Path, write: Write, reference: str, problem: str
 ) -> None:
     write("../loose.py", "def f(): ...\n")
@@ -265,7 +265,7 @@ def test_a_file_in_no_plugin_directory_is_told_apart(
     assert problems_of(plugins, reference, folder) == [problem]
 
 
-def test_a_missing_directory_is_reported_where_it_is_named(plugins: Plugins, folder: Path) -> None:
+def test_missing_plugin_directory_is_reported(plugins: Plugins, folder: Path) -> None:
     (folder / "file").touch()
     assert opened(plugins, folder, "nowhere", "file") == [
         f"plugins.0: there is no directory {folder}/nowhere",
@@ -273,14 +273,14 @@ def test_a_missing_directory_is_reported_where_it_is_named(plugins: Plugins, fol
     ]
 
 
-def test_importable_modules_come_last(plugins: Plugins, folder: Path, write: Write) -> None:
+def test_importable_modules_are_searched_last(plugins: Plugins, folder: Path, write: Write) -> None:
     write("json.py", "def dumps(): return 'ours'\n")
     opened(plugins, folder)
     assert found(plugins, "json:dumps")() == "ours"
     assert found(plugins, "os.path:basename") is os.path.basename
 
 
-def test_entry_points_come_before_importable_modules(plugins: Plugins, folder: Path, tmp_path: Path) -> None:
+def test_entry_points_precede_importable_modules(plugins: Plugins, folder: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     (site / "acme-1.0.dist-info").mkdir(parents=True)
     (site / "acme-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
@@ -338,7 +338,7 @@ async def test_hooks_run_once_while_a_module_is_in_use(
     assert events == ["started a", "stopped a"]
 
 
-async def test_stopping_shuts_down_in_reverse(
+async def test_stop_runs_shutdown_hooks_in_reverse(
     plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:
     write("base.py", HOOKS.format(name="base"))
@@ -352,7 +352,7 @@ async def test_stopping_shuts_down_in_reverse(
     assert loaded() == set()
 
 
-async def test_an_imported_hook_runs_where_it_was_defined(
+async def test_imported_hook_runs_only_in_its_module(
     plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:
     write("base.py", HOOKS.format(name="base"))
@@ -363,7 +363,7 @@ async def test_an_imported_hook_runs_where_it_was_defined(
     assert events == ["started base"]
 
 
-async def test_a_failed_startup_refuses_the_generation(
+async def test_failed_startup_rejects_the_generation(
     plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:
     write("a.py", HOOKS.format(name="a"))
@@ -378,7 +378,7 @@ async def test_a_failed_startup_refuses_the_generation(
     assert events == ["started a", "stopped a"]
 
 
-async def test_a_failed_shutdown_is_logged_and_the_others_go_on(
+async def test_failed_shutdown_is_logged(
     plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write
 ) -> None:
     write("a.py", HOOKS.format(name="a"))
@@ -394,7 +394,7 @@ async def test_a_failed_shutdown_is_logged_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
-async def test_a_hook_that_hangs_is_given_up(
+async def test_hanging_hook_times_out(
     plugins: Plugins, threads: DaemonThreadPool, folder: Path, write: Write, kind: str
 ) -> None:
     wait = "await asyncio.sleep(9)" if "async" in kind else "time.sleep(0.2)"
@@ -405,6 +405,6 @@ async def test_a_hook_that_hangs_is_given_up(
         await run_hook(module, "startup", threads=threads, seconds=0.02)
 
 
-def test_an_import_is_bounded_without_a_directory_too() -> None:
+def test_import_outside_plugin_directories_times_out() -> None:
     with pytest.raises(ImportFailedError):
         import_bounded("no.such.module.here", seconds=15)

@@ -52,7 +52,7 @@ def plugins(tmp_path: Path) -> None:
     (tmp_path / "plugins" / "talking.py").write_text(PLUGIN)
 
 
-async def test_messages_are_filled_in_and_each_block_is_one(compiled: Compile) -> None:
+async def test_each_block_becomes_a_rendered_message(compiled: Compile) -> None:
     prompt = compiled("""
         prompts:
           triage:
@@ -85,7 +85,7 @@ async def test_messages_are_filled_in_and_each_block_is_one(compiled: Compile) -
 
 
 @pytest.mark.usefixtures("plugins")
-async def test_a_function_may_return_text(compiled: Compile) -> None:
+async def test_prompt_function_can_return_text(compiled: Compile) -> None:
     prompt = compiled("""
         plugins: [plugins]
         prompts: {text: {python: "talking:text"}}
@@ -97,7 +97,7 @@ async def test_a_function_may_return_text(compiled: Compile) -> None:
 
 
 @pytest.mark.usefixtures("plugins")
-async def test_a_function_may_return_messages_and_content(compiled: Compile) -> None:
+async def test_prompt_function_can_return_messages_and_content(compiled: Compile) -> None:
     prompt = compiled("""
         plugins: [plugins]
         prompts: {talk: {python: "talking:talk"}}
@@ -115,7 +115,7 @@ async def test_a_function_may_return_messages_and_content(compiled: Compile) -> 
 
 
 @pytest.mark.usefixtures("plugins")
-async def test_a_function_that_returns_no_message_is_told_what_one_is(compiled: Compile) -> None:
+async def test_invalid_result_of_a_prompt_function_is_explained(compiled: Compile) -> None:
     prompt = compiled("""
         plugins: [plugins]
         prompts: {wrong: {python: "talking:wrong"}}

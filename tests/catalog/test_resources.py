@@ -42,7 +42,7 @@ def write(folder: Path, files: Mapping[str, bytes]) -> None:
         path.write_bytes(data)
 
 
-async def test_text_and_bytes_in_the_file_itself(compiled: Compile) -> None:
+async def test_text_and_blob_resources(compiled: Compile) -> None:
     catalog = compiled("""
         resources:
           about: {uri: "demo://about", text: "Hello\\n", mime_type: text/markdown, title: About, description: D}
@@ -63,7 +63,7 @@ async def test_text_and_bytes_in_the_file_itself(compiled: Compile) -> None:
     }
 
 
-async def test_variables_make_a_template(compiled: Compile) -> None:
+async def test_uri_with_variables_becomes_a_template(compiled: Compile) -> None:
     catalog = compiled("""
         resources:
           data: {uri: "test://template/{id}/data", mime_type: application/json, text: '{"id": {{ id | tojson }}}'}
@@ -77,7 +77,7 @@ async def test_variables_make_a_template(compiled: Compile) -> None:
         await read(catalog, "test://template/a/b/data")
 
 
-async def test_an_exact_uri_wins_and_templates_go_in_file_order(compiled: Compile) -> None:
+async def test_exact_uri_precedes_templates(compiled: Compile) -> None:
     catalog = compiled("""
         resources:
           any: {uri: "x:{a}", text: "any {{ a }}"}
@@ -89,14 +89,14 @@ async def test_an_exact_uri_wins_and_templates_go_in_file_order(compiled: Compil
     assert [str(problem) for problem in catalog.warnings if "overlaps" in problem.message] != []
 
 
-def test_what_was_interpolated_is_no_expression(compiled: Compile) -> None:
+def test_interpolated_braces_are_not_expressions(compiled: Compile) -> None:
     catalog = compiled('resources: {a: {uri: "x:${env:PART}/{id}", text: "{{ id }}"}}', PART="{b}")
     [template] = catalog.resource_templates
     assert template.uri_template == "x:%7Bb%7D/{id}"
     assert catalog.resource("x:%7Bb%7D/1") is not None
 
 
-async def test_each_file_is_a_resource_whatever_its_name(compiled: Compile, tmp_path: Path) -> None:
+async def test_files_with_unusual_names_become_resources(compiled: Compile, tmp_path: Path) -> None:
     write(tmp_path / "docs", {name: os.fsencode(name) for name in AWKWARD_NAMES})
     catalog = compiled('resources: {docs: {files: "docs/*.md", description: Notes, title: All}}')
     assert sorted(catalog.resources) == sorted(f"docs:///{name}" for name in ENCODED)
@@ -116,7 +116,7 @@ async def test_each_file_is_a_resource_whatever_its_name(compiled: Compile, tmp_
         assert contents.get("text", name) == name
 
 
-async def test_a_glob_has_a_template_for_files_that_come_later(compiled: Compile, tmp_path: Path) -> None:
+async def test_glob_has_a_template_for_new_files(compiled: Compile, tmp_path: Path) -> None:
     write(tmp_path / "docs", {"a.md": b"a", "sub/b.md": b"b"})
     catalog = compiled('resources: {docs: {files: "docs/**/*.md", mime_type: text/x-notes}}')
     [template] = catalog.resource_templates
@@ -138,14 +138,14 @@ async def test_paths_are_suggested_as_they_were_listed(compiled: Compile, tmp_pa
     assert await suggestions(catalog, "g") == ["guide.md", "old/guide.md"]
 
 
-def test_files_may_have_a_prefix_of_their_own_and_several_globs(compiled: Compile, tmp_path: Path) -> None:
+def test_files_can_have_a_prefix_and_several_globs(compiled: Compile, tmp_path: Path) -> None:
     write(tmp_path / "docs", {"a.md": b"", "b.txt": b"", "c.py": b"", ".hidden.md": b""})
     catalog = compiled('resources: {My docs: {root: docs, files: ["*.md", "*.txt"], uri: "wiki://main/{+page}"}}')
     assert list(catalog.resources) == ["wiki://main/a.md", "wiki://main/b.txt"]
     assert catalog.resource("wiki://main/b.txt") is not None
 
 
-def test_too_many_files_and_none_at_all_are_doubts(compiled: Compile, tmp_path: Path) -> None:
+def test_too_many_or_no_files_cause_warnings(compiled: Compile, tmp_path: Path) -> None:
     write(tmp_path / "docs", {f"{number}.md": b"" for number in range(5)})
     catalog = compiled("""
         resources:
@@ -159,14 +159,14 @@ def test_too_many_files_and_none_at_all_are_doubts(compiled: Compile, tmp_path: 
     ]
 
 
-async def test_a_file_resource_is_as_it_is_now(compiled: Compile, tmp_path: Path) -> None:
+async def test_file_resource_returns_current_content(compiled: Compile, tmp_path: Path) -> None:
     write(tmp_path, {"log.txt": b"old"})
     catalog = compiled('resources: {log: {uri: "demo://log", file: log.txt, max_size: 10B}}')
     write(tmp_path, {"log.txt": b"new"})
     assert await read(catalog, "demo://log") == {"uri": "demo://log", "mimeType": "text/plain", "text": "new"}
 
 
-async def test_what_a_function_returns_is_the_contents(compiled: Compile, tmp_path: Path) -> None:
+async def test_resource_function_returns_contents(compiled: Compile, tmp_path: Path) -> None:
     write(
         tmp_path / "plugins",
         {"pages.py": b'def page(name: str) -> dict[str, str]:\n    """A page."""\n    return {"name": name}\n'},

@@ -40,7 +40,7 @@ def refusal(arguments: CompiledArguments, given: JsonObject) -> list[str]:
     return lines
 
 
-def test_the_short_form_becomes_a_closed_object_in_file_order() -> None:
+def test_short_form_becomes_a_closed_object() -> None:
     arguments = compiled(
         input={
             "path": {"type": "string", "description": "Where", "required": True, "default": "/"},
@@ -69,7 +69,7 @@ def test_the_short_form_becomes_a_closed_object_in_file_order() -> None:
     assert not arguments.inputs.is_open
 
 
-def test_the_long_form_is_sent_as_it_is_written() -> None:
+def test_long_form_is_sent_unchanged() -> None:
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$comment": "kept",
@@ -84,13 +84,13 @@ def test_the_long_form_is_sent_as_it_is_written() -> None:
     assert arguments.inputs.is_open
 
 
-def test_no_input_takes_no_arguments() -> None:
+def test_tool_without_input_accepts_no_arguments() -> None:
     assert compiled().schema == NO_ARGUMENTS
     assert compiled(input={}).schema == NO_ARGUMENTS
     assert refusal(compiled(), {"a": 1}) == ["takes no arguments"]
 
 
-def test_a_signature_stands_in_where_the_file_says_nothing() -> None:
+def test_schema_is_derived_from_the_signature() -> None:
     derived = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False}
     assert compiled(derived=derived).schema == derived
     assert compiled(derived=derived, input={"b": "string"}).schema["properties"] == {"b": {"type": "string"}}
@@ -128,16 +128,16 @@ def test_a_signature_stands_in_where_the_file_says_nothing() -> None:
         ),
     ],
 )
-def test_a_mistake_is_found_where_it_was_written(keys: JsonObject, message: str) -> None:
+def test_schema_errors_are_located(keys: JsonObject, message: str) -> None:
     assert problems_of(**keys) == [message]
 
 
-def test_a_broken_input_is_still_known_to_templates() -> None:
+def test_invalid_input_is_still_known_to_templates() -> None:
     arguments = compile_arguments(tool(input={"a": "strng", "b": {"type": 5}}), Problems(OneFile(Path("/"))))
     assert set(arguments.inputs.schemas) == {"a", "b"}
 
 
-def test_defaults_are_filled_in_and_shared_by_nobody() -> None:
+def test_defaults_are_copied_for_each_call() -> None:
     arguments = compiled(
         input={
             "list": {"type": "array", "default": [1]},
@@ -165,7 +165,7 @@ def test_defaults_are_filled_in_and_shared_by_nobody() -> None:
         ("object", '{"a": 1}', {"a": 1}),
     ],
 )
-def test_a_string_that_is_the_json_of_what_was_wanted_is_taken_as_that(kind: str, text: str, value: Json) -> None:
+def test_json_text_is_coerced_to_the_expected_type(kind: str, text: str, value: Json) -> None:
     prepared = compiled(input={"x": kind}).prepare({"x": text})["x"]
     assert (prepared, type(prepared)) == (value, type(value))
 
@@ -188,11 +188,11 @@ def test_a_string_that_is_the_json_of_what_was_wanted_is_taken_as_that(kind: str
         ("array", "[" * 70 + "]" * 70),
     ],
 )
-def test_nothing_else_is_taken_for_what_it_is_not(kind: str, given: Json) -> None:
+def test_other_values_are_not_coerced(kind: str, given: Json) -> None:
     assert len(refusal(compiled(input={"x": kind}), {"x": given})) == 1
 
 
-def test_coercion_reaches_nested_values_and_alternatives() -> None:
+def test_nested_values_and_alternatives_are_coerced() -> None:
     arguments = compiled(
         input={
             "filter": {
@@ -214,11 +214,11 @@ def test_coercion_reaches_nested_values_and_alternatives() -> None:
     assert given == {"filter": {"limit": "3"}}, "what the caller sent is left alone"
 
 
-def test_a_string_where_a_string_fits_stays_one() -> None:
+def test_valid_strings_are_not_coerced() -> None:
     assert compiled(input={"x": {"type": ["string", "integer"]}}).prepare({"x": "5"}) == {"x": "5"}
 
 
-def test_coercion_can_be_turned_off() -> None:
+def test_coercion_can_be_disabled() -> None:
     assert refusal(compiled(input={"x": "integer"}, coerce=False), {"x": "5"}) == ['/x must be an integer, was "5"']
     assert refusal(compiled(input={"x": "integer?"}, coerce=False), {"x": None}) == ["/x must be an integer, was null"]
 
@@ -251,7 +251,7 @@ SPARSE: JsonObject = {
         ({"list": [{"a": None}, {"a": "x"}]}, {"list": [{}, {"a": "x"}]}),
     ],
 )
-def test_null_for_a_member_that_may_be_left_out_counts_as_left_out(given: JsonObject, prepared: JsonObject) -> None:
+def test_null_for_an_optional_member_is_omitted(given: JsonObject, prepared: JsonObject) -> None:
     arguments = compiled(input_schema=SPARSE)
     assert arguments.prepare({**given, "must": "x"}) == {"least": 1, **prepared, "must": "x"}
 
@@ -265,7 +265,7 @@ def test_null_for_a_member_that_may_be_left_out_counts_as_left_out(given: JsonOb
         ({"must": "x", "text": "t", "choice": None}, '/choice must be one of "a", "b", was null'),
     ],
 )
-def test_null_for_what_must_be_there_is_refused(given: JsonObject, wrong: str) -> None:
+def test_null_for_a_required_member_is_rejected(given: JsonObject, wrong: str) -> None:
     assert wrong in refusal(compiled(input_schema=SPARSE), given)
 
 
@@ -295,7 +295,7 @@ TREE: JsonObject = {
 }
 
 
-def test_whole_numbers_are_integers_wherever_the_schema_has_integers_and_nowhere_else() -> None:
+def test_whole_floats_become_integers_where_the_schema_has_integers() -> None:
     arguments = compiled(input_schema=TREE)
     free = {"n": 1.0, "list": [1.0]}
     given: JsonObject = {
@@ -323,7 +323,7 @@ def test_whole_numbers_are_integers_wherever_the_schema_has_integers_and_nowhere
     assert arguments.prepare({"n": "4.0"}) == {"n": 4}
 
 
-def test_every_wrong_argument_is_named_by_its_pointer() -> None:
+def test_invalid_arguments_are_named_by_pointer() -> None:
     arguments = compiled(input={"path": "string", "depth": {"type": "integer", "maximum": 5, "default": 1}})
     assert refusal(arguments, {"depth": "9", "pth": "/"}) == [
         "/depth must be at most 5, was 9",
@@ -343,7 +343,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_confined_path_stays_as_it_was_given(root: Path) -> None:
+def test_confined_path_is_unchanged(root: Path) -> None:
     arguments = compiled(root.parent, input={"path": {"type": "string", "within": "root"}})
     assert "within" not in arguments.schema["properties"]["path"]
     for path in (root, root / "inner", root / "not there yet", root / "in", f"{root}/inner/../x"):
@@ -353,26 +353,26 @@ def test_a_confined_path_stays_as_it_was_given(root: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["", ".", "inner", "{}/..", "{}/../root-beside", "{}/out", "{}/out/x", "{}-beside", "/"]
 )
-def test_a_path_that_leads_elsewhere_is_refused(root: Path, path: str) -> None:
+def test_path_outside_the_directory_is_rejected(root: Path, path: str) -> None:
     arguments = compiled(root.parent, input={"path": {"type": "string", "within": "root"}})
     (line,) = refusal(arguments, {"path": path.format(root)})
     assert line.startswith(f"/path must be an absolute path under {root}, was ")
 
 
 @pytest.mark.parametrize("path", ["{}/a\0b", "{}/\ud800"])
-def test_a_path_that_is_no_path_is_refused(root: Path, path: str) -> None:
+def test_invalid_path_is_rejected(root: Path, path: str) -> None:
     confinement = compiled(root.parent, input={"path": {"type": "string", "within": "root"}}).confinements["path"]
     assert confinement.refusal(path.format(root)) is not None
 
 
-def test_each_path_of_a_list_is_confined(root: Path) -> None:
+def test_paths_in_lists_are_confined(root: Path) -> None:
     paths = {"type": "array", "items": {"type": "string"}, "within": str(root)}
     arguments = compiled(input={"paths": paths})
     assert arguments.prepare({"paths": [str(root), f"{root}/inner"]})
     assert len(refusal(arguments, {"paths": [str(root), os.sep]})) == 1
 
 
-def test_a_default_is_confined_too(root: Path) -> None:
+def test_default_path_is_confined(root: Path) -> None:
     arguments = compiled(input={"path": {"type": "string", "within": str(root), "default": "/etc"}})
     assert len(refusal(arguments, {})) == 1
 
@@ -390,7 +390,7 @@ def test_header_parameters_are_found_through_properties() -> None:
     )
 
 
-def test_an_input_that_is_called_like_the_keyword_is_an_input() -> None:
+def test_input_named_like_the_header_keyword_is_allowed() -> None:
     schema = {"type": "object", "properties": {"x-mcp-header": {"type": "string"}}}
     assert compiled(input_schema=schema).header_parameters == ()
 
@@ -411,7 +411,7 @@ def test_an_input_that_is_called_like_the_keyword_is_an_input() -> None:
         ),
     ],
 )
-def test_a_header_parameter_that_clients_would_drop_the_tool_for_is_refused(schema: JsonObject, message: str) -> None:
+def test_invalid_header_parameter_is_an_error(schema: JsonObject, message: str) -> None:
     (problem,) = problems_of(input=schema)
     assert message in problem
     assert problem.startswith("input.")

@@ -60,7 +60,7 @@ def entry_of(catalog: Catalog, name: str) -> Mapping[str, Json]:
     return catalog.skills[f"skill://{name}/SKILL.md"].entry
 
 
-async def test_a_directory_is_a_skill_whose_files_are_resources(compiled: Compile, tmp_path: Path) -> None:
+async def test_files_of_a_skill_become_resources(compiled: Compile, tmp_path: Path) -> None:
     directory = skill(tmp_path, "pdf", **{"references/FORMS.md": "forms", "scripts/run.py": "pass", ".hidden": "x"})
     (directory / "logo.png").write_bytes(b"\x89PNG\xff")
     (directory / "empty").mkdir()
@@ -173,14 +173,14 @@ async def test_front_matter_is_yaml_1_2(compiled: Compile, tmp_path: Path, writt
         (HEAD + "[web](https://example.com/../x) [here](./a/../b.md#c) [top](#d)\n", ""),
     ],
 )
-async def test_a_mistake_is_a_problem_at_its_line(compiled: Compile, tmp_path: Path, text: str, expected: str) -> None:
+async def test_skill_errors_are_located(compiled: Compile, tmp_path: Path, text: str, expected: str) -> None:
     skill(tmp_path, "a", text)
     found = problems(compiled)
     assert "\n".join(lines(found)) == expected
     assert all(each.path == "skills.0" for each in found)
 
 
-async def test_a_skill_has_no_more_files_than_agents_take(compiled: Compile, tmp_path: Path) -> None:
+async def test_number_of_skill_files_is_limited(compiled: Compile, tmp_path: Path) -> None:
     directory = skill(tmp_path, "a")
     for number in range(MAX_FILES - 1):
         (directory / f"{number}.txt").touch()
@@ -191,7 +191,7 @@ async def test_a_skill_has_no_more_files_than_agents_take(compiled: Compile, tmp
     ]
 
 
-async def test_a_skill_is_no_larger_than_agents_take(compiled: Compile, tmp_path: Path) -> None:
+async def test_size_of_a_skill_is_limited(compiled: Compile, tmp_path: Path) -> None:
     directory = skill(tmp_path, "a")
     left = MAX_BYTES - (directory / "SKILL.md").stat().st_size
     (directory / "data").write_bytes(bytes(left))
@@ -202,7 +202,7 @@ async def test_a_skill_is_no_larger_than_agents_take(compiled: Compile, tmp_path
     ]
 
 
-async def test_links_may_lead_within_the_skill_and_not_out_of_it(compiled: Compile, tmp_path: Path) -> None:
+async def test_links_must_stay_within_the_skill(compiled: Compile, tmp_path: Path) -> None:
     directory = skill(tmp_path, "a", **{"references/b.md": "b"})
     (directory / "inside.md").symlink_to("references/b.md")
     catalog = compiled("skills: [skills/*]")
@@ -229,15 +229,13 @@ async def test_links_may_lead_within_the_skill_and_not_out_of_it(compiled: Compi
         ("skills/a/SKILL.md", "error: config.yaml:1:10: there is no directory `{folder}/skills/a/SKILL.md`"),
     ],
 )
-async def test_a_glob_that_means_no_skill_is_reported(
-    compiled: Compile, tmp_path: Path, glob: str, expected: str
-) -> None:
+async def test_glob_without_skills_is_reported(compiled: Compile, tmp_path: Path, glob: str, expected: str) -> None:
     skill(tmp_path, "a")
     (tmp_path / "skills" / "none").mkdir()
     assert lines(problems(compiled, f"skills: [{glob}]")) == list(filter(None, [expected.format(folder=tmp_path)]))
 
 
-async def test_a_name_stands_for_one_skill(compiled: Compile, tmp_path: Path) -> None:
+async def test_duplicate_skill_name_is_an_error(compiled: Compile, tmp_path: Path) -> None:
     """The second of two entries for one directory may ask for scopes, which the first would give away."""
     one = skill(tmp_path, "a")
     two = tmp_path / "more" / "a"
@@ -249,7 +247,7 @@ async def test_a_name_stands_for_one_skill(compiled: Compile, tmp_path: Path) ->
     ]
 
 
-async def test_a_nested_skill_is_part_of_the_outer_one_and_one_of_its_own(compiled: Compile, tmp_path: Path) -> None:
+async def test_nested_skill_is_served_separately_too(compiled: Compile, tmp_path: Path) -> None:
     inner = HEAD.replace("{name}", "inner")
     skill(tmp_path, "outer", **{"inner/SKILL.md": inner})
     catalog = compiled("skills: [skills/**]")
@@ -260,7 +258,7 @@ async def test_a_nested_skill_is_part_of_the_outer_one_and_one_of_its_own(compil
     ]
 
 
-async def test_entries_of_included_files_join_and_are_relative_to_their_file(compiled: Compile, tmp_path: Path) -> None:
+async def test_skills_of_included_files_are_relative_to_their_file(compiled: Compile, tmp_path: Path) -> None:
     skill(tmp_path, "a")
     skill(tmp_path / "deep", "b")
     (tmp_path / "deep" / "more.yaml").write_text("skills: [{dir: skills/b, tags: [t]}]")
@@ -269,7 +267,7 @@ async def test_entries_of_included_files_join_and_are_relative_to_their_file(com
     assert catalog.resources["skill://b/SKILL.md"].tags == ("t",)
 
 
-async def test_scopes_hide_a_skill_with_all_its_files(compiled: Compile, tmp_path: Path) -> None:
+async def test_scopes_hide_all_files_of_a_skill(compiled: Compile, tmp_path: Path) -> None:
     for name in ("open", "own", "ruled", "tagged"):
         skill(tmp_path, name, **{"references/x.md": name})
     rules = "{match: {kind: resources, name: 'r*d'}, scopes: [r]}, {match: {tag: t}, scopes: [t]}"
@@ -293,7 +291,7 @@ async def test_access_without_auth_is_reported_at_its_entry(compiled: Compile, t
     ]
 
 
-async def test_a_uri_that_a_resource_has_is_an_error(compiled: Compile, tmp_path: Path) -> None:
+async def test_skill_with_the_uri_of_a_resource_is_an_error(compiled: Compile, tmp_path: Path) -> None:
     skill(tmp_path, "a")
     text = "resources: {r: {uri: 'skill://a/SKILL.md', text: x, description: D}}\nskills: [skills/a]"
     assert lines(problems(compiled, text)) == [
@@ -301,7 +299,7 @@ async def test_a_uri_that_a_resource_has_is_an_error(compiled: Compile, tmp_path
     ]
 
 
-async def test_a_written_file_changes_the_list_and_its_entry(compiled: Compile, tmp_path: Path) -> None:
+async def test_changed_skill_file_changes_list_and_entry(compiled: Compile, tmp_path: Path) -> None:
     directory = skill(tmp_path, "a", **{"x.md": "one"})
     before = compiled("skills: [skills/*]")
     same = compiled("skills: [skills/*]")
@@ -312,7 +310,7 @@ async def test_a_written_file_changes_the_list_and_its_entry(compiled: Compile, 
     assert entry_of(before, "a") == entry_of(same, "a") != entry_of(after, "a")
 
 
-async def test_a_secret_is_masked_and_told(compiled: Compile, tmp_path: Path) -> None:
+async def test_secret_in_a_skill_is_masked_with_a_warning(compiled: Compile, tmp_path: Path) -> None:
     skill(tmp_path, "a", HEAD + "hunter2-hunter2\n")
     text = "connections: {c: {base_url: 'http://h', headers: {X-Key: '${env:KEY}'}}}\nskills: [skills/*]"
     catalog = compiled(text, KEY="hunter2-hunter2")
@@ -320,9 +318,7 @@ async def test_a_secret_is_masked_and_told(compiled: Compile, tmp_path: Path) ->
     assert "hunter2" not in (await read(catalog, "skill://a/SKILL.md"))["text"]
 
 
-async def test_with_an_enforced_lock_a_skill_is_served_as_it_was_or_not_at_all(
-    tmp_path: Path, services: Services
-) -> None:
+async def test_enforced_lock_pins_skill_files(tmp_path: Path, services: Services) -> None:
     directory = skill(tmp_path, "a", **{"x.md": "one", "y.md": "one"})
     (tmp_path / "config.yaml").write_text("server: {lock: enforce}\nskills: [skills/*]")
 
@@ -346,7 +342,7 @@ async def test_with_an_enforced_lock_a_skill_is_served_as_it_was_or_not_at_all(
     assert kept.skills == {}
 
 
-async def test_what_is_kept_as_it_was_locked_changes_no_list(tmp_path: Path, services: Services) -> None:
+async def test_locked_skill_does_not_change_the_list(tmp_path: Path, services: Services) -> None:
     skill(tmp_path, "a")
     text = "server: {lock: enforce}\nskills: [skills/*]\nresources: {docs: {files: '*.md'}}\ntools: {t: {content: A}}"
     (tmp_path / "one.md").touch()
@@ -382,5 +378,5 @@ async def test_what_is_kept_as_it_was_locked_changes_no_list(tmp_path: Path, ser
         ("?x=../y", False),
     ],
 )
-def test_links_that_lead_out(target: str, is_out: object) -> None:
+def test_links_outside_the_skill_are_detected(target: str, is_out: object) -> None:
     assert leads_out(target) is is_out

@@ -49,7 +49,7 @@ def serve(store: CatalogStore, catalog: Catalog) -> None:
     store.announce()
 
 
-def test_a_swap_is_seen_by_who_asks_and_told_to_who_subscribed() -> None:
+def test_swap_is_visible_and_announced() -> None:
     old, new = catalog(1), catalog(2)
     store = CatalogStore(old)
     seen: list[tuple[Catalog, Catalog, Catalog]] = []
@@ -59,7 +59,7 @@ def test_a_swap_is_seen_by_who_asks_and_told_to_who_subscribed() -> None:
     assert seen == [(old, new, new)]
 
 
-def test_who_is_told_late_is_told_of_all_that_changed_since_and_once() -> None:
+def test_late_announcement_covers_all_swaps() -> None:
     first, last = catalog(1), catalog(3)
     store = CatalogStore(first)
     heard: list[tuple[Catalog, Catalog]] = []
@@ -72,7 +72,7 @@ def test_who_is_told_late_is_told_of_all_that_changed_since_and_once() -> None:
     assert heard == [(first, last)]
 
 
-def test_a_subscriber_that_raises_keeps_the_swap_from_nobody() -> None:
+def test_raising_subscriber_does_not_stop_others() -> None:
     store = CatalogStore(catalog(1))
     heard: list[int] = []
 
@@ -85,13 +85,13 @@ def test_a_subscriber_that_raises_keeps_the_swap_from_nobody() -> None:
     assert heard == [2]
 
 
-def test_a_swap_that_took_long_still_follows_what_is_served() -> None:
+def test_stale_prepared_swap_is_prepared_again() -> None:
     store = CatalogStore(catalog(7))
     store.swap(catalog(3))
     assert store.current.generation == 8
 
 
-def test_what_is_disabled_stays_off_the_list_across_reloads_while_the_file_has_it() -> None:
+def test_disabled_primitive_stays_disabled_across_reloads() -> None:
     store = CatalogStore(catalog(1, "a", "b"))
     before = store.current.fingerprints
     store.disable("prompts", "a")
@@ -104,14 +104,14 @@ def test_what_is_disabled_stays_off_the_list_across_reloads_while_the_file_has_i
     assert list(store.current.prompts) == ["a", "b"]
 
 
-def test_what_is_enabled_again_stands_where_it_stood() -> None:
+def test_enabled_primitive_returns_to_its_position() -> None:
     store = CatalogStore(catalog(1, "a", "b"))
     store.disable("prompts", "a")
     store.enable("prompts", "a")
     assert list(store.current.prompts) == ["a", "b"]
 
 
-def test_disabling_twice_is_one_change_and_disabling_nothing_an_error() -> None:
+def test_disabling_unknown_primitive_is_an_error() -> None:
     store = CatalogStore(catalog(1, "a"))
     heard: list[int] = []
     store.subscribe(lambda _, after: heard.append(after.generation))

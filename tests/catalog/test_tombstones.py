@@ -45,7 +45,7 @@ def successor(departure: Tombstone | None) -> str | None:
     return departure.now_called
 
 
-def test_a_tool_that_went_is_known_for_ten_minutes(tombstones: Tombstones, clock: Clock, tools: Tools) -> None:
+def test_removed_tool_is_remembered_for_ten_minutes(tombstones: Tombstones, clock: Clock, tools: Tools) -> None:
     tombstones.note(tools(a="A", b="B"), tools(b="B"))
     clock.now = LIFETIME.total_seconds() - 1
     assert successor(tombstones.find("tools", "a")) is None
@@ -55,25 +55,25 @@ def test_a_tool_that_went_is_known_for_ten_minutes(tombstones: Tombstones, clock
     assert tombstones.find("tools", "a") is None
 
 
-def test_what_comes_back_has_not_gone(tombstones: Tombstones, tools: Tools) -> None:
+def test_restored_tool_has_no_tombstone(tombstones: Tombstones, tools: Tools) -> None:
     tombstones.note(tools(a="A"), tools())
     tombstones.note(tools(), tools(a="A"))
     assert tombstones.find("tools", "a") is None
 
 
-def test_a_tool_with_another_name_and_the_same_words_was_renamed(tombstones: Tombstones, tools: Tools) -> None:
+def test_tool_with_the_same_description_was_renamed(tombstones: Tombstones, tools: Tools) -> None:
     tombstones.note(tools(a="Looks.", c="C"), tools(b="Looks.", c="C"))
     assert successor(tombstones.find("tools", "a")) == "b"
 
 
-def test_words_that_fit_several_tell_nothing(tombstones: Tombstones, tools: Tools) -> None:
+def test_ambiguous_description_is_not_a_rename(tombstones: Tombstones, tools: Tools) -> None:
     tombstones.note(tools(a="Looks.", b="Looks."), tools(c="Looks."))
     tombstones.note(tools(x="Hears."), tools(y="Hears.", z="Hears."))
     tombstones.note(tools(m=""), tools(n=""))
     assert [successor(tombstones.find("tools", name)) for name in ("a", "b", "x", "m")] == [None] * 4
 
 
-def test_an_old_name_that_stays_as_an_alias_has_not_gone(tombstones: Tombstones, compiled: Compile) -> None:
+def test_alias_has_no_tombstone(tombstones: Tombstones, compiled: Compile) -> None:
     old = compiled("tools: {a: {description: D, content: []}}")
     new = compiled("tools: {b: {description: D, content: [], aliases: [a]}}")
     tombstones.note(old, new)
@@ -82,7 +82,7 @@ def test_an_old_name_that_stays_as_an_alias_has_not_gone(tombstones: Tombstones,
     assert successor(tombstones.find("tools", "a")) == "b"
 
 
-def test_a_uri_that_a_template_served_is_known_with_the_template(tombstones: Tombstones, compiled: Compile) -> None:
+def test_removed_template_explains_its_uris(tombstones: Tombstones, compiled: Compile) -> None:
     old = compiled('resources: {item: {uri: "item://{id}", text: "{{ id }}"}, one: {uri: "one:x", text: x}}')
     tombstones.note(old, compiled('resources: {one: {uri: "two:x", text: y, description: Y}}'))
     assert successor(tombstones.find("resources", "item://7")) is None
@@ -90,7 +90,7 @@ def test_a_uri_that_a_template_served_is_known_with_the_template(tombstones: Tom
     assert tombstones.find("resources", "other://7") is None
 
 
-def test_only_so_many_are_remembered(tombstones: Tombstones, tools: Tools) -> None:
+def test_number_of_tombstones_is_limited(tombstones: Tombstones, tools: Tools) -> None:
     tombstones.note(tools(**{f"t{number}": "" for number in range(MAX_TOMBSTONES + 1)}), tools())
     assert tombstones.find("tools", "t0") is None
     assert tombstones.find("tools", f"t{MAX_TOMBSTONES}") is not None

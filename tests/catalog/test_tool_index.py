@@ -39,23 +39,23 @@ TOOLS: list[dict[str, Any]] = [
         ("ünknown", []),
     ],
 )
-def test_the_tools_that_fit_come_best_first(query: str, found: list[str]) -> None:
+def test_matching_tools_are_ranked(query: str, found: list[str]) -> None:
     index = ToolIndex(TOOLS)
     assert [TOOLS[each]["name"] for each in index.ranked(query, limit=5)][: len(found)] == found
     assert bool(index.ranked(query, limit=5)) is bool(found)
 
 
-def test_no_more_than_asked_for_are_found_and_equals_keep_their_order() -> None:
+def test_search_result_is_limited_and_stable() -> None:
     tools = [{"name": f"tool_{number}", "description": "The same."} for number in range(9)]
     assert ToolIndex(tools).ranked("same tool", limit=3) == [0, 1, 2]
 
 
-def test_there_may_be_nothing_to_look_through() -> None:
+def test_empty_index_finds_nothing() -> None:
     assert ToolIndex([]).ranked("anything", limit=5) == []
     assert ToolIndex([{}]).ranked("anything", limit=5) == []
 
 
-def test_words_are_taken_apart_where_programs_join_them() -> None:
+def test_identifiers_are_split_into_words() -> None:
     assert words("getHTTPStatus list_users v2 class") == ["get", "httpstatus", "list", "user", "v2", "class"]
 
 
@@ -76,7 +76,7 @@ def test_words_are_taken_apart_where_programs_join_them() -> None:
         "day days",
     ],
 )
-def test_the_forms_of_a_word_find_each_other(forms: str) -> None:
+def test_forms_of_a_word_match(forms: str) -> None:
     first, *_ = forms.split()
     for form in forms.split():
         assert ToolIndex([{"name": first}]).ranked(form, limit=1) == [0]

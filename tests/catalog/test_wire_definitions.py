@@ -15,7 +15,7 @@ ICON = {"src": "https://x.example/i.png", "mime_type": "image/png", "sizes": "48
 SCHEMA: JsonObject = {"type": "object", "additionalProperties": False}
 
 
-def test_a_server_says_its_version_or_ours() -> None:
+def test_server_version_defaults_to_the_gateway_version() -> None:
     assert wire_definitions.server_info(Server()) == {"name": "mcp-gateway", "version": gateway.__version__}
     server = Server.model_validate({"name": "n", "version": "1.4", "website_url": "https://x.example", "icons": [ICON]})
     assert wire_definitions.server_info(server) == {
@@ -63,7 +63,7 @@ def test_a_tool_in_wire_form() -> None:
     }
 
 
-def test_what_is_not_said_is_not_sent() -> None:
+def test_omitted_members_are_not_sent() -> None:
     config = Tool.model_validate({"content": "x", "annotations": {}})
     definition = wire_definitions.tool_definition(
         "t", config, description=None, input_schema=SCHEMA, output_schema=None
@@ -71,7 +71,7 @@ def test_what_is_not_said_is_not_sent() -> None:
     assert definition == {"name": "t", "inputSchema": SCHEMA}
 
 
-def test_a_file_says_what_it_is_and_when_it_changed() -> None:
+def test_file_definition_has_type_and_time() -> None:
     config = Resource.model_validate({"files": "*", "title": "All", "description": "D", "annotations": {"priority": 1}})
     file = Found("sub/ü.md", FileFacts(size=3, modified=1_767_225_600.9))
     assert wire_definitions.file_definition(config, uri="docs:///x", file=file) == {
@@ -84,17 +84,17 @@ def test_a_file_says_what_it_is_and_when_it_changed() -> None:
     }
 
 
-def test_a_name_that_is_not_utf_8_can_be_shown() -> None:
+def test_file_name_that_is_not_utf_8_is_shown() -> None:
     assert visible_path("a\udcff.md") == "a\ufffd.md"
 
 
-def test_a_time_that_no_calendar_knows_is_left_out() -> None:
+def test_time_out_of_range_is_omitted() -> None:
     file = Found("a", FileFacts(size=0, modified=1e18))
     definition = wire_definitions.file_definition(Resource.model_validate({"files": "*"}), uri="x:a", file=file)
     assert "annotations" not in definition
 
 
-def test_a_resource_and_a_template_guess_their_media_type() -> None:
+def test_media_type_is_guessed() -> None:
     text = Resource.model_validate(
         {"uri": "a:b", "text": "x", "annotations": {"last_modified": "2026-01-01T00:00:00Z"}}
     )

@@ -31,7 +31,7 @@ def errors_of(tmp_path: Path, text: str) -> list[Problem]:
         ('{secret: ""}', f"auth.api_keys.ci.secret: {KEY_FORM}"),
     ],
 )
-def test_what_is_no_key_is_said_without_showing_it(tmp_path: Path, key: str, message: str) -> None:
+def test_invalid_api_key_is_reported_without_showing_it(tmp_path: Path, key: str, message: str) -> None:
     [problem] = errors_of(tmp_path, f"auth:\n  api_keys:\n    ci: {key}\n")
     assert f"{problem.path}: {problem.message}" == message
     assert problem.location is not None
@@ -51,26 +51,26 @@ def test_what_is_no_key_is_said_without_showing_it(tmp_path: Path, key: str, mes
         ),
     ],
 )
-def test_what_is_empty_stands_for_nobody_and_nothing(tmp_path: Path, auth: str, message: str) -> None:
+def test_empty_auth_sections_are_errors(tmp_path: Path, auth: str, message: str) -> None:
     [problem] = errors_of(tmp_path, f"auth: {auth}\n")
     assert f"{problem.path}: {problem.message}" == message
 
 
 @pytest.mark.parametrize("name", ["ci\\n", "\\u202eic", "c\\u200bi"])
-def test_a_holder_is_called_by_what_can_be_read(tmp_path: Path, name: str) -> None:
+def test_unprintable_holder_name_is_an_error(tmp_path: Path, name: str) -> None:
     [problem] = errors_of(tmp_path, f'auth: {{api_keys: {{"{name}": {{sha256: {DIGEST}}}}}}}\n')
     assert problem.message.startswith("the holder's name contains invisible characters")
     assert errors_of(tmp_path, f'auth: {{api_keys: {{"Zoë of ops": {{sha256: {DIGEST}}}}}}}\n') == []
 
 
-def test_one_key_or_several_may_be_written() -> None:
+def test_api_key_is_one_secret_or_a_list() -> None:
     auth = Auth.model_validate({"api_keys": {"ci": {"secret": "one", "sha256": [DIGEST.upper(), DIGEST]}}})
     assert auth.api_keys["ci"].secret == ["one"]
     assert auth.api_keys["ci"].sha256 == [DIGEST, DIGEST]
 
 
 @pytest.mark.parametrize("issuer", ["https://idp.example.com", "https://idp.example.com/realms/a/", "http://[::1]:80"])
-def test_an_issuer_is_an_https_url_or_of_this_machine(issuer: str) -> None:
+def test_issuer_must_use_https_or_loopback(issuer: str) -> None:
     assert Auth.model_validate({"oauth": {"issuer": issuer}}).oauth is not None
 
 
@@ -89,6 +89,6 @@ def test_an_issuer_is_an_https_url_or_of_this_machine(issuer: str) -> None:
         "",
     ],
 )
-def test_nothing_else_is_an_issuer(tmp_path: Path, issuer: str) -> None:
+def test_other_issuer_urls_are_rejected(tmp_path: Path, issuer: str) -> None:
     [problem] = errors_of(tmp_path, f'auth: {{oauth: {{issuer: "{issuer}"}}}}\n')
     assert problem.path == "auth.oauth.issuer"

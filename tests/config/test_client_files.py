@@ -35,7 +35,7 @@ def upstreams(directory: Path, text: str, name: str = ".mcp.json", **environ: st
         '{"mcpServers": {"a": {%s}, "_old": {%s}, "//old": {%s}, "_comment": "old"}}',
     ],
 )
-def test_comments_are_no_servers(tmp_path: Path, text: str) -> None:
+def test_commented_out_servers_are_ignored(tmp_path: Path, text: str) -> None:
     assert list(upstreams(tmp_path, text % (RUN, RUN, RUN))) == ["a"]
 
 
@@ -59,7 +59,7 @@ def test_comments_are_no_servers(tmp_path: Path, text: str) -> None:
         ('{"a":' * 100_000, "1:326"),
     ],
 )
-def test_other_text_is_refused_at_its_place(tmp_path: Path, text: str, place: str) -> None:
+def test_text_that_is_not_json_is_an_error_at_its_position(tmp_path: Path, text: str, place: str) -> None:
     [problem] = loaded(tmp_path, text).problems
     assert str(problem).startswith(f"{tmp_path}/.mcp.json:{place}: mcp_json: JSON syntax: ")
     assert problem.severity.value == "error"
@@ -79,7 +79,7 @@ def test_other_text_is_refused_at_its_place(tmp_path: Path, text: str, place: st
         '{"mcp": {"a": {"type": "local", "command": ["x"]}, "b": {%s, "enabled": false}, "c": {%s, "disabled": true}}}',
     ],
 )
-def test_servers_that_are_turned_off_stay_off(tmp_path: Path, off: str) -> None:
+def test_disabled_servers_are_skipped(tmp_path: Path, off: str) -> None:
     assert list(upstreams(tmp_path, off % (RUN, RUN))) == ["a"]
 
 
@@ -95,13 +95,13 @@ def test_servers_that_are_turned_off_stay_off(tmp_path: Path, off: str) -> None:
         ({"tools": {"include": ["a*"], "exclude": ["d"]}, "disabledTools": ["b"]}, ["a*"], ["d", "b"]),
     ],
 )
-def test_tools_that_are_turned_off_stay_off(tmp_path: Path, keys: object, include: object, exclude: object) -> None:
+def test_disabled_tools_are_excluded(tmp_path: Path, keys: object, include: object, exclude: object) -> None:
     assert isinstance(keys, dict)
     tools = upstreams(tmp_path, json.dumps({"mcpServers": {"a": {"command": "x", **keys}}}))["a"].tools
     assert (tools.include, tools.exclude) == (include, exclude)
 
 
-def test_the_spellings_of_other_clients_are_known(tmp_path: Path) -> None:
+def test_keys_of_other_clients_are_translated(tmp_path: Path) -> None:
     found = upstreams(
         tmp_path,
         """{
@@ -128,7 +128,7 @@ def test_the_spellings_of_other_clients_are_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".vscode/mcp.json", ".kiro/settings/mcp.json", "mcp.json"])
-def test_variables_of_clients_are_filled_in(tmp_path: Path, name: str) -> None:
+def test_client_variables_are_interpolated(tmp_path: Path, name: str) -> None:
     text = """{"servers": {"a": {"command": "${workspaceFolder}/x",
         "args": ["${userHome}", "${workspaceFolderBasename}", "${env:A}", "${B:-d}", "a${/}b"],
         "env": {"TOKEN": "${input:my-token}"}}}}"""
@@ -137,7 +137,7 @@ def test_variables_of_clients_are_filled_in(tmp_path: Path, name: str) -> None:
     assert (upstream.env, upstream.cwd) == ({"TOKEN": "t0ken-of-mine"}, str(tmp_path))
 
 
-def test_the_variables_of_an_env_file_are_given_and_followed(tmp_path: Path) -> None:
+def test_env_file_is_merged_and_watched(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("export A='one long secret' # comment\nB=b\nC=${HOME}\nD\n")
     text = '{"servers": {"a": {"command": "x", "envFile": "${workspaceFolder}/.env", "env": {"B": "mine"}}}}'
     config = loaded(tmp_path, text, ".vscode/mcp.json")
@@ -170,7 +170,7 @@ def test_the_variables_of_an_env_file_are_given_and_followed(tmp_path: Path) -> 
         ('"${x"', "1:17: upstreams.bad: expected a JSON object; this server is skipped"),
     ],
 )
-def test_one_bad_entry_is_left_out_with_a_warning(tmp_path: Path, bad: str, problem: str) -> None:
+def test_invalid_server_is_skipped_with_a_warning(tmp_path: Path, bad: str, problem: str) -> None:
     config = loaded(tmp_path, f'{{"mcpServers": {{"bad": {bad}, "good": {{{RUN}}}}}}}')
     assert list(config.document.upstreams) == ["good"]
     assert str(config.problems[0]).startswith(f"{tmp_path}/.mcp.json:{problem}")

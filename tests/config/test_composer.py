@@ -68,24 +68,24 @@ def test_plain_scalars_follow_the_core_schema(text: str, value: Json) -> None:
     assert type(found) is type(value)
 
 
-def test_order_is_the_order_of_the_file() -> None:
+def test_entries_keep_file_order() -> None:
     assert list(value_of("b: 1\na: 2\nc: 3\n")) == ["b", "a", "c"]
 
 
-def test_an_alias_stands_for_what_its_anchor_holds() -> None:
+def test_alias_has_the_value_of_its_anchor() -> None:
     assert value_of("a: &x [1, {b: 2}]\nc: *x\n")["c"] == [1, {"b": 2}]
 
 
-def test_merged_keys_give_way_to_own_ones_and_earlier_mappings_win() -> None:
+def test_own_keys_override_merged_keys() -> None:
     text = "x: &x {a: 1, b: 1, c: 1}\ny: &y {b: 2, d: 2}\nz: {<<: [*y, *x], c: 3}\n"
     assert value_of(text)["z"] == {"a": 1, "b": 2, "c": 3, "d": 2}
 
 
-def test_a_quoted_merge_sign_is_an_ordinary_key() -> None:
+def test_quoted_merge_key_is_an_ordinary_key() -> None:
     assert value_of('a: {"<<": 1}\n') == {"a": {"<<": 1}}
 
 
-def test_keys_and_values_know_where_they_were_written() -> None:
+def test_keys_and_values_have_positions() -> None:
     root = composed("a:\n  b: [x,\n      y]\n  c:\n    - d: 1\n").root
     assert isinstance(root, Mapping)
 
@@ -103,7 +103,7 @@ def test_keys_and_values_know_where_they_were_written() -> None:
     assert position("a", "c", 0, "d") == (5, 10)
 
 
-def test_a_merged_key_points_to_where_it_was_written() -> None:
+def test_merged_key_keeps_its_position() -> None:
     root = composed("x: &x {a: 1}\ny:\n  <<: *x\n").root
     assert isinstance(root, Mapping)
     entry, _, _ = find(root, ("y", "a"))
@@ -111,13 +111,13 @@ def test_a_merged_key_points_to_where_it_was_written() -> None:
     assert (entry.place.line, entry.place.column) == (1, 8)
 
 
-def test_a_byte_order_mark_inside_and_control_characters_are_refused() -> None:
+def test_control_characters_are_rejected() -> None:
     assert messages_of("a: b\nc: d\x07e\n") == [
         "2:5: YAML syntax: the control character U+0007 is not allowed; write it as an escape"
     ]
 
 
-def test_many_mistakes_of_one_file_are_found_together() -> None:
+def test_several_errors_in_a_file_are_reported_together() -> None:
     assert messages_of("a: 1\na: 2\n3: x\nb: !!int 5\nc: *d\n") == [
         "2:1: duplicate key `a`, first at config.yaml:1:1",
         '3:1: a key must be text; quote it: "3"',
@@ -126,7 +126,7 @@ def test_many_mistakes_of_one_file_are_found_together() -> None:
     ]
 
 
-def test_nesting_is_limited() -> None:
+def test_deep_nesting_is_an_error() -> None:
     assert value_of("a: " + "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1)) is not None
     # PyYAML 6.0.4 and later stop at 1,000 levels themselves, some of them before the first event.
     for text in ("a: " + "[" * (MAX_DEPTH + 1), "a: " + "[" * 100_000, '{"a":' * 100_000, "- " * 100_000):
@@ -134,25 +134,25 @@ def test_nesting_is_limited() -> None:
         assert re.fullmatch(rf"1:\d+: nested deeper than {MAX_DEPTH} levels", message)
 
 
-def test_a_template_without_quotes_says_so() -> None:
+def test_unquoted_template_is_reported() -> None:
     assert messages_of("a: {{ b }}\n") == ['1:5: a template needs quotes: "{{ … }}"']
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "---\n", "---\n...\n", "null\n"])
-def test_an_empty_file_has_no_root_and_no_mistake(text: str) -> None:
+def test_empty_file_has_no_root_and_no_errors(text: str) -> None:
     composition = composed(text)
     assert composition.root is None
     assert composition.diagnostics == ()
 
 
-def test_lines_are_counted_as_yaml_counts_them() -> None:
+def test_line_breaks_match_those_of_yaml() -> None:
     root = composed("a: 1\r\nb: 2\rc: 3\x85d: 4\n").root
     assert isinstance(root, Mapping)
     assert [entry.place.line for entry in root.entries.values()] == [1, 2, 3, 4]
     assert SourceFile(FILE, "a: 1\r\nb: 2\rc: 3\x85d: 4\n").lines == ("a: 1", "b: 2", "c: 3", "d: 4", "")
 
 
-def test_text_inside_another_file_keeps_that_files_lines() -> None:
+def test_embedded_text_has_positions_in_its_file() -> None:
     composition = compose(SourceFile(FILE, "---\na: [b]\n---\n"), "a: [b]\n", first_line=1)
     assert isinstance(composition.root, Mapping)
     node = composition.root.entries["a"].node
@@ -174,14 +174,14 @@ _documents = st.dictionaries(
 
 
 @given(document=_documents, flow=st.sampled_from([True, False, None]))
-def test_what_yaml_writes_is_read_as_its_safe_loader_reads_it(document: Json, *, flow: bool | None) -> None:
+def test_dumped_yaml_is_read_like_safe_load(document: Json, *, flow: bool | None) -> None:
     text = yaml.safe_dump(document, default_flow_style=flow, allow_unicode=True)
     assert value_of(text) == yaml.safe_load(text) == document
 
 
 @examples(300)
 @given(text=st.text() | st.text(alphabet="ab:-?,[]{}&*!|>'\"%@`<~ \n\t#0.$"))
-def test_any_text_is_a_tree_or_a_located_mistake(text: str) -> None:
+def test_any_text_yields_a_tree_or_a_located_error(text: str) -> None:
     composition = composed(text)
     if composition.root is None:
         assert all(diagnostic.place is not None for diagnostic in composition.diagnostics)

@@ -15,7 +15,7 @@ def problem(line: str = "  command: df -h", column: int = 12, **facts: object) -
     return Problem(**{**known, **facts})  # type: ignore[arg-type] # facts of a test
 
 
-def test_one_line_says_it_and_the_source_with_a_caret_follows() -> None:
+def test_problem_is_shown_with_source_line_and_caret() -> None:
     assert render([problem()], colour=False).split("\n") == [
         "/etc/gateway/config.yaml:9:12: tools.disk.command: expected a list",
         "  9 |   command: df -h",
@@ -23,30 +23,28 @@ def test_one_line_says_it_and_the_source_with_a_caret_follows() -> None:
     ]
 
 
-def test_a_warning_says_that_it_is_one() -> None:
+def test_warning_is_labelled() -> None:
     first = render([problem(severity=Severity.WARNING)], colour=False).split("\n")[0]
     assert first == "/etc/gateway/config.yaml:9:12: warning: tools.disk.command: expected a list"
 
 
-def test_a_problem_without_a_place_is_one_line() -> None:
+def test_problem_without_location_is_one_line() -> None:
     assert render([Problem(message="no")], colour=False) == "no"
 
 
-def test_paths_are_relative_to_the_working_directory_where_that_is_shorter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shorter_path_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     location = Location(file=tmp_path / "config.yaml", line=1, column=1)
     assert render([problem(location=location)], colour=False).startswith("config.yaml:1:1: ")
     assert render([problem()], colour=False).startswith("/etc/gateway/config.yaml:9:12: ")
 
 
-def test_colour_is_only_there_when_asked_for() -> None:
+def test_colours_are_optional() -> None:
     assert "\x1b[" in render([problem()], colour=True)
     assert "\x1b" not in render([problem()], colour=False)
 
 
-def test_what_a_file_holds_cannot_move_the_cursor() -> None:
+def test_control_characters_are_not_printed() -> None:
     drawn = render([problem(line="a: \x1b[2J\tb", message="got \x1b]0;x\x07", column=4)], colour=False)
     assert all(character.isprintable() or character == "\n" for character in drawn)
     assert drawn.split("\n")[1] == "  9 | a: �[2J b"
@@ -54,19 +52,19 @@ def test_what_a_file_holds_cannot_move_the_cursor() -> None:
     assert re.sub("\x1b\\[[0-9]+m", "", coloured) == drawn
 
 
-def test_the_caret_stands_below_its_column_after_wide_characters() -> None:
+def test_caret_is_aligned_after_wide_characters() -> None:
     source, caret = render([problem(line="名前: x", column=5)], colour=False).split("\n")[1:]
     assert source == "  9 | 名前: x"
     assert caret == "    |       ^"
 
 
-def test_a_long_line_is_cut_around_the_caret() -> None:
+def test_long_line_is_cut_around_the_caret() -> None:
     source, caret = render([problem(line="a" * 5000 + "!" + "b" * 5000, column=5001)], colour=False).split("\n")[1:]
     assert len(source) < 200
     assert source[caret.index("^")] == "!"
 
 
-def test_json_has_the_facts() -> None:
+def test_problem_as_json() -> None:
     assert as_json(problem()) == {
         "severity": "error",
         "file": "/etc/gateway/config.yaml",

@@ -53,11 +53,11 @@ def arguments(tmp_path: Path, *items: str) -> list[str]:
         ("{{ name }}", "{{ name }}"),
     ],
 )
-def test_variables_and_defaults_are_filled_in(tmp_path: Path, written: str, value: str) -> None:
+def test_variables_and_defaults_are_interpolated(tmp_path: Path, written: str, value: str) -> None:
     assert arguments(tmp_path, written) == [value]
 
 
-def test_a_variable_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_variable_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
     text = "tools: {t: {content: '${env:LATIN}'}}\n"
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -66,12 +66,12 @@ def test_a_variable_that_is_no_text_is_named(tmp_path: Path) -> None:
     assert (problem.path, problem.message) == ("tools.t.content", "the value of the variable LATIN is not UTF-8")
 
 
-def test_what_came_in_keeps_its_seams(tmp_path: Path) -> None:
+def test_interpolated_text_keeps_its_parts(tmp_path: Path) -> None:
     (text,) = arguments(tmp_path, "{{ a }}-${env:NAME}-$${x}")
     assert parts_of(text) == ("{{ a }}-", Interpolation("ops", secret=False), "-${x}")
 
 
-def test_a_value_that_is_one_interpolation_takes_its_fields_type(tmp_path: Path) -> None:
+def test_whole_interpolation_takes_the_type_of_its_field(tmp_path: Path) -> None:
     text = """\
 server: {page_size: "${env:PORT}", version: "${env:PORT}", cache_ttl: "${env:RATIO}"}
 listen: {sse: "${env:FLAG}", max_body: "${env:PORT}"}
@@ -105,7 +105,7 @@ tools:
         ("tools: {t: {http: {url: 'https://x/'}, tests: [{http: {status: '${env:V}'}}]}}", "503", ""),
     ],
 )
-def test_the_type_is_that_of_the_same_text_without_quotes(tmp_path: Path, text: str, environ: str, value: str) -> None:
+def test_whole_interpolation_has_the_type_of_unquoted_text(tmp_path: Path, text: str, environ: str, value: str) -> None:
     main = tmp_path / "config.yaml"
     main.write_text(text, encoding="utf-8")
     config = load(main, environ={"V": environ})
@@ -113,13 +113,13 @@ def test_the_type_is_that_of_the_same_text_without_quotes(tmp_path: Path, text: 
     assert value in repr(config.document)
 
 
-def test_quoted_text_takes_no_other_type(tmp_path: Path) -> None:
+def test_quoted_text_is_not_converted(tmp_path: Path) -> None:
     assert problems(tmp_path, 'listen: {sse: "true"}') == [
         "listen.sse: expected true or false, got the text 'true'; remove the quotes"
     ]
 
 
-def test_a_file_is_read_beside_the_file_that_names_it_without_its_last_newline(tmp_path: Path) -> None:
+def test_secret_file_is_relative_and_loses_one_newline(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "key").write_text("one\ntwo\n\n")
     (tmp_path / "more" / "api.yaml").write_text(
@@ -132,14 +132,14 @@ def test_a_file_is_read_beside_the_file_that_names_it_without_its_last_newline(t
     assert tmp_path / "more" / "key" in config.files
 
 
-def test_scripts_keep_the_shells_own_syntax(tmp_path: Path) -> None:
+def test_scripts_are_not_interpolated(tmp_path: Path) -> None:
     text = "tools: {t: {shell: {script: 'echo ${HOME} ${env:NAME} $${x} ${a'}}}\n"
     shell = loaded(tmp_path, text).document.tools["t"].shell
     assert shell is not None
     assert shell.script == "echo ${HOME} ${env:NAME} $${x} ${a"
 
 
-def test_sections_for_anchors_are_read_where_they_are_used(tmp_path: Path) -> None:
+def test_anchors_in_extension_sections_are_interpolated_at_their_aliases(tmp_path: Path) -> None:
     text = """\
 x-unused: ${MISSING}
 x-headers: &headers {Authorization: "Bearer ${env:TOKEN}"}
@@ -171,7 +171,7 @@ connections: {api: {base_url: "https://example.com", headers: *headers}}
         ("resources: {r: {uri: 'r://x', shell: {command: [a], env: {A: '${env:TOKEN}'}}}}", True),
     ],
 )
-def test_the_place_decides_what_is_secret(tmp_path: Path, place: str, *, is_secret: bool) -> None:
+def test_field_determines_whether_a_variable_is_secret(tmp_path: Path, place: str, *, is_secret: bool) -> None:
     (tmp_path / "key").write_text("from-a-file")
     config = loaded(tmp_path, place)
     assert bool(config.secrets) is is_secret
@@ -202,13 +202,13 @@ def test_the_place_decides_what_is_secret(tmp_path: Path, place: str, *, is_secr
         "prompts: {p: {arguments: {a: {default: '${file:key}'}}, messages: [{user: x}]}}",
     ],
 )
-def test_a_files_text_may_not_stand_where_clients_see_it(tmp_path: Path, place: str) -> None:
+def test_secret_file_is_rejected_in_client_visible_fields(tmp_path: Path, place: str) -> None:
     (tmp_path / "key").write_text("from-a-file")
     (problem,) = problems(tmp_path, place)
     assert problem.endswith("`${file:key}` is a secret, but clients can see this text")
 
 
-def test_an_unreadable_file_is_named_as_it_was_written(tmp_path: Path) -> None:
+def test_unreadable_secret_file_is_named_as_written(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     text = """\
@@ -228,7 +228,7 @@ tools:
     ]
 
 
-def test_text_that_is_sent_as_it_stands_has_no_seams(tmp_path: Path) -> None:
+def test_verbatim_values_are_plain_text(tmp_path: Path) -> None:
     text = """\
 tools:
   t:
@@ -249,11 +249,11 @@ tools:
         assert found == "ops"
 
 
-def test_the_version_of_the_language_may_be_interpolated(tmp_path: Path) -> None:
+def test_version_can_be_interpolated(tmp_path: Path) -> None:
     assert loaded(tmp_path, 'version: "${env:MISSING:-1}"\n').document.version == 1
 
 
-def test_a_whole_value_in_a_schema_takes_the_type_of_its_keyword(tmp_path: Path) -> None:
+def test_interpolation_in_a_schema_takes_the_type_of_its_keyword(tmp_path: Path) -> None:
     schema = """{type: object, properties: {
       port: {type: integer, maximum: "${env:PORT}", default: "${env:PORT}", enum: ["${env:PORT}", "1${env:PORT}"]},
       name: {type: string, default: "${env:PORT}", maxLength: "${env:PORT}", description: "${env:PORT}"},
@@ -276,14 +276,14 @@ def test_a_whole_value_in_a_schema_takes_the_type_of_its_keyword(tmp_path: Path)
         }
 
 
-def test_a_whole_value_in_the_short_form_of_an_input_takes_the_type_of_its_keyword(tmp_path: Path) -> None:
+def test_interpolation_in_an_input_takes_the_type_of_its_keyword(tmp_path: Path) -> None:
     text = 'tools: {t: {input: {n: {type: integer, default: "${env:PORT}", required: "${env:FLAG}"}}, content: x}}\n'
     assert loaded(tmp_path, text).document.tools["t"].input == {
         "n": {"type": "integer", "default": 8080, "required": True}
     }
 
 
-def test_a_file_may_have_a_default_for_when_it_is_unreadable_or_empty(tmp_path: Path) -> None:
+def test_secret_file_can_have_a_default(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "key").write_text("from-a-file\n")
     assert arguments(tmp_path, "${file:absent:-spare-key}", "${file:empty:-}", "${file:key:-x}", "${file:empty}") == [
@@ -297,7 +297,7 @@ def test_a_file_may_have_a_default_for_when_it_is_unreadable_or_empty(tmp_path: 
     assert tmp_path / "absent" in config.files
 
 
-def test_a_name_is_a_key_and_not_filled_in(tmp_path: Path) -> None:
+def test_names_are_not_interpolated(tmp_path: Path) -> None:
     text = "tools: {'${env:NAME}': {content: x}}\nprompts: {'a${file:key}': {messages: [{user: x}]}}\n"
     assert problems(tmp_path, text) == [
         "tools.${env:NAME}: `${…}` is allowed only in values, not in keys",
@@ -305,7 +305,7 @@ def test_a_name_is_a_key_and_not_filled_in(tmp_path: Path) -> None:
     ]
 
 
-def test_the_digest_of_a_secret_cannot_be_tried_out(tmp_path: Path) -> None:
+def test_digest_of_a_secret_is_keyed(tmp_path: Path) -> None:
     (tmp_path / "pin").write_text("1234")
     digest = loaded(tmp_path, "tools: {t: {shell: {command: [echo, '${file:pin}']}}}\n").files[tmp_path / "pin"]
     assert digest == loaded(tmp_path, "tools: {t: {shell: {command: [cat, '${file:pin}']}}}\n").files[tmp_path / "pin"]

@@ -30,7 +30,7 @@ def shown(problem: Problem, main: Path) -> str:
 
 
 @pytest.mark.parametrize("invalid", INVALID, ids=lambda path: path.name)
-def test_a_mistake_is_named_once_and_at_its_place(invalid: Path) -> None:
+def test_invalid_file_has_exactly_the_expected_problems(invalid: Path) -> None:
     main = invalid / "config.yaml" if invalid.is_dir() else invalid
     lines = main.read_text(encoding="utf-8").splitlines()
     expected = [line.removeprefix("# expect ") for line in lines if line.startswith("# expect ")]
@@ -42,7 +42,7 @@ def test_a_mistake_is_named_once_and_at_its_place(invalid: Path) -> None:
 
 
 @pytest.mark.parametrize("invalid", INVALID, ids=lambda path: path.name)
-def test_a_problem_shows_the_line_that_it_points_at(invalid: Path) -> None:
+def test_problem_has_its_source_line(invalid: Path) -> None:
     for problem in problems_of(invalid / "config.yaml" if invalid.is_dir() else invalid):
         assert problem.location is not None
         line = problem.location.file.read_text(encoding="utf-8").split("\n")[problem.location.line - 1]
@@ -50,7 +50,7 @@ def test_a_problem_shows_the_line_that_it_points_at(invalid: Path) -> None:
         assert problem.location.column <= max(len(line), 1) + 1
 
 
-def test_ten_mistakes_in_two_files_are_ten_problems_in_the_order_of_files_and_lines(tmp_path: Path) -> None:
+def test_problems_are_sorted_by_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(
         """\
 include: [more.yaml]

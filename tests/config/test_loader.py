@@ -53,7 +53,7 @@ def shown(path: Path) -> list[str]:
 # Files and their order.
 
 
-def test_included_files_follow_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_includes_are_read_in_order_of_names(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
         {
@@ -69,7 +69,7 @@ def test_included_files_follow_in_the_order_of_their_names(tmp_path: Path) -> No
     assert list(config.document.tools) == ["main", "a-one", "z-one", "deeper", "z-two"]
 
 
-def test_a_file_that_two_others_include_is_read_once(tmp_path: Path) -> None:
+def test_file_included_twice_is_read_once(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
         {
@@ -82,7 +82,7 @@ def test_a_file_that_two_others_include_is_read_once(tmp_path: Path) -> None:
     assert list(config.document.tools) == ["t"]
 
 
-def test_a_glob_may_match_nothing(tmp_path: Path) -> None:
+def test_glob_without_matches_is_allowed(tmp_path: Path) -> None:
     config = loaded(tmp_path, {"config.yaml": f"include: [tools.d/*.yaml]\ntools: {{t: {TOOL}}}\n"})
     assert config.globs == (FilePattern(tmp_path / "tools.d", "*.yaml"),)
     assert tmp_path / "tools.d" in config.directories
@@ -90,7 +90,7 @@ def test_a_glob_may_match_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("directory", ["a[1]", "b*", "c?"])
 @pytest.mark.parametrize("given", ["config.yaml", ""])
-def test_a_directory_is_a_name_whatever_is_in_it(tmp_path: Path, directory: str, given: str) -> None:
+def test_wildcards_in_directory_names_are_literal(tmp_path: Path, directory: str, given: str) -> None:
     folder = tmp_path / directory
     written = {
         "config.yaml": "include: [t/*.yaml, ./t/../u/**/x.yaml, u/v/../literal.yaml]\nprompt_files: [t/*.md]\n",
@@ -111,7 +111,7 @@ def test_a_directory_is_a_name_whatever_is_in_it(tmp_path: Path, directory: str,
     assert all(path.is_relative_to(folder) for path in config.directories)
 
 
-def test_a_directory_is_read_as_all_its_files(tmp_path: Path) -> None:
+def test_directory_is_read_as_all_its_files(tmp_path: Path) -> None:
     write(
         tmp_path,
         {
@@ -129,18 +129,18 @@ def test_a_directory_is_read_as_all_its_files(tmp_path: Path) -> None:
     assert FilePattern(tmp_path, "*.yaml") in config.globs
 
 
-def test_in_a_directory_one_file_may_hold_the_main_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_file_of_a_directory_can_have_main_sections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, {"a.yaml": "server: {name: one}\n", "b.yaml": "server: {name: two}\nlisten: {sse: false}\n"})
     assert shown(tmp_path) == ["b.yaml:1:1: server: `server` is defined twice, first at a.yaml:1:1"]
 
 
-def test_a_directory_without_files_says_so(tmp_path: Path) -> None:
+def test_directory_without_files_is_an_error(tmp_path: Path) -> None:
     (problem,) = problems_of(tmp_path)
     assert problem.message == "no *.yaml or *.yml file in this directory"
 
 
-def test_a_cycle_is_refused_with_its_chain(tmp_path: Path) -> None:
+def test_include_cycle_is_reported_with_its_files(tmp_path: Path) -> None:
     main = write(
         tmp_path,
         {
@@ -154,13 +154,13 @@ def test_a_cycle_is_refused_with_its_chain(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_that_includes_itself_through_a_link_is_a_cycle(tmp_path: Path) -> None:
+def test_include_cycle_through_a_link_is_detected(tmp_path: Path) -> None:
     main = write(tmp_path, {"config.yaml": "include: [other.yaml]\n"})
     (tmp_path / "other.yaml").symlink_to(main)
     assert "includes itself" in problems_of(main)[0].message
 
 
-def test_names_clash_across_files_and_kinds_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicate_names_across_files_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     main = write(
         tmp_path,
@@ -177,9 +177,7 @@ def test_names_clash_across_files_and_kinds_of_files(tmp_path: Path, monkeypatch
     ]
 
 
-def test_both_places_of_a_clash_are_paths_from_where_the_command_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_duplicate_name_shows_both_relative_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"server: {{name: x}}\ntools: {{a: {TOOL}}}\n"
     write(tmp_path, {"sub/a.yaml": text, "sub/b.yaml": text})
     monkeypatch.chdir(tmp_path)
@@ -190,7 +188,7 @@ def test_both_places_of_a_clash_are_paths_from_where_the_command_runs(
     ]
 
 
-def test_empty_sections_are_as_if_they_were_not_there(tmp_path: Path) -> None:
+def test_empty_sections_are_ignored(tmp_path: Path) -> None:
     config = loaded(tmp_path, {"config.yaml": "server:\ntools:\ninclude:\nplugins:\nx-note: 1\n"})
     assert config.document.tools == {}
     assert config.document.server.name == "mcp-gateway"
@@ -210,11 +208,11 @@ def test_empty_sections_are_as_if_they_were_not_there(tmp_path: Path) -> None:
         (b"#" * (MAX_FILE_BYTES + 1), "1:1: is larger than 10 MiB"),
     ],
 )
-def test_a_file_that_is_no_configuration_says_why(tmp_path: Path, content: bytes, message: str) -> None:
+def test_file_that_is_not_a_configuration_is_explained(tmp_path: Path, content: bytes, message: str) -> None:
     assert shown(write(tmp_path, {"config.yaml": content})) == [f"config.yaml:{message}"]
 
 
-def test_what_is_not_a_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_special_files_are_rejected_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.yaml")
     assert shown(tmp_path / "fifo.yaml") == ["fifo.yaml:1:1: is not a regular file"]
     assert shown(tmp_path / "missing.yaml") == ["missing.yaml:1:1: no such file"]
@@ -222,7 +220,7 @@ def test_what_is_not_a_regular_file_is_refused_without_waiting(tmp_path: Path) -
     assert problem.message == "is not a regular file"
 
 
-def test_a_loop_of_links_and_impossible_names_are_ordinary_problems(tmp_path: Path) -> None:
+def test_link_loops_and_invalid_names_are_reported(tmp_path: Path) -> None:
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
     main = write(
         tmp_path,
@@ -238,13 +236,13 @@ def test_a_loop_of_links_and_impossible_names_are_ordinary_problems(tmp_path: Pa
     ]
 
 
-def test_an_empty_included_file_is_a_warning(tmp_path: Path) -> None:
+def test_empty_included_file_is_a_warning(tmp_path: Path) -> None:
     config = loaded(tmp_path, {"config.yaml": "include: [a.yaml]\n", "a.yaml": "# later\n"})
     (warning,) = config.problems
     assert (warning.severity, warning.message) == (Severity.WARNING, "the file is empty")
 
 
-def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
+def test_reading_closes_all_files(tmp_path: Path) -> None:
     main = write(tmp_path, {"config.yaml": "include: [a.yaml, d.yaml]\n", "a.yaml": "x: [\n"})
     (tmp_path / "d.yaml").mkdir()
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -256,7 +254,7 @@ def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
 # Prompt files.
 
 
-def test_a_markdown_file_is_a_prompt_of_one_user_message(tmp_path: Path) -> None:
+def test_markdown_file_becomes_a_prompt(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
         {
@@ -279,7 +277,7 @@ def test_a_markdown_file_is_a_prompt_of_one_user_message(tmp_path: Path) -> None
     assert plain[0].blocks[0].text == "Hello\r\nthere"
 
 
-def test_mistakes_in_a_markdown_file_are_located_in_it(tmp_path: Path) -> None:
+def test_errors_in_markdown_files_are_located(tmp_path: Path) -> None:
     main = write(
         tmp_path,
         {
@@ -308,7 +306,7 @@ def test_mistakes_in_a_markdown_file_are_located_in_it(tmp_path: Path) -> None:
 # Where things stand.
 
 
-def test_every_node_can_be_found_again(tmp_path: Path) -> None:
+def test_every_node_can_be_located(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
         {
@@ -342,7 +340,7 @@ def test_every_node_can_be_found_again(tmp_path: Path) -> None:
     assert config.document.plugins == ["here", "there"]
 
 
-def test_every_file_that_was_asked_for_is_watched(tmp_path: Path) -> None:
+def test_requested_files_are_watched(tmp_path: Path) -> None:
     files = {
         "config.yaml": "include: [a.yaml]\nprompt_files: ['*.md']\n",
         "a.yaml": "tools: {t: {shell: {command: [a, '${file:keys/one}', '${file:keys/gone}']}}}\n",
@@ -362,7 +360,7 @@ def test_every_file_that_was_asked_for_is_watched(tmp_path: Path) -> None:
 # What is compiled although there are errors.
 
 
-def test_a_definition_with_an_error_is_reported_and_left_out_and_all_others_are_kept(tmp_path: Path) -> None:
+def test_invalid_definition_is_left_out(tmp_path: Path) -> None:
     main = write(
         tmp_path,
         {
@@ -401,14 +399,14 @@ tools:
     assert not config.is_hidden("connections", "other")
 
 
-def test_anything_may_be_in_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_file_can_hide_any_definition(tmp_path: Path) -> None:
     main = write(tmp_path, {"config.yaml": f"include: [a.yaml]\ntools: {{t: {TOOL}}}\n"})
     config = load(main, environ={})
     assert list(config.document.tools) == ["t"]
     assert config.is_hidden("connections", "github")
 
 
-def test_what_a_file_that_is_not_yaml_names_may_be_in_it(tmp_path: Path) -> None:
+def test_invalid_yaml_can_hide_the_names_in_its_text(tmp_path: Path) -> None:
     broken = "connections: {github: {base_url: [}\n"
     main = write(tmp_path, {"config.yaml": f"include: [a.yaml]\ntools: {{t: {TOOL}}}\n", "a.yaml": broken})
     config = load(main, environ={})
@@ -417,7 +415,7 @@ def test_what_a_file_that_is_not_yaml_names_may_be_in_it(tmp_path: Path) -> None
     assert not config.is_hidden("plugins")
 
 
-def test_problems_of_the_compiler_join_those_of_the_loader_without_secrets(tmp_path: Path) -> None:
+def test_compiler_problems_mask_secrets(tmp_path: Path) -> None:
     main = write(
         tmp_path,
         {
@@ -458,7 +456,7 @@ _json = st.recursive(
 
 @examples(150)
 @given(text=_any_text | st.dictionaries(_keys, _json, min_size=1).map(repr))
-def test_any_text_is_a_configuration_or_a_config_error(tmp_path: Path, text: str) -> None:
+def test_any_text_loads_or_raises_config_error(tmp_path: Path, text: str) -> None:
     main = write(tmp_path, {"config.yaml": text.encode()})
     for problem in found(main):
         assert problem.location is not None
@@ -467,12 +465,12 @@ def test_any_text_is_a_configuration_or_a_config_error(tmp_path: Path, text: str
 
 @examples(50)
 @given(data=st.binary(max_size=100))
-def test_any_bytes_are_a_configuration_or_a_config_error(tmp_path: Path, data: bytes) -> None:
+def test_any_bytes_load_or_raise_config_error(tmp_path: Path, data: bytes) -> None:
     for problem in found(write(tmp_path, {"config.yaml": data})):
         assert problem.location is not None
 
 
-def test_a_thousand_tools_are_loaded_in_a_moment(tmp_path: Path) -> None:
+def test_thousand_tools_load_quickly(tmp_path: Path) -> None:
     tools = "".join(
         f"  tool_{number}:\n    description: Number {number}.\n    input: {{path: string, depth: integer?}}\n"
         f'    shell: {{command: [du, "--max-depth={{{{ depth }}}}", "--", "{{{{ path }}}}"], timeout: 5m}}\n'
@@ -500,7 +498,7 @@ def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("section", ["include", "prompt_files"])
-def test_a_pattern_over_all_of_the_file_system_is_refused_and_not_watched(crowded: Path, section: str) -> None:
+def test_pattern_over_the_file_system_is_rejected(crowded: Path, section: str) -> None:
     suffix = "yaml" if section == "include" else "md"
     main = write(crowded, {"config.yaml": f"{section}: ['many/**/*.{suffix}', '/**/nothing.{suffix}']\n"})
     config = load(main, environ={})
@@ -524,7 +522,7 @@ STEPS: Final = st.sampled_from(["**", "*", "*.yaml", "a", "b", "..", ".*", "?", 
 )
 @example(files=[["b"]], links=[], steps=["b", "**"])
 @examples(150)
-def test_a_pattern_means_what_the_standard_library_finds(
+def test_pattern_matches_like_glob(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], links: list[tuple[str, str]], steps: list[str]
 ) -> None:
     """Where a link leads in a circle, a file has many names; once is enough."""

@@ -33,7 +33,7 @@ def v1(folder: str, quota: int) -> dict[str, str]:
         ("", {}, ALL),
     ],
 )
-def test_the_least_of_affinity_and_quotas_counts(
+def test_processors_are_limited_by_affinity_and_quotas(
     tmp_path: Path, groups: str, files: Mapping[str, str], expected: int
 ) -> None:
     (tmp_path / "cgroup").write_text(groups)
@@ -44,7 +44,7 @@ def test_the_least_of_affinity_and_quotas_counts(
     assert usable_processors(groups=tmp_path / "cgroup", mount=tmp_path / "mount") == expected
 
 
-def test_the_affinity_counts(tmp_path: Path) -> None:
+def test_processors_are_limited_by_affinity(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, [min(before)])
     try:

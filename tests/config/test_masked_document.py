@@ -18,7 +18,7 @@ SECRET = "hunter2-hunter2"
 @pytest.mark.parametrize(
     "name", ["demo.yaml", "everything.yaml", "examples/input-rules.yaml", "examples/tested-tools.yaml"]
 )
-def test_what_is_shown_means_the_same_when_it_is_read_again(tmp_path: Path, name: str) -> None:
+def test_masked_document_loads_to_the_same_document(tmp_path: Path, name: str) -> None:
     loaded = load(CONFIG / name, environ={})
     loaded.raise_errors()
     shown = {
@@ -32,7 +32,7 @@ def test_what_is_shown_means_the_same_when_it_is_read_again(tmp_path: Path, name
         assert getattr(read.document, section) == getattr(loaded.document, section)
 
 
-def test_no_secret_is_shown_wherever_it_came_from(tmp_path: Path) -> None:
+def test_masked_document_contains_no_secrets(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{SECRET}\n")
     (tmp_path / "config.yaml").write_text(
         f"""
@@ -67,12 +67,12 @@ tools:
     ("seconds", "text"),
     [(0, "0s"), (0.25, "250ms"), (1.5, "1.5s"), (30, "30s"), (90, "90s"), (120, "2m"), (7200, "2h"), (86400, "24h")],
 )
-def test_durations_read_as_people_write_them(seconds: float, text: str) -> None:
+def test_masked_document_formats_durations(seconds: float, text: str) -> None:
     class Waiting(Model):
         pause: timedelta
 
     assert masked_document(Waiting(pause=timedelta(seconds=seconds))) == {"pause": text}
 
 
-def test_what_was_not_written_is_not_shown() -> None:
+def test_masked_document_omits_defaults() -> None:
     assert masked_document(Document()) == {}

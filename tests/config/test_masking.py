@@ -58,7 +58,7 @@ def shown(tmp_path: Path, text: str) -> str:
         f"x: &a {{Authorization: {SECRET}}}",
     ],
 )
-def test_a_literal_secret_is_covered_and_the_caret_stays(tmp_path: Path, line: str) -> None:
+def test_literal_secret_is_masked_without_moving_the_caret(tmp_path: Path, line: str) -> None:
     text = "x-h: &h {}\n" + line if not line.startswith("x:") else f"x-{line}\nconnections: {{c: {{headers: *a}}}}\n"
     drawn = shown(tmp_path, text)
     assert SECRET not in drawn
@@ -77,22 +77,22 @@ def test_a_literal_secret_is_covered_and_the_caret_stays(tmp_path: Path, line: s
         ("tools: {t: {shell: {env: {PASSWORD: 27182818}, oops: 1}}}", "27182818"),
     ],
 )
-def test_a_literal_secret_in_the_wrong_form_or_place_is_not_quoted(tmp_path: Path, text: str, secret: str) -> None:
+def test_misplaced_literal_secret_is_not_quoted(tmp_path: Path, text: str, secret: str) -> None:
     assert secret not in shown(tmp_path, text)
 
 
-def test_lines_of_a_file_that_is_not_yaml_are_covered_by_their_looks(tmp_path: Path) -> None:
+def test_secrets_in_invalid_yaml_are_masked_by_their_form(tmp_path: Path) -> None:
     assert SECRET not in shown(tmp_path, f"a: [\nheaders: {{X-Api-Key: {SECRET}, a: ]\n")
     assert SECRET not in shown(tmp_path, f'a: b\n  password: "{SECRET}"\n')
 
 
-def test_a_callers_key_is_masked_where_it_is_echoed_though_it_was_written_into_the_file(tmp_path: Path) -> None:
+def test_literal_api_key_is_masked_in_output(tmp_path: Path) -> None:
     main = tmp_path / "config.yaml"
     main.write_text("auth: {api_keys: {ci: {secret: [a-key-of-ci-012345, production]}}}", encoding="utf-8")
     assert load(main, environ={}).redactor.text("a-key-of-ci-012345 of production") == "*** of production"
 
 
-def test_a_secret_over_several_lines_is_covered_on_each(tmp_path: Path) -> None:
+def test_multi_line_secret_is_masked_on_each_line(tmp_path: Path) -> None:
     text = (
         f"tools:\n  t:\n    shell:\n      command: [a]\n      env: {{TOKEN: 'a\n       {SECRET}\n       b', A: true}}\n"
     )
@@ -101,11 +101,11 @@ def test_a_secret_over_several_lines_is_covered_on_each(tmp_path: Path) -> None:
     assert "quote it" in drawn
 
 
-def test_inputs_that_are_called_like_secrets_are_shown(tmp_path: Path) -> None:
+def test_inputs_named_like_secrets_are_shown(tmp_path: Path) -> None:
     assert "token: strin" in shown(tmp_path, "tools: {t: {input: {token: string}, oops: 1, shell: {command: [a]}}}\n")
 
 
-def test_a_secret_is_never_quoted_however_short_it_is(tmp_path: Path) -> None:
+def test_short_secret_is_not_quoted(tmp_path: Path) -> None:
     (tmp_path / "pin").write_text("t3l\n", encoding="utf-8")
     text = (
         'include: ["${file:pin}", "${file:pin}.yaml"]\nprompt_files: ["x${file:pin}"]\n'
@@ -121,13 +121,13 @@ def test_a_secret_is_never_quoted_however_short_it_is(tmp_path: Path) -> None:
     ['hunter2/+ü"2', "hunter2%2F%2B%C3%BC%222", "hunter2/%2B%C3%BC%222", 'hunter2/+ü\\"2', 'hunter2/+\\u00fc\\"2'],
     ids=["as it is", "in a query", "in a path", "in JSON", "in ASCII JSON"],
 )
-def test_a_secret_is_masked_in_the_form_in_which_it_was_sent(echoed: str) -> None:
+def test_encoded_secret_is_masked(echoed: str) -> None:
     assert Redactor(['hunter2/+ü"2']).text(f"got <{echoed}> and 2") == "got <***> and 2"
 
 
 @pytest.mark.parametrize("before", ["", "u", "u:", "ada:", "ada:x"])
 @pytest.mark.parametrize("after", ["", ":", "::", ":::"])
-def test_a_secret_is_masked_wherever_it_stands_in_base64(before: str, after: str) -> None:
+def test_secret_inside_base64_is_masked(before: str, after: str) -> None:
     encoded = base64.b64encode(f"{before}{SECRET}{after}".encode()).decode()
     masked = Redactor([SECRET]).text(f"Basic {encoded}")
     assert "***" in masked
@@ -135,40 +135,40 @@ def test_a_secret_is_masked_wherever_it_stands_in_base64(before: str, after: str
 
 
 @pytest.mark.parametrize("echoed", ["hunter2%2f%2b%c3%bc%222", "hunter2/%2B%C3%BC%222", "hunter2/+ü&quot;2"])
-def test_small_hexadecimal_and_other_people_s_encoding_are_masked(echoed: str) -> None:
+def test_other_encodings_of_a_secret_are_masked(echoed: str) -> None:
     assert Redactor(['hunter2/+ü"2']).text(f"<{echoed}>") == "<***>"
 
 
-def test_each_line_of_a_key_is_masked() -> None:
+def test_lines_of_a_multi_line_key_are_masked() -> None:
     redactor = Redactor(["-----BEGIN KEY-----\nMIIEvQIBADANBg\nab\n-----END KEY-----\n"])
     assert redactor.text("1: MIIEvQIBADANBg, 2: ab") == "1: ***, 2: ab"
 
 
 @pytest.mark.parametrize("value", [{"pin": 1234567890}, [[1234567890]], {"1234567890": None}, {"a": -1234567890}])
-def test_a_secret_of_digits_is_masked_where_it_is_a_number(value: Json) -> None:
+def test_numeric_secret_is_masked_in_numbers(value: Json) -> None:
     assert "1234567890" not in str(Redactor(["1234567890"]).json(value))
 
 
 @pytest.mark.parametrize("name", [7, 7.5, None, True, ("a", 1)])
-def test_a_name_that_is_no_text_does_not_keep_its_value_from_being_masked(name: Json) -> None:
+def test_member_with_a_name_that_is_not_text_is_masked(name: Json) -> None:
     assert Redactor([SECRET]).json({name: f"is {SECRET}"}) == {name: "is ***"}
 
 
-def test_a_name_that_is_a_secret_of_digits_is_masked() -> None:
+def test_numeric_secret_is_masked_in_member_names() -> None:
     assert Redactor(["8675309123"]).json({8675309123: 2**70}) == {"***": 2**70}
 
 
-def test_a_number_too_long_to_be_written_is_passed_on_and_what_stands_beside_it_masked() -> None:
+def test_number_too_long_for_str_is_kept() -> None:
     assert Redactor([SECRET]).json([10**5000, SECRET]) == [10**5000, "***"]
 
 
-def test_what_holds_no_secret_is_passed_on_as_it_is() -> None:
+def test_value_without_secrets_is_unchanged() -> None:
     value = {"a": [1, 2.5, None, True, "text"]}
     assert Redactor(["1234567890"]).json(value) is value
     assert Redactor(['with "marks"']).json(value) == value
 
 
-def test_what_could_be_half_a_secret_at_a_cut_is_left_out_whatever_it_is() -> None:
+def test_text_near_a_cut_is_removed() -> None:
     redactor = Redactor([SECRET])
     longest = longest_form_of(SECRET) - 1
     for size in range(1, len(SECRET)):
@@ -178,7 +178,7 @@ def test_what_could_be_half_a_secret_at_a_cut_is_left_out_whatever_it_is() -> No
     assert Redactor().before_gap("nothing to hide") == Redactor().after_gap("nothing to hide") == "nothing to hide"
 
 
-def test_short_secrets_are_covered_where_they_stand_alone() -> None:
+def test_short_secrets_are_masked_as_whole_words() -> None:
     redactor = Redactor(["t3l", "x", ""])
     assert (
         redactor.strictly("no `t3l`, nor `x`, in /a/t3l/x/b; hotel t3lx")
@@ -188,7 +188,7 @@ def test_short_secrets_are_covered_where_they_stand_alone() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 10, 2000])
-def test_one_secret_of_many_is_masked_wherever_it_stands(count: int) -> None:
+def test_each_of_many_secrets_is_masked(count: int) -> None:
     redactor = Redactor(f"{number:06d}-{SECRET}" for number in range(count))
     for secret in (f"{0:06d}-{SECRET}", f"{count - 1:06d}-{SECRET}"):
         for text in (secret, f"x{secret}", f"{secret} ", f"{'x ' * 3000}{secret}{' y' * 3000}"):
@@ -268,7 +268,7 @@ SECRETS: Final = ('hunter2/+ü"2', "p<a>s&s'w\"o+r/d=\\x-🔑 9", "0123456789" *
 
 @pytest.mark.parametrize("encoder", ENCODERS.values(), ids=ENCODERS)
 @pytest.mark.parametrize("secret", SECRETS, ids=["short", "of every kind", "long"])
-def test_a_secret_is_masked_in_whatever_way_an_encoder_writes_it(encoder: Callable[[str], str], secret: str) -> None:
+def test_secret_is_masked_with_any_escapes(encoder: Callable[[str], str], secret: str) -> None:
     encoded = encoder(secret)
     redactor = Redactor([secret])
     filling = "words, and more of them\n" * 1000
@@ -301,12 +301,12 @@ _SPREAD: Final = tuple(
 
 
 @pytest.mark.parametrize("control", ["\x1b", "\0", "\r", "\b", "\x7f", "\x85", "\u200b", "\u202e", "\ufeff", "\n"])
-def test_a_control_character_within_a_secret_hides_nothing_of_it(control: str) -> None:
+def test_control_characters_do_not_hide_a_secret(control: str) -> None:
     for at in (1, 7, len(SECRET) - 1):
         assert Redactor([SECRET]).text(f"<{SECRET[:at]}{control}{SECRET[at:]}>") == "<***>"
 
 
-def test_what_surrounds_masked_text_stays_as_it_was() -> None:
+def test_text_around_a_masked_secret_is_unchanged() -> None:
     text = 'a\\u0026 "b%20c" &lt;ü\u200b 🔑 a+b-c_d %ff \ud800\n'
     encoded = SECRET.replace("-", "\\u002D")
     for filling in (text, text * 1000, "x" * 9000, "%41" * 9000, "ü" * 9000, "\\" * 9000 + " "):
@@ -314,7 +314,7 @@ def test_what_surrounds_masked_text_stays_as_it_was() -> None:
         assert Redactor([SECRET]).text(f"{filling}{encoded},{filling}{encoded}") == f"{filling}***,{filling}***"
 
 
-def test_a_secret_amid_escapes_without_end_is_covered_with_them() -> None:
+def test_secret_in_a_very_long_run_of_escapes_is_masked() -> None:
     text = "%41" * 300_000 + SECRET.replace("-", "%2D") + "%41" * 300_000
     before = "before " * 1000
     masked = Redactor([SECRET]).text(f"{before}{text} after")
@@ -324,7 +324,7 @@ def test_a_secret_amid_escapes_without_end_is_covered_with_them() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name, meant in html5.items() if len(name) < len(meant.encode())))
-def test_a_secret_is_found_in_a_text_that_is_not_longer_than_it(name: str) -> None:
+def test_secret_is_found_in_a_text_of_the_same_length(name: str) -> None:
     assert Redactor([html5[name] * 8]).text(f"&{name}" * 8) == "***"
 
 
@@ -335,7 +335,7 @@ def test_a_secret_is_found_in_a_text_that_is_not_longer_than_it(name: str) -> No
         )
     )
 )
-def test_the_way_back_is_that_of_the_way_there(parts: list[str]) -> None:
+def test_traced_positions_match_the_canonical_form(parts: list[str]) -> None:
     data = "".join(parts).encode()
     needle = b"secret"
     masked = covered(data, [needle], b"*")
@@ -347,7 +347,7 @@ def test_the_way_back_is_that_of_the_way_there(parts: list[str]) -> None:
 @pytest.mark.parametrize(
     "piece", ["\\", "\\u", "%", "&", "&#", "%25", "\\u005c", "&amp;", "\\ud83d\\", "%41", "x", "ü", " "]
 )
-def test_the_work_grows_with_the_length_and_not_with_its_square(piece: str) -> None:
+def test_masking_takes_linear_time(piece: str) -> None:
     def seconds(count: int) -> float:
         text = piece * count + SECRET.replace("-", "%2D")
         return timeit(lambda: Redactor([SECRET]).text(text), timer=process_time, number=1)
@@ -357,7 +357,7 @@ def test_the_work_grows_with_the_length_and_not_with_its_square(piece: str) -> N
 
 
 @pytest.mark.parametrize("secret", ["a+b-c'd=e", "+-+-+-+-+-", "-----BEGIN-----\n-----------\nabcdefghij"])
-def test_a_secret_of_which_the_canonical_form_keeps_little_is_masked_as_it_is_and_encoded(secret: str) -> None:
+def test_secret_with_a_short_canonical_form_is_masked(secret: str) -> None:
     for text in (secret, *map(str.strip, secret.splitlines()), quote(secret, safe=""), json.dumps(secret)[1:-1]):
         if len(text) >= 8:
             masked = Redactor([secret, "another-secret-entirely"]).text(f"<{text}>")
@@ -365,12 +365,12 @@ def test_a_secret_of_which_the_canonical_form_keeps_little_is_masked_as_it_is_an
 
 
 @pytest.mark.parametrize("before", ["%", "\\", "\\x", "\\u", "&#", "\\u00", "C:\\"])
-def test_what_precedes_a_secret_does_not_hide_it(before: str) -> None:
+def test_text_before_a_secret_does_not_hide_it(before: str) -> None:
     for secret in ("deadbeef-0123", "n0t-a-newline", "41414141;x"):
         assert Redactor([secret]).text(f"{before}{secret}") == f"{before}***"
 
 
-def test_many_secrets_are_found_wherever_they_stand() -> None:
+def test_many_secrets_are_found_at_any_position() -> None:
     secrets = [f"{number:x}-secret-of-many-{number}" for number in range(200)]
     redactor = Redactor(secrets)
     for at, secret in enumerate(secrets):

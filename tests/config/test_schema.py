@@ -86,7 +86,7 @@ language-version missing-key message-role content-block completion input-propert
 
 
 @pytest.mark.parametrize("name", SEEN_BY_THE_SCHEMA.split())
-def test_the_schema_refuses_what_it_can_say(name: str) -> None:
+def test_schema_rejects_invalid_files(name: str) -> None:
     text = (TESTDATA / f"invalid-{name}.yaml").read_text(encoding="utf-8")
     assert not VALIDATOR.is_valid(values(text))
 
@@ -95,11 +95,11 @@ SHIPPED: Final = sorted(set((PROJECT / "config").rglob("*.yaml")) - set((PROJECT
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_the_schema_accepts_the_files_that_we_ship(path: Path) -> None:
+def test_schema_accepts_shipped_files(path: Path) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(values(path.read_text(encoding="utf-8")))] == []
 
 
-def test_every_key_says_what_it_is_for() -> None:
+def test_every_key_has_a_description() -> None:
     owners = [("", SCHEMA), *SCHEMA["$defs"].items()]
     undocumented = [
         f"{owner}.{name}"
@@ -110,7 +110,7 @@ def test_every_key_says_what_it_is_for() -> None:
     assert undocumented == []
 
 
-def test_no_default_is_written_that_the_schema_itself_refuses() -> None:
+def test_schema_defaults_are_valid() -> None:
     for definition in SCHEMA["$defs"].values():
         for name, value in definition.get("properties", {}).items():
             if "default" in value:
@@ -118,7 +118,7 @@ def test_no_default_is_written_that_the_schema_itself_refuses() -> None:
                 assert validator.is_valid(value["default"]), name
 
 
-def test_an_included_files_sections_are_part_of_it() -> None:
+def test_schema_covers_included_files() -> None:
     assert set(SCHEMA["properties"]) == set(Document.model_fields)
 
 
@@ -142,7 +142,7 @@ def test_the_reference_is_current() -> None:
     assert committed == reference(), "run: mcp-gateway schema --markdown > docs/reference.md"
 
 
-def test_the_reference_says_which_timeout_bounds_an_attempt_and_which_the_call() -> None:
+def test_reference_explains_both_timeouts() -> None:
     definitions = SCHEMA["$defs"]
 
     def said(name: str) -> str:

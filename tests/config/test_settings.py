@@ -24,7 +24,7 @@ def problems(flags: Mapping[str, Json]) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_without_flags_and_variables_defaults_hold() -> None:
+def test_settings_have_defaults() -> None:
     settings = read_settings({})
     assert settings.config == Path("config.yaml")
     assert settings.http is None
@@ -32,22 +32,22 @@ def test_without_flags_and_variables_defaults_hold() -> None:
     assert settings.drain_timeout == timedelta(seconds=10)
 
 
-def test_a_variable_beats_the_default_and_a_flag_beats_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_override_variables_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_GATEWAY_POLL", "5s")
     assert read_settings({}).poll == timedelta(seconds=5)
     assert read_settings({"poll": "1m"}).poll == timedelta(minutes=1)
 
 
-def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_GATEWAY_HTTP", "")
     assert read_settings({}).http is None
 
 
-def test_a_bare_number_is_seconds() -> None:
+def test_bare_number_is_a_duration_in_seconds() -> None:
     assert read_settings({"drain_timeout": "2.5"}).drain_timeout == timedelta(seconds=2.5)
 
 
-def test_scopes_are_names_between_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scopes_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_GATEWAY_SCOPES", "ops.read, ops.write,")
     assert read_settings({}).scopes == frozenset({"ops.read", "ops.write"})
     assert read_settings({"scopes": ""}).scopes == frozenset()
@@ -61,12 +61,12 @@ def test_scopes_are_names_between_commas(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("stdio", "http", "serves"), [(False, None, True), (True, None, False), (True, "127.0.0.1:0", True)]
 )
-def test_stdio_stands_alone_unless_http_is_given_too(stdio: bool, http: str | None, serves: bool) -> None:  # noqa: FBT001 - a table
+def test_stdio_disables_http_unless_given(stdio: bool, http: str | None, serves: bool) -> None:  # noqa: FBT001 - a table
     flags: dict[str, Json] = {"stdio": stdio} | ({"http": http} if http else {})
     assert read_settings(flags).serves_http is serves
 
 
-def test_every_bad_value_is_named_with_its_flag_or_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_settings_name_their_flag_or_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_GATEWAY_STDIO", "maybe")
     monkeypatch.setenv("MCP_GATEWAY_LOG_LEVEL", "trace")
     assert sorted(problems({"http": "localhost", "poll": "soon"})) == [
@@ -86,27 +86,27 @@ def test_every_bad_value_is_named_with_its_flag_or_variable(monkeypatch: pytest.
         (":9000", Address("0.0.0.0", 9000)),
     ],
 )
-def test_addresses_that_are_read(text: str, expected: Address) -> None:
+def test_valid_addresses_are_parsed(text: str, expected: Address) -> None:
     assert Address.parse(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "8000", "host:", "host:65536", "::1:80", "http://a:1", "a b:1", "u@h:1", "h:1\n"])
-def test_addresses_that_are_refused(text: str) -> None:
+def test_invalid_addresses_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected host:port"):
         Address.parse(text)
 
 
 @pytest.mark.parametrize(("text", "shown"), [(":80", "127.0.0.1:80"), ("[::]:80", "[::1]:80"), ("h:1", "h:1")])
-def test_an_address_as_it_is_reached_from_here(text: str, shown: str) -> None:
+def test_wildcard_address_is_reached_over_loopback(text: str, shown: str) -> None:
     assert str(Address.parse(text).from_here) == shown
 
 
-def test_the_secret_key_is_read_from_its_file_without_the_last_newline(tmp_path: Path) -> None:
+def test_secret_key_file_loses_its_last_newline(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("correct horse battery\n")
     assert read_settings({"secret_key_file": tmp_path / "key"}).signing_keys() == (b"correct horse battery",)
 
 
-def test_the_secret_key_is_read_from_its_variable_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_key_variable_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_GATEWAY_SECRET_KEY", "correct horse battery")
     settings = read_settings({})
     assert settings.signing_keys() == (b"correct horse battery",)
@@ -121,9 +121,7 @@ def test_the_secret_key_is_read_from_its_variable_and_not_shown(monkeypatch: pyt
         ("x", "y", "only one can be"),
     ],
 )
-def test_a_secret_key_that_cannot_be_is_refused(
-    tmp_path: Path, content: str | None, key: str | None, message: str
-) -> None:
+def test_invalid_secret_key_is_rejected(tmp_path: Path, content: str | None, key: str | None, message: str) -> None:
     if content is not None:
         (tmp_path / "key").write_text(content)
     settings = read_settings({"secret_key_file": tmp_path / "key"} | ({"secret_key": key} if key else {}))

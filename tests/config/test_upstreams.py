@@ -28,7 +28,7 @@ def loaded(directory: Path, text: str, **files: str) -> LoadedConfig:
         ("{command: x}", "stdio"),
     ],
 )
-def test_each_spelling_of_a_transport_is_known(tmp_path: Path, written: str, kind: str | None) -> None:
+def test_transport_names_of_clients_are_accepted(tmp_path: Path, written: str, kind: str | None) -> None:
     config = loaded(tmp_path, f"upstreams: {{a: {written}}}")
 
     assert not config.problems
@@ -36,11 +36,11 @@ def test_each_spelling_of_a_transport_is_known(tmp_path: Path, written: str, kin
 
 
 @pytest.mark.parametrize("written", ["{command: [npx, -y], args: [pkg, 1]}", "{command: npx, args: [-y, pkg, 1]}"])
-def test_a_command_is_a_program_or_a_list(tmp_path: Path, written: str) -> None:
+def test_upstream_command_is_text_or_a_list(tmp_path: Path, written: str) -> None:
     assert loaded(tmp_path, f"upstreams: {{a: {written}}}").document.upstreams["a"].argv == ("npx", "-y", "pkg", "1")
 
 
-def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None:
+def test_servers_of_client_files_are_added_to_upstreams(tmp_path: Path) -> None:
     servers = {
         "web": {"type": "http", "url": "https://x", "headers": {"Authorization": "Bearer ${TOKEN}"}, "timeout": 60000},
         "old": {"command": "x", "disabled": True},
@@ -68,7 +68,7 @@ def test_servers_of_a_clients_file_join_those_of_our_own(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("has_escapes", [True, False])
-def test_every_character_of_json_is_read_in_a_clients_file(tmp_path: Path, has_escapes: bool) -> None:  # noqa: FBT001
+def test_client_file_can_contain_any_json_text(tmp_path: Path, has_escapes: bool) -> None:  # noqa: FBT001
     # RFC 8259 §7: `json.dumps` escapes the first ones as two surrogates; what only looks so stays.
     text = "😀𝒳 \\ud83d\\ude00 \x7f\x85\u2028\u2029\ufeff\uffff"
     servers = {"mcpServers": {"a": {"command": "x", "args": [text]}}}
@@ -78,7 +78,7 @@ def test_every_character_of_json_is_read_in_a_clients_file(tmp_path: Path, has_e
 
 
 @pytest.mark.parametrize("half", ["\\ud83d", "\\ude00\\ud83d", "\\ud83d\\\\ude00"])
-def test_half_of_a_character_in_a_clients_file_is_a_located_error(tmp_path: Path, half: str) -> None:
+def test_unpaired_surrogate_in_a_client_file_is_an_error(tmp_path: Path, half: str) -> None:
     config = loaded(tmp_path, "mcp_json: [a.json]", a=f'{{"mcpServers": {{"a": {{"command": "x{half}"}}}}}}')
     assert [str(each) for each in config.problems] == [
         (
@@ -88,13 +88,13 @@ def test_half_of_a_character_in_a_clients_file_is_a_located_error(tmp_path: Path
     ]
 
 
-def test_a_whole_kind_can_be_left_out(tmp_path: Path) -> None:
+def test_upstream_kinds_can_be_disabled(tmp_path: Path) -> None:
     upstream = loaded(tmp_path, "upstreams: {a: {command: x, prompts: false, tools: true}}").document.upstreams["a"]
 
     assert (upstream.prompts.include, upstream.tools.include) == ([], ["*"])
 
 
-def test_a_sandbox_may_say_read_and_write(tmp_path: Path) -> None:
+def test_upstream_sandbox_accepts_read_and_write(tmp_path: Path) -> None:
     text = "upstreams: {a: {command: x, sandbox: {write: [/srv], read: [/data]}}}"
     sandbox = loaded(tmp_path, text).document.upstreams["a"].sandbox
 
@@ -103,7 +103,7 @@ def test_a_sandbox_may_say_read_and_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{}", '{"mcpServers": {}}', '{"servers": {}, "inputs": []}'])
-def test_a_clients_file_may_have_no_servers_yet(tmp_path: Path, content: str) -> None:
+def test_client_file_without_servers_is_allowed(tmp_path: Path, content: str) -> None:
     config = loaded(tmp_path, "mcp_json: [a.json]", a=content)
 
     assert not config.problems

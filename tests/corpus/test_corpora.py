@@ -25,13 +25,13 @@ def corpus(request: pytest.FixtureRequest) -> Corpus:
     return CORPORA[request.param]
 
 
-async def test_figures_are_those_of_the_page(corpus: Corpus) -> None:
+async def test_figures_match_the_page(corpus: Corpus) -> None:
     verdicts = [verdict for part in corpus.parts(is_whole=True) async for verdict in corpus.verdicts(part)]
     assert counted(verdicts) == figures_of(corpus, PAGE.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(("name", "part"), sorted(parts()))
-async def test_a_sample_is_right_or_explained_on_the_page(name: str, part: str) -> None:
+async def test_sample_is_correct_or_explained_on_the_page(name: str, part: str) -> None:
     corpus = CORPORA[name]
     figures = counted([verdict async for verdict in corpus.verdicts(part)])
     page = PAGE.read_text(encoding="utf-8")

@@ -31,14 +31,6 @@ async def sign_in(ours: Tab, key: str) -> None:
     await ours.page.get_by_role("button", name="Sign in").click()
 
 
-async def test_expired_link_is_explained(ours: Tab) -> None:
-    ours.tolerated.append(REFUSED)
-    await ours.page.context.clear_cookies()
-    await ours.page.goto(f"{ours.served.console}?token=expired")
-    await expect(ours.page.get_by_role("alert")).to_contain_text("This link has expired or is wrong")
-    assert "token" not in ours.page.url
-
-
 async def test_a_link_with_the_token_lets_in_and_leaves_the_url(ours: Tab) -> None:
     assert "token" in ours.served.link
     assert "token" not in ours.page.url
@@ -133,3 +125,11 @@ async def test_every_page_works_behind_nginx(browser: Browser, tmp_path: Path, *
         await ours.page.get_by_role("button", name="Run").click()
         await expect(ours.page.get_by_role("region", name="Result")).to_contain_text("Hello, Ada")
         ours.check()
+
+
+async def test_expired_link_is_explained(ours: Tab) -> None:
+    ours.tolerated.append(REFUSED)
+    await ours.page.context.clear_cookies()
+    await ours.page.goto(f"{ours.served.console}?token=expired")
+    await expect(ours.page.get_by_role("alert")).to_contain_text("This link has expired or is wrong")
+    assert "token" not in ours.page.url

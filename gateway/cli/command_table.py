@@ -1,7 +1,6 @@
-"""The commands: the name of each, its line in the overview, and the module that holds it.
+"""The commands: names, summaries and modules.
 
-Why a command's module is imported only when it was chosen: all of them together take several times as long to import
-as `--version` and `--help` take to answer. `load` is the one place that does so, and `load_report` the one for errors.
+Command modules are imported only when they run. Importing all of them takes several times as long as `--help`.
 """
 
 from argparse import Namespace
@@ -15,21 +14,19 @@ from gateway.json_types import Json
 
 
 class CommandEntry(NamedTuple):
-    """A row of the overview, and the module that holds the command."""
-
     summary: str
     module: str
-    """Has the two functions of `CommandModule`."""
+    """Implements `CommandModule`."""
 
 
 class CommandModule(Protocol):
     @staticmethod
     def parser(name: str) -> Parser:
-        """The parser of its options, for a command that is called `mcp-gateway serve`."""
+        """Return the argument parser. `name` is, for example, `mcp-gateway serve`."""
 
     @staticmethod
     async def run(options: Namespace, out: Console, hints: Console) -> int:
-        """Do it, write results to `out` and everything else to `hints`, and return the exit code."""
+        """Run the command and return its exit code. Results go to `out`, everything else to `hints`."""
 
 
 COMMANDS: Final = {
@@ -56,22 +53,20 @@ COMMANDS: Final = {
     "completion": CommandEntry("print what a shell runs to complete these words", "gateway.cli.commands.completion"),
 }
 EVENT_LOOP: Final = "gateway.cli.event_loop"
-"""Imports asyncio and uvloop, which take as long as everything else that the overview needs."""
+"""Imports asyncio and uvloop, which are slow to import."""
 
 ERROR_REPORT: Final = "gateway.cli.error_report"
-"""Imports msgspec and dataclasses, which take as long."""
+"""Imports msgspec and dataclasses, which are slow to import."""
 
 Run = Callable[[Coroutine[Json, Json, int]], int]
 
 Report = Callable[[Exception, Console, Sequence[str]], int]
-"""Prints an error for the person who typed the words, and returns the exit code."""
+"""Prints an error and returns the exit code."""
 
 
 def load(command: CommandEntry) -> tuple[CommandModule, Run]:
-    """Import the module of a command, and what runs it."""
     return cast("CommandModule", import_module(command.module)), import_module(EVENT_LOOP).run
 
 
 def load_report() -> Report:
-    """Import what reports an error."""
     return cast("Report", import_module(ERROR_REPORT).report)

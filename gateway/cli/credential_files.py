@@ -1,4 +1,4 @@
-"""Recognises files that hold credentials, by name and by content, so that a bundle does not give them away."""
+"""Recognises files with credentials by name and content, so that a bundle does not contain them."""
 
 import re
 from base64 import b64decode
@@ -15,37 +15,37 @@ _NAMES: Final = (
 )
 """Globs of files and directories."""
 _PEM: Final = re.compile(rb"----[- ]BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[- ]----")
-"""RFC 7468 §10 and §11, OpenSSH, SSH2 (RFC 4716 has the form) and OpenPGP (RFC 9580 §6.2)."""
+"""RFC 7468 §10 and §11, OpenSSH, SSH2 (RFC 4716) and OpenPGP (RFC 9580 §6.2)."""
 _LINE_OF_KEY: Final = re.compile(rb"[ \t]*\r?\n\s*\S|(?:\\r)?\\n[A-Za-z0-9+/]")
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{32}")
 _AFTER_HEADER: Final = 600
-"""The most bytes of header fields that may stand before the key itself."""
+"""Maximum bytes of header fields before the key."""
 _OTHER_TEXT: Final = re.compile(
     rb"(?m)^PuTTY-User-Key-File-\d|AGE-SECRET-KEY-1|^SSH PRIVATE KEY FILE FORMAT|"
-    # RFC 7517: a private JSON Web Key has `d`, a symmetric one `k`.
+    # RFC 7517: private JSON Web Keys have `d`, symmetric ones `k`.
     rb'"kty"\s*:\s*"(?:EC|RSA|OKP|oct)"[^{}]*"[dk]"\s*:\s*"|"[dk]"\s*:\s*"[^{}]*"kty"\s*:'
 )
 _ENCODED_PEM: Final = re.compile(rb"LS0tLS1CRUdJTi[A-Za-z0-9+/\s]{30,}")
-"""Base64 of `-----BEGIN `, as in kubeconfigs and Kubernetes secrets."""
+"""Base64 of `-----BEGIN `, for example in kubeconfigs and Kubernetes secrets."""
 _KUBECONFIG: Final = tuple(
     map(re.compile, (rb"\bclusters['\"]?\s*:", rb"\busers['\"]?\s*:", rb"\btoken['\"]?\s*:\s*['\"]?[\w.~+/-]{16}"))
 )
-"""A kubeconfig with a token has all of these."""
+"""A kubeconfig with a token matches all of these."""
 _DER: Final = re.compile(
     rb"\x30(?:[\x02-\x7f]|\x81.|\x82..|\x83...)(?:"
     rb"\x02\x01[\x00\x01]\x30.{1,3}\x06|"  # PKCS #8 (RFC 5958)
     rb"\x02\x01\x00\x02[\x20-\x84]|"  # PKCS #1 (RFC 8017 A.1.2), DSA
     rb"\x02\x01\x01\x04|"  # SEC 1 (RFC 5915)
     rb"\x30.{1,3}\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x05|"  # encrypted PKCS #8
-    rb"\x30.{1,3}\x06\x0a\x2a\x86\x48\x86\xf7\x0d\x01\x0c|"  # the same, by algorithms of PKCS #12
+    rb"\x30.{1,3}\x06\x0a\x2a\x86\x48\x86\xf7\x0d\x01\x0c|"  # encrypted with PKCS #12 algorithms
     rb"\x02\x01\x03\x30)"  # PKCS #12 (RFC 7292)
-    rb"|\xfe\xed\xfe\xed|\xce\xce\xce\xce",  # Java's key stores
+    rb"|\xfe\xed\xfe\xed|\xce\xce\xce\xce",  # Java key stores
     re.DOTALL,
 )
 
 
 def named_as_credentials(path: PurePath) -> PurePath | None:
-    """The part of a relative path, from its beginning, that ends with a name of credentials; None if none has one."""
+    """Return the start of a relative path up to the first name of credentials, or None."""
     for index, part in enumerate(path.parts, 1):
         if any(fnmatchcase(part.lower(), pattern) for pattern in _NAMES):
             return PurePath(*path.parts[:index])
@@ -53,9 +53,9 @@ def named_as_credentials(path: PurePath) -> PurePath | None:
 
 
 def holds_private_key(content: bytes) -> bool:
-    """Tell whether a file contains a private key, or is a kubeconfig with a token.
+    """Return whether a file contains a private key, or is a kubeconfig with a token.
 
-    A PEM header without a key after it is in a program that looks for one.
+    A PEM header without a key is probably part of a program.
     """
     if _DER.match(content) is not None or _OTHER_TEXT.search(content) is not None:
         return True

@@ -1,4 +1,4 @@
-"""Loads and compiles a file without serving it, for commands that inspect it or call its tools without a listener."""
+"""Loads and compiles a file without serving it."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -38,26 +38,26 @@ from gateway.upstreams.source import UpstreamSource
 
 
 class DryRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A loaded file, the catalog compiled from it, and the services behind its executors."""
+    """A loaded file, its catalog, and the services of its executors."""
 
     loaded: LoadedConfig
     catalog: Catalog
     services: Services
 
     def client(self, offered: Catalog, *, capabilities: JsonObject, identity: Identity = ANONYMOUS) -> MemoryClient:
-        """A client of the newest revision, with a dispatcher of its own that serves this catalog."""
-        # Keys of its own: what they sign is good for this client and no longer.
+        """Return a client of the newest revision whose dispatcher serves this catalog."""
+        # Random keys: signatures are only valid for this client.
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
         return MemoryClient(dispatcher, capabilities=capabilities, identity=identity)
 
 
 class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
-    """Upstreams, and documents with URLs, that were asked once for what they offer."""
+    """Upstreams and remote documents that were asked once for their definitions."""
 
     upstreams: UpstreamSource
     documents: OpenApiSource
     loaded: LoadedConfig
-    """The file as it was before they were asked."""
+    """The file before it was merged with their definitions."""
     logs: Logs
     redactor: LiveRedactor
     """Masks the log lines."""
@@ -68,7 +68,7 @@ class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unreachable(self) -> Problems:
-        """A warning for each upstream that does not answer, or does not tell all its lists."""
+        """Return a warning for each upstream that is unreachable or has unreadable lists."""
         problems = Problems(self.loaded.sources, redactor=self.loaded.redactor)
         for name, server in self.upstreams.servers.items():
             place = problems.at("upstreams", name)
@@ -89,14 +89,13 @@ def dry_run(
     sources: AskedSources | None = None,
     dependencies: FileDependencies | None = None,
 ) -> Iterator[DryRun]:
-    """Load and compile the file, or the directory of files. No tool can run, and plugins are only imported.
+    """Load and compile a file or directory. Tools cannot run, and plugins are only imported.
 
-    Definitions that differ from the lock are warned of if `heeds_lock`; none is left out for it. Problems that `checks`
-    find are reported with the others. Without `sources` that were asked, upstreams are checked, and offer nothing.
-    `dependencies` are filled in.
+    With `heeds_lock`, differences from the lock are warnings, but nothing is left out. `checks` are additional checks.
+    Without `sources`, upstreams have no definitions. `dependencies` receives the files that were used.
 
     Raises:
-        ConfigError: it cannot be served; it has every problem, warnings too.
+        ConfigError: the file cannot be served. Contains every problem and warning.
     """
     plugins, services = Plugins(), _idle_services()
     with _loaded(settings, sources, unasked=(_upstreams(services), OpenApiSource())) as loaded:
@@ -108,10 +107,10 @@ def dry_run(
 
 @asynccontextmanager
 async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
-    """Load, compile and start services and plugins, so that tools can be called.
+    """Load and compile a file, and start its services and plugins, so that tools can be called.
 
     Raises:
-        ConfigError: it cannot be served; it has every problem, warnings too.
+        ConfigError: the file cannot be served. Contains every problem and warning.
     """
     plugins = Plugins()
     async with asked_sources(settings) as sources:
@@ -133,19 +132,19 @@ async def _started(loaded: LoadedConfig, plugins: Plugins) -> AsyncIterator[DryR
 
 @asynccontextmanager
 async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None]:
-    """Connect to the upstreams of the file, for at most five seconds, and fetch the documents that it names by URL.
+    """Connect to the upstreams of the file for up to five seconds, and fetch its remote documents.
 
-    None where there are neither, or the file cannot be read as it is.
+    Yields None if the file has neither, or is invalid.
     """
     try:
-        # For the names of what is to be asked; it is loaded again with what they say.
+        # For the names of the upstreams and documents. The file is loaded again afterwards.
         loaded = load(settings.config)
-    except ConfigError:  # reported by whoever loads it next
+    except ConfigError:  # reported when the file is loaded again
         yield None
         return
     document = loaded.document
     names_some = bool(document.upstreams) or any(each.is_remote for each in document.openapi.values())
-    # Nobody is asked for a file that cannot be served anyway.
+    # An invalid file needs no connections.
     if not names_some or loaded.start_problems().has_errors:
         yield None
         return
@@ -170,7 +169,7 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
 def _loaded(
     settings: Settings, sources: AskedSources | None, *, unasked: Sequence[DefinitionSource]
 ) -> Iterator[LoadedConfig]:
-    """The loaded file, with logging that masks its secrets."""
+    """Load the file, and mask its secrets in the log."""
     redactor = LiveRedactor() if sources is None else sources.redactor
     with _logs(settings, redactor) if sources is None else nullcontext():
         with gc_paused():
@@ -212,7 +211,7 @@ def _compiled(  # noqa: PLR0913 - what a file is compiled with
 
 
 def _idle_services() -> Services:
-    """Services that are not started: executors can be built with them, and not run."""
+    """Return services that are not started, so executors can be compiled but not run."""
     return Services(
         processes=Processes(),
         http=HttpClients(),

@@ -1,4 +1,4 @@
-"""The report of an error that ended a command. Imported once there is one: it knows the errors of every room."""
+"""Reports the error that ended a command. Imported only for errors, because it imports many packages."""
 
 import errno
 import os
@@ -13,21 +13,21 @@ from gateway.errors import ConfigError, ErrorCode, RpcError
 
 
 def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
-    """Print an error for the person who typed these words, and return the exit code."""
+    """Print an error, and return the exit code. `words` is the command line."""
     match error:
         case ConfigError():
             hints.line(render(error.problems, colour=hints.has_colour))
             return 2
         case RpcError():
-            # The text names missing capabilities already.
+            # The message already names the missing capabilities.
             data = None if error.code == ErrorCode.MISSING_CLIENT_CAPABILITY else error.data
             _show(error.message + (f" ({say(data)})" if data else ""), hints)
         case RemoteError():
             _show(str(error), hints)
-        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EIO):  # a full disk behind standard output
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EIO):  # for example a full disk behind standard output
             _show(f"cannot write: {error.strerror}", hints)
         case _:
-            # The words, and not the settings, which may be what is wrong.
+            # The command line instead of the settings, which can be invalid.
             variable = variable_of("log_level")
             if "debug" in (*words, os.environ.get(variable)):
                 hints.line("".join(traceback.format_exception(error)))
@@ -38,5 +38,4 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
 
 
 def _show(text: str, hints: Console) -> None:
-    """Print the text of an error, which a server may have written."""
     hints.line(hints.styled("error: ", "red") + hints.clean(text))

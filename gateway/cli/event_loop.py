@@ -1,4 +1,4 @@
-"""Runs a command's coroutine on the fastest event loop that the platform has. Imported once a command was chosen."""
+"""Runs a command on uvloop, if it is available."""
 
 import asyncio
 import sys
@@ -15,6 +15,6 @@ else:
 
 
 def run(command: Coroutine[Json, Json, int]) -> int:
-    """Run the command to its end and return its exit code."""
+    """Run the command and return its exit code."""
     with asyncio.Runner(loop_factory=EVENT_LOOP) as runner:
         return runner.run(command)

@@ -1,7 +1,4 @@
-"""The flag `--explain` of `call`, `read` and `prompt`: shows what would be done, and does none of it.
-
-How, says `gateway.catalog.explained`.
-"""
+"""The flag `--explain`: shows the effect of a request without running it. See `gateway.catalog.explained`."""
 
 import json
 import shlex
@@ -40,7 +37,7 @@ async def show_explanation(  # noqa: PLR0913, PLR0917 - a request, and what ever
         return 0
     facts = explained.as_json()
     out.line(f"{out.styled(facts.pop('name'), 'bold')} {facts.pop('does')}")
-    # Put in again, and so at the end: a dict keeps the order in which its keys came.
+    # Insert these keys again, so that they come last.
     facts |= {key: facts.pop(key) for key in _LAST & facts.keys()}
     rows = [_row(key, value) for key, value in facts.items() if value not in ({}, [])]
     width = max(len(label) for label, _ in rows)
@@ -69,7 +66,7 @@ def _seconds(value: Json) -> str:
 
 
 _LAST: Final = frozenset({"confined_by"})
-"""Facts that are long and seldom looked for: shown last."""
+"""Long facts that are shown last."""
 _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
     "arguments": ("arguments", _members),
     "from_caller": ("from the caller", _members),
@@ -80,7 +77,7 @@ _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
     "cache_seconds": ("cached for", _seconds),
     "confined_by": ("confined by", shlex.join),
 }
-"""Label and text of facts that read better so than as their key and JSON."""
+"""Labels and formats of facts, if the key and JSON are hard to read."""
 
 
 async def explain(settings: Settings, method: str, params: JsonObject, *, caller: str | None = None) -> Explained:
@@ -88,8 +85,8 @@ async def explain(settings: Settings, method: str, params: JsonObject, *, caller
 
     Raises:
         ConfigError: the file cannot be served.
-        ExecutionError: the call would be refused; the text is what its caller would be told.
-        RpcError: so would it, as a protocol error.
+        ExecutionError: the call would fail before it runs, with the message for the caller.
+        RpcError: the call would fail with a protocol error.
     """
     async with asked_sources(settings) as sources:
         return await _explained(settings, method, params, sources, caller=caller)
@@ -111,12 +108,12 @@ async def _explained(
                 raise
             raise ExecutionError(reason) from error
     if not explained:
-        # No executor was reached: the call was refused before, and its result says why.
+        # The call failed before an executor was reached. Its result contains the reason.
         raise ExecutionError("\n".join(block.get("text", "") for block in result.get("content", ())))
     return explained[0]
 
 
 def _why_left_out(catalog: Catalog, params: JsonObject) -> str | None:
-    """The reason why a definition of the file is not served; None if it is, or if there is no such definition."""
+    """Return why a definition of the file is not served, or None."""
     asked = params.get("name") or params["uri"].partition(":")[0]
     return next((str(each) for each in catalog.left_out if each.name == asked), None)

@@ -1,4 +1,4 @@
-"""Reads what people give to a command: files and standard input whole, and lines that answer a question."""
+"""Reads files, standard input and answers to prompts."""
 
 import signal
 import sys
@@ -10,15 +10,15 @@ from typing import BinaryIO, Final
 from gateway.errors import ConfigError
 
 _MAX_BYTES: Final = 256 * 2**20
-"""More than any message may have in practice: a device such as /dev/zero never ends."""
+"""Larger than any message. Stops devices such as /dev/zero."""
 _PIECE: Final = 2**20
 
 
 def given_bytes(path: str, *, where: str) -> bytes:
-    """The content of a file, or of standard input for `-`. It may be a pipe or a device.
+    """Return the content of a file, pipe or device, or of standard input for `-`.
 
     Raises:
-        ConfigError: it cannot be read, or has more than 256 MiB; the problem stands at `where`.
+        ConfigError: it cannot be read, or is larger than 256 MiB. `where` is the path of the problem.
     """
     try:
         with _interruptible():
@@ -29,7 +29,7 @@ def given_bytes(path: str, *, where: str) -> bytes:
                     data = _read(file)
     except OSError as error:
         raise ConfigError.at(where, f"cannot be read: {error.strerror}") from error
-    except ValueError as error:  # a path that holds NUL
+    except ValueError as error:  # the path contains NUL
         raise ConfigError.at(where, f"cannot be read: {error}") from error
     if len(data) > _MAX_BYTES:
         raise ConfigError.at(where, f"cannot be read: has more than {_MAX_BYTES // 2**20} MiB")
@@ -37,10 +37,10 @@ def given_bytes(path: str, *, where: str) -> bytes:
 
 
 def given_text(path: str, *, where: str) -> str:
-    """The content of a text file, or of standard input for `-`, in UTF-8 whatever the locale, with its line ends.
+    """Return the content of a UTF-8 file, or of standard input for `-`. Line ends are kept.
 
     Raises:
-        ConfigError: as `given_bytes`, or it is not UTF-8.
+        ConfigError: see `given_bytes`; or the content is not UTF-8.
     """
     data = given_bytes(path, where=where)
     try:
@@ -52,7 +52,7 @@ def given_text(path: str, *, where: str) -> str:
 
 
 def _read(file: BinaryIO) -> bytearray:
-    """The content, or the beginning of one that is too large."""
+    """Read up to the maximum size and one more piece."""
     data = bytearray()
     while len(data) <= _MAX_BYTES and (piece := file.read(_PIECE)):
         data += piece
@@ -60,16 +60,16 @@ def _read(file: BinaryIO) -> bytearray:
 
 
 def given_line() -> str:
-    """The next line of standard input."""
+    """Return the next line of standard input, or an empty string at its end."""
     with _interruptible():
         return sys.stdin.readline()
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let the first Ctrl-C end the reading, which blocks the event loop: `asyncio.Runner` only cancels its task."""
+    """Let Ctrl-C interrupt a blocking read. `asyncio.Runner` would only cancel the task."""
     handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler):  # ignored
+    if not callable(handler):  # SIGINT is ignored
         yield
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)

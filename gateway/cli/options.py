@@ -1,4 +1,4 @@
-"""Options that several commands take, and the `Settings` made of those that are settings."""
+"""Options of several commands, and the `Settings` made from them."""
 
 import os
 import shlex
@@ -25,7 +25,7 @@ _SHOWN_DEFAULTS: Final = {
     "store": "none",
     "state_dir": "$STATE_DIRECTORY, or one of this file's in ~/.local/state/mcp-gateway",
 }
-"""Defaults whose value in `Settings` would not tell a reader of the help what happens."""
+"""Defaults that need a description in the help."""
 
 
 class Option(NamedTuple):
@@ -33,7 +33,7 @@ class Option(NamedTuple):
 
     field: str
     metavar: str | None
-    """The name of its value; None: the flag takes none."""
+    """Name of the value; None for a flag without a value."""
     help: str
 
 
@@ -45,7 +45,7 @@ _LOG_LEVEL: Final = Option("log_level", "LEVEL", "debug, info, warning or error"
 
 
 def add_option(add: AddArgument, option: Option, *, default: str | None = None) -> None:
-    """Add a flag whose help names its default and its environment variable."""
+    """Add a flag whose help contains its default and environment variable."""
     default = default or _SHOWN_DEFAULTS.get(option.field, Settings.model_fields[option.field].default)
     shown = "" if option.metavar is None else f"default: {default}; "
     text = f"{option.help} ({shown}{variable_of(option.field)})"
@@ -56,7 +56,6 @@ def add_option(add: AddArgument, option: Option, *, default: str | None = None) 
 
 
 def add_config(parser: Parser) -> None:
-    """Add the positional argument CONFIG."""
     parser.add_argument(
         "config",
         nargs="?",
@@ -66,7 +65,7 @@ def add_config(parser: Parser) -> None:
 
 
 def add_url(parser: Parser) -> None:
-    """Add `--url` for commands that ask a running server in place of a file, and `--log-level`."""
+    """Add `--url`, `--view` and `--log-level` for commands that can use a running server."""
     add = parser.add_group("where to ask")
     add(
         "--url",
@@ -78,7 +77,7 @@ def add_url(parser: Parser) -> None:
 
 
 def add_daemon_url(parser: Parser) -> None:
-    """Add `--url` for commands that ask a running server alone; their epilog has `DAEMON_HINT`."""
+    """Add `--url` for commands that need a running server. Their epilog contains `DAEMON_HINT`."""
     parser.add_argument("--url", default=None, help="the server, wherever it is")
 
 
@@ -93,7 +92,7 @@ def add_explain(parser: Parser, shows: str) -> None:
 
 
 def add_output(parser: Parser) -> None:
-    """Add `--raw` and `--output`: how a result is printed, or into which file its content goes."""
+    """Add `--raw` and `--output`."""
     parser.add_argument("--raw", action="store_true", default=False, help="print the protocol's result, as JSON")
     what = "write the content to a file, as images need it, or to standard output (-)"
     parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help=what)
@@ -109,7 +108,7 @@ def add_json(parser: Parser, shows: str) -> None:
 
 
 def typed_command() -> str:
-    """Return how this program was started, for command lines that people paste into the same terminal."""
+    """Return the command that started this program, for command lines that people paste into the same terminal."""
     found = shutil.which("mcp-gateway")
     program = Path(sys.argv[0])
     if program.name != "mcp-gateway" or not os.access(program, os.X_OK):
@@ -118,12 +117,12 @@ def typed_command() -> str:
 
 
 def given_by(field: str, options: Namespace) -> str:
-    """The flag of a setting, where it was given so, or else its variable."""
+    """Return the flag of a setting if it was given, or else its variable."""
     return flag_of(field) if field in options else variable_of(field)
 
 
 def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
-    """Settings from those parsed options that are fields of `Settings`.
+    """Create settings from the parsed options that are fields of `Settings`.
 
     Raises:
         ConfigError: a value is not valid.
@@ -133,9 +132,9 @@ def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
 
 
 def one_shot_settings(options: Namespace, config: str | None) -> Settings:
-    """Settings of a command that ends by itself: nothing is watched or kept; only errors are logged unless asked."""
+    """Return settings for a command that ends by itself: no watching, no state, and by default only errors are logged."""
     settings = settings_of(options, config=config)
     quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "error"}
     alone = {"state_dir": NO_STATE, "store": None, "store_file": None}
-    # Whatever the environment says: there it is meant for a daemon.
+    # Ignore environment variables that are meant for a daemon.
     return settings.model_copy(update={"no_watch": True, "stdio": False, **alone, **quiet})

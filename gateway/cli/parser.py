@@ -1,6 +1,6 @@
-"""The argument parser of every command: the layout of its help and errors, and paragraphs that several epilogs share.
+"""The argument parser of all commands, and shared parts of their help.
 
-Imports only the standard library and small modules, so that `--help` and `--version` answer at once.
+Imports only small modules, so that `--help` and `--version` are fast.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from gateway.cli.console import Console
 from gateway.json_types import Json
 
 AddArgument = Callable[..., argparse.Action]
-"""The method `add_argument` of a parser or of a group of its arguments."""
+"""The method `add_argument` of a parser or argument group."""
 
 EXIT_CODES: Final = """\
 exit codes:
@@ -29,33 +29,33 @@ when it ends in .yaml or .yml, holds a slash, or names a directory."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser with colours in its help on a terminal, and with errors of one line."""
+    """An argument parser with coloured help and one-line errors."""
 
     def __init__(self, name: str, *, summary: str, epilog: str = "", words: str | None = None) -> None:
         self.arguments: Final[list[argparse.Action]] = []
-        """Everything that was added, `--help` included."""
+        """All arguments, including `--help`."""
         super().__init__(
             prog=name,
             usage=None if words is None else f"{name} {words} [options]",
             description=summary,
             epilog=epilog,
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=30, width=88),
-            # Only what was typed is in the namespace: a flag outranks a variable, and a default must not.
+            # The namespace contains only given options, so that defaults do not override environment variables.
             argument_default=argparse.SUPPRESS,
-            # An abbreviation would break scripts once another flag begins like it.
+            # Abbreviations would break scripts when a new flag is added.
             allow_abbrev=False,
         )
-        self.color = False  # Python 3.14 colours help by itself; ours works with every version
+        self.color = False  # Python 3.14 has its own colours; these work with every version
 
     def add_argument(self, *names: str, **settings: Json) -> argparse.Action:
         return self._recorded(super().add_argument)(*names, **settings)
 
     def add_group(self, title: str) -> AddArgument:
-        """Add a group with a heading of its own in the help; returns what adds arguments to it."""
+        """Add a group with a heading in the help. Return its `add_argument`."""
         return self._recorded(self.add_argument_group(title).add_argument)
 
     def add_alternatives(self) -> AddArgument:
-        """Add a group of which one argument can be given; returns what adds arguments to it."""
+        """Add a group of mutually exclusive arguments. Return its `add_argument`."""
         return self._recorded(self.add_mutually_exclusive_group().add_argument)
 
     def _recorded(self, add: AddArgument) -> AddArgument:
@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _coloured(text: str, console: Console) -> str:
-    """Help with headings bold, flags cyan and variables dim."""
+    """Style headings, flags and variables."""
     text = re.sub(r"^(usage:|[a-z][\w ]*:)", lambda match: console.styled(match[0], "bold"), text, flags=re.MULTILINE)
     text = re.sub(r"(?<![\w-])--?[a-z][a-z-]*", lambda match: console.styled(match[0], "cyan"), text)
     return re.sub(r"\$?MCP_GATEWAY_\w+", lambda match: console.styled(match[0], "dim"), text)

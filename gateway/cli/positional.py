@@ -1,4 +1,4 @@
-"""Parses the words after a command: CONFIG where it is given, and a tool's arguments as key=value."""
+"""Parses positional arguments: CONFIG, and arguments of a tool as key=value."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -15,9 +15,9 @@ EXPECTED: Final = "expected key=text, key:=json or key@=file"
 
 
 def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = False) -> tuple[str | None, list[str]]:
-    """CONFIG, or None if the first word is not one, and the remaining words. With a URL no word is CONFIG.
+    """Return CONFIG, or None if the first word is not CONFIG, and the remaining words. With a URL, no word is CONFIG.
 
-    A directory counts as CONFIG, unless a name is needed and no name would follow.
+    A directory is CONFIG unless it is the required name.
     """
     if url is not None or not words:
         return None, list(words)
@@ -28,10 +28,10 @@ def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = Fa
 
 
 def name_and_pairs(words: list[str], what: str) -> list[str]:
-    """The words as they are, the first of which names the tool or prompt.
+    """Return the words. The first is the name of the tool or prompt.
 
     Raises:
-        ConfigError: there are none, or that name is no text.
+        ConfigError: there are no words, or the name is not valid UTF-8.
     """
     if not words:
         raise ConfigError.at(what, "is missing")
@@ -40,10 +40,10 @@ def name_and_pairs(words: list[str], what: str) -> list[str]:
 
 
 def check_text(word: str) -> None:
-    """Refuse a word that no message can hold: what leaves in JSON is Unicode (RFC 8259 §8.1).
+    """Reject a word that JSON cannot contain (RFC 8259 §8.1).
 
     Raises:
-        ConfigError: it has bytes that are no UTF-8.
+        ConfigError: the word is not valid UTF-8.
     """
     try:
         word.encode()
@@ -52,21 +52,21 @@ def check_text(word: str) -> None:
 
 
 def _is_path(word: str) -> bool:
-    # A URI has slashes, too.
+    # URIs contain slashes too.
     return "://" not in word and (word.endswith((".yaml", ".yml")) or "/" in word)
 
 
 def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, Json]:
-    """The arguments of the words `key=value`, which override those of the JSON object.
+    """Return the arguments from `key=value` words, which override those of the JSON object.
 
     Raises:
-        ConfigError: a word is no argument, a file cannot be read, or the JSON is broken; the problem names it.
+        ConfigError: a word or the JSON is malformed, or a file cannot be read.
     """
     arguments = _object(json) if json is not None else {}
     files: dict[str, list[str]] = {}
     for key, value in map(_argument, pairs):
         arguments[key] = value
-        if isinstance(value, str) and value.startswith("@"):  # several files of one key make a list
+        if isinstance(value, str) and value.startswith("@"):  # several files with the same key are a list
             files.setdefault(key, []).append(value)
             arguments[key] = files[key] if len(files[key]) > 1 else value
     return arguments
@@ -76,7 +76,7 @@ def _argument(pair: str) -> tuple[str, Json]:
     key, separator, value = pair.partition("=")
     if not separator or key in {"", ":", "@"}:
         raise ConfigError.at(pair, EXPECTED)
-    # A file's name may have any bytes: its content is what is sent.
+    # A file name can contain any bytes; only its content is sent.
     check_text(key if key.endswith("@") or value.startswith("@") else pair)
     match key[-1]:
         case ":":

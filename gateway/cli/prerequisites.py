@@ -1,4 +1,4 @@
-"""The environment variables that a server needs from the client that starts it. Clients pass on little of their own."""
+"""The environment variables that a server needs from the client that starts it. Clients pass on only a few."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -18,20 +18,19 @@ from gateway.config.settings import Settings
 from gateway.errors import ConfigError
 
 _PASSED_ON: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})
-"""Variables that clients pass on: the list of the official SDKs, with which most clients are built."""
+"""Variables that clients pass on, according to the official SDKs."""
 
 
 class Prerequisites(msgspec.Struct, frozen=True, kw_only=True):
-    """A loaded file, and the variables that it reads."""
+    """A loaded file and the variables that it reads."""
 
     loaded: LoadedConfig
     variables: Mapping[str, Variable]
     unset: tuple[str, ...]
-    """Variables that the server needs and that are not set here. If there are any, the file was not checked."""
+    """Required variables that are not set here. If there are any, the file was not checked."""
 
     @property
     def name(self) -> str:
-        """The server's name."""
         return self.loaded.redactor.text(self.loaded.document.server.name)
 
     @property
@@ -43,11 +42,11 @@ def prerequisites_of(settings: Settings) -> Prerequisites:
     """Find the variables that the file reads.
 
     Raises:
-        ConfigError: it cannot be read, or, with all variables set, cannot be served.
+        ConfigError: the file cannot be read, or cannot be served although all variables are set.
     """
     loaded = load_definitions(settings.config)
     needed = (name for name, variable in loaded.variables.items() if variable.is_needed)
-    # Clients start the server with variables of their own, so that what is missing here may be there.
+    # Clients set variables themselves, so a variable that is missing here can be set there.
     unset = tuple(name for name in needed if name not in os.environ)
     if not unset:
         with dry_run(settings) as dry:
@@ -63,10 +62,10 @@ def prerequisites_of(settings: Settings) -> Prerequisites:
 
 
 def complete_prerequisites_of(settings: Settings) -> Prerequisites:
-    """The prerequisites of a file that is to be checked here, and so needs its variables here.
+    """Find the variables of a file that must be checked here.
 
     Raises:
-        ConfigError: one is not set, or the file cannot be served.
+        ConfigError: a variable is not set, or the file cannot be served.
     """
     prerequisites = prerequisites_of(settings)
     if prerequisites.unset:
@@ -76,7 +75,7 @@ def complete_prerequisites_of(settings: Settings) -> Prerequisites:
 
 
 def _named_by_definitions(document: Document) -> Iterator[tuple[str, Variable]]:
-    """The variables of `requires.env`, and those of `inherit_env` that are set here."""
+    """Yield the variables of `requires.env`, and those of `inherit_env` that are set here."""
     definitions = chain[Tool | Resource | Prompt](
         document.tools.values(), document.resources.values(), document.prompts.values()
     )

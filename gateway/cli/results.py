@@ -1,4 +1,4 @@
-"""Prints or saves the content of a result: text as it is, bytes into a file."""
+"""Prints or saves the content of a result."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ _ABSENT: Final[Json] = object()
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A content block, or one entry of a resource's contents."""
+    """A content block, or an entry of a resource's contents."""
 
     content: str | bytes
     media_type: str = "application/octet-stream"
@@ -48,7 +48,7 @@ def _piece(block: JsonObject) -> Piece:
 
 
 def show_raw(result: JsonObject, out: Console) -> None:
-    # One line in a pipe, for programs that read lines.
+    # A single line in a pipe, for programs that read lines.
     out.foreign(json.dumps(result, indent=2 if out.is_terminal else None, ensure_ascii=False))
 
 
@@ -64,7 +64,7 @@ def show_pieces(pieces: Sequence[Piece], *, out: Console, hints: Console) -> Non
 def show_contents(
     result: JsonObject, pieces: Sequence[Piece], options: Namespace, out: Console, hints: Console
 ) -> None:
-    """Print a result, or save its contents, as `--raw` and `--output` say."""
+    """Print a result or save its content, according to `--raw` and `--output`."""
     if options.raw:
         show_raw(result, out)
     elif options.output is not None:
@@ -74,7 +74,7 @@ def show_contents(
 
 
 def show_tool_result(result: JsonObject, *, out: Console, hints: Console) -> None:
-    """Print the content; on a terminal, structured content replaces the text block that repeats it."""
+    """Print the content. On a terminal, structured content replaces the text block with the same value."""
     pieces = pieces_of(result["content"])
     structured = result.get("structuredContent", _ABSENT)
     if out.is_terminal and structured is not _ABSENT:
@@ -91,7 +91,7 @@ def _repeats(piece: Piece, value: Json) -> bool:
 
 
 def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
-    """Write the only binary piece to a file, or, if there is none, the text of all; `-` is standard output.
+    """Write the only binary piece, or the text of all pieces, to a file. `-` is standard output.
 
     Raises:
         ConfigError: several pieces are binary, or the file cannot be written.

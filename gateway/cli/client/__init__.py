@@ -1,1 +1,1 @@
-"""The clients of commands: of a gateway in this process, or of a server behind a URL. In: requests. Out: results."""
+"""Clients for a gateway in this process and for a server at a URL."""

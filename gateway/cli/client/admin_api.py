@@ -1,4 +1,4 @@
-"""A client of a daemon's admin API, and the address at which the daemon of a file serves it."""
+"""Client of a daemon's admin API."""
 
 import asyncio
 import re
@@ -20,22 +20,22 @@ from gateway.errors import ConfigError, ExecutionError
 from gateway.json_types import Json, JsonObject
 
 _SECONDS: Final = 20.0
-"""For the admin API: a daemon that does not answer soon is not well."""
+"""Timeout of a request to the admin API."""
 _ENDPOINT: Final = re.compile(r"/mcp(/[^/]+)?$")
-"""The path of the MCP endpoint, or of a view's."""
+"""Path of the MCP endpoint or of a view."""
 _OWN_PATH: Final = re.compile(r"/-(/.*)?$")
-"""The path of something of the daemon's own: its status, its console."""
+"""Paths of the daemon itself, such as its status and console."""
 
 
 class NotThereError(RemoteError):
-    """The server has nothing at a path."""
+    """The server returned 404."""
 
 
 async def ask_daemon(url: str, path: str, *, older: str, method: str = "GET") -> JsonObject:
-    """The answer of the API of the daemon at a URL; `older` is the path by which daemons before the API knew it.
+    """Request a path of the API of the daemon at a URL. `older` is the same resource in daemons without the API.
 
     Raises:
-        RemoteError: no answer, or none of a daemon.
+        RemoteError: there is no response, or it is not from an mcp-gateway.
     """
     try:
         return await get_json(_admin_url(url, f"/-/api{path}"), method=method)
@@ -44,11 +44,11 @@ async def ask_daemon(url: str, path: str, *, older: str, method: str = "GET") ->
 
 
 async def get_json(url: str, *, method: str = "GET") -> JsonObject:
-    """The JSON object at a URL of the admin API.
+    """Return the JSON object at a URL of the admin API.
 
     Raises:
-        NotThereError: there is nothing.
-        RemoteError: no answer, or none of the admin API.
+        NotThereError: the response is 404.
+        RemoteError: there is no response, or it is not from an mcp-gateway.
     """
     deadline = asyncio.get_running_loop().time() + _SECONDS
     try:
@@ -59,7 +59,7 @@ async def get_json(url: str, *, method: str = "GET") -> JsonObject:
         raise unreachable(url, error) from error
     answer = decoded(response.body)
     if response.status != 200 or not isinstance(answer, dict):
-        # Told apart for `ask_daemon`: an older daemon has no API at this path.
+        # `ask_daemon` tries the older path after a 404.
         problem = NotThereError if response.status == 404 else RemoteError
         raise problem(
             f"{url}: answered {response.status} {response.reason}{_hint(response.status, _error_text(answer))}"
@@ -68,10 +68,10 @@ async def get_json(url: str, *, method: str = "GET") -> JsonObject:
 
 
 def _admin_url(url: str, path: str) -> str:
-    """The URL of a path of the admin API, below the prefix under which a proxy mounts the daemon.
+    """Return the URL of a path of the admin API, below the prefix of a reverse proxy.
 
     Raises:
-        RemoteError: it is not a URL.
+        RemoteError: the URL is not valid.
     """
     parts = urlsplit(endpoint(url, path="/"))
     prefix = _ENDPOINT.sub("", _OWN_PATH.sub("", parts.path).rstrip("/"))
@@ -79,7 +79,7 @@ def _admin_url(url: str, path: str) -> str:
 
 
 def _error_text(answer: Json) -> str | None:
-    """The error text of an answer: that of the admin API, or that of JSON-RPC."""
+    """Return the error message of the admin API or of JSON-RPC."""
     match answer:
         case {"error": str() as text} | {"error": {"message": str() as text}}:
             return text
@@ -90,16 +90,18 @@ def _error_text(answer: Json) -> str | None:
 def _hint(status: int, text: str | None) -> str:
     if status in {401, 403}:
         return f"; ${TOKEN_VARIABLE} is to hold a key with the scope gateway:admin"
-    if status == 404 and text is not None and text.startswith("not found"):  # as of a path; a task has another text
+    if (
+        status == 404 and text is not None and text.startswith("not found")
+    ):  # not an unknown task
         return f": {text}; where the file has `listen.admin`, /-/… are at that address alone"
     return ": this is no mcp-gateway, or something else answers in its place" if text is None else f": {text}"
 
 
 def daemon_url(options: Namespace, hints: Console) -> str:
-    """The URL at which the daemon of this file serves the admin API.
+    """Return the URL of the admin API of the daemon that serves this file.
 
     Raises:
-        ConfigError: the command line names a file that does not exist.
+        ConfigError: the file on the command line does not exist.
     """
     settings = settings_of(options)
     listen = _listen(settings.config, is_named="config" in options, hints=hints)
@@ -110,7 +112,7 @@ def daemon_url(options: Namespace, hints: Console) -> str:
 
 
 def _listen(config: Path, *, is_named: bool, hints: Console) -> Listen:
-    """The `listen` section. Defaults if the file is broken: that is when its operator wants to see the status."""
+    """Return the `listen` section, or defaults if the file is invalid: operators need the status most then."""
     try:
         return load_definitions(config).document.listen
     except ConfigError as error:

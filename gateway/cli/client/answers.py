@@ -1,6 +1,6 @@
-"""Answers to the questions of a call: confirmations, forms and URLs (MCP 2026-07-28 client/elicitation).
+"""Answers to elicitation requests of a call (MCP 2026-07-28 client/elicitation).
 
-`--yes` and `--answer` answer first. On a terminal, the user is asked for the rest.
+`--yes` and `--answer` take precedence. On a terminal, the command prompts for the rest.
 """
 
 import sys
@@ -26,7 +26,7 @@ _HINT: Final = "Pass --yes to confirm, or --answer field=value to fill in a form
 
 
 class NotAnswerableError(RpcError):
-    """The call asks for something that neither the flags nor a user can answer."""
+    """Neither the flags nor a user can answer a request."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_REQUEST, message)
@@ -46,8 +46,6 @@ def add_answers(parser: Parser) -> None:
 
 
 class Answers:
-    """Answers the questions of one call."""
-
     def __init__(self, options: Namespace, hints: Console) -> None:
         """Parse `--answer`.
 
@@ -62,22 +60,22 @@ class Answers:
 
     @property
     def capabilities(self) -> JsonObject:
-        """The client capabilities to declare, so that a server without questions to ask sees no difference."""
+        """Return the client capabilities to declare: none if nothing can be answered."""
         can_answer = self._has_user or self._accepts or self._given
         return {"elicitation": {"form": {}, "url": {}}} if can_answer else {}
 
     def explained(self, error: RpcError) -> RpcError:
-        """Add the flags to the refusal of a client that cannot be asked."""
+        """Add a hint about `--yes` and `--answer` to the error for a missing capability."""
         required = error.data.get("requiredCapabilities") if isinstance(error.data, Mapping) else None
         if error.code != ErrorCode.MISSING_CLIENT_CAPABILITY or "elicitation" not in (required or {}):
             return error
         return RpcError(error.code, f"{error.message}. {_HINT}", error.data)
 
     def to(self, requests: Mapping[str, JsonObject]) -> JsonObject:
-        """Answer all questions of a result.
+        """Answer all input requests of a result.
 
         Raises:
-            NotAnswerableError: a field has no value, or a question is of another kind.
+            NotAnswerableError: a field has no value, or the request is not an elicitation.
             ConfigError: a value of `--answer` does not match the schema of its field.
         """
         return {key: self._answer(request["method"], request.get("params", {})) for key, request in requests.items()}
@@ -123,7 +121,7 @@ class Answers:
         return {"action": "accept", "content": content}
 
     def _asked(self, name: str, schema: JsonObject, *, is_required: bool) -> dict[str, Json] | None:
-        """Prompt until the value is valid; None at the end of input (Ctrl-D), which declines."""
+        """Prompt until the value is valid. Return None at the end of input (Ctrl-D), which declines."""
         while True:
             self._hints.prompt(f"{name}: ")
             line = given_line()
@@ -154,7 +152,7 @@ def _checked(name: str, given: Json, schema: JsonObject) -> Json:
 
 
 def _parsed(text: str, schema: JsonObject) -> Json:
-    """Convert plain text to the type of a field; the text itself if that is not possible."""
+    """Convert text to the type of a field. Return the text unchanged if that is not possible."""
     match schema.get("type"):
         case "boolean":
             return _BOOLEANS.get(text.strip().lower(), text)

@@ -1,4 +1,4 @@
-"""The client that `list`, `call`, `read` and `prompt` use: a gateway in this process, or a server behind a URL."""
+"""The client interface of `list`, `call`, `read` and `prompt`."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -6,26 +6,26 @@ from typing import Protocol
 from gateway.json_types import Json, JsonObject
 
 Listener = Callable[[JsonObject], Awaitable[None]]
-"""Takes the notifications that precede a response."""
+"""Receives the notifications before a response."""
 
 
 class RemoteError(Exception):
-    """No answer came from the URL, or none that a server of this revision gives."""
+    """The server did not respond, or the response is not valid for this revision."""
 
 
 class GatewayClient(Protocol):
     async def request(
         self, method: str, params: JsonObject | None = None, *, on_notification: Listener | None = None
     ) -> JsonObject:
-        """Send a request of 2026-07-28 and return its result. With a listener, progress is asked for.
+        """Send a request of 2026-07-28 and return the result. With `on_notification`, also request progress.
 
         Raises:
-            RpcError: the answer is an error.
+            RpcError: the response is an error.
         """
 
 
 async def every_page(client: GatewayClient, method: str, key: str) -> list[Json]:
-    """The items of all pages of a list."""
+    """Return the items of all pages of a list."""
     items: list[Json] = []
     params: JsonObject = {}
     while True:

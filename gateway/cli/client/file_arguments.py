@@ -1,6 +1,6 @@
-"""Files on the command line: `photo=@path` where the tool's input is a file, which its schema tells.
+"""File arguments such as `photo=@path`, for inputs that are files according to the tool's schema.
 
-Elsewhere `@path` is text, such as `handle=@ada`.
+For other inputs, `@path` is plain text, such as `handle=@ada`.
 """
 
 import base64
@@ -15,11 +15,11 @@ from gateway.language.files.media_types import media_type_of
 
 
 async def with_files(client: GatewayClient, params: JsonObject) -> JsonObject:
-    """The params of `tools/call` with files read for the arguments that name one.
+    """Replace arguments of `tools/call` that name files with the content of the files.
 
     Raises:
         ConfigError: a file cannot be read.
-        RpcError: the server does not say which tools it has.
+        RpcError: the server does not list its tools.
     """
     arguments: JsonObject = params.get("arguments", {})
     if not any(map(_names_files, arguments.values())):
@@ -45,7 +45,7 @@ def _read(name: str, value: Json, schema: JsonObject) -> Json:
     if _is_file(schema.get("items")):
         given = value if isinstance(value, list) else [value]
         return [_data_uri(each[1:], where=f"{name}={each}") for each in given]
-    # No file is wanted: the last of several words counts, as for any key.
+    # The input is not a file. The last of several values counts, as for any key.
     return value[-1] if isinstance(value, list) else value
 
 
@@ -59,6 +59,6 @@ def _data_uri(path: str, *, where: str) -> str:
 
 
 def data_uri(data: bytes, *, media_type: str, name: str) -> str:
-    """RFC 2397, with the file's name, if it has one, as a parameter."""
+    """Encode a file as a data URI (RFC 2397) with its name as a parameter."""
     parameter = f";name={quote(name, safe='')}" if name else ""
     return f"data:{media_type}{parameter};base64,{base64.b64encode(data).decode()}"

@@ -1,4 +1,4 @@
-"""Opens the client of `list`, `call`, `read` and `prompt`: of a gateway in this process, or of a URL."""
+"""Opens the client of `list`, `call`, `read` and `prompt`."""
 
 from argparse import Namespace
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from gateway.errors import ConfigError
 def open_client(
     options: Namespace, config: str | None, hints: Console, *, about: str | None = None
 ) -> AbstractAsyncContextManager[GatewayClient]:
-    """A client of the server at `--url`, and of its `--view`; without a URL, of the file, which is served here."""
+    """Return a client of the server at `--url`, or of the file, which is then served in this process."""
     if options.url and getattr(options, "caller", None) is not None:
         raise ConfigError.at("--as", "works only with a file: a server at a URL identifies callers itself")
     if options.url:
@@ -30,10 +30,9 @@ async def _local_client(
 ) -> AsyncIterator[GatewayClient]:
     """Serve the file in this process, without a listener.
 
-    Definitions that this machine cannot serve are named on `hints`: all of them, or the one called `about`. A server
-    tells its operators alone which those are; here the caller is one.
+    Definitions that are not available on this machine are reported on `hints`, or only the one called `about`.
     """
-    # Around all: plugins print when they are imported, when they start, when they run and when they are shut down.
+    # Includes startup and shutdown, because plugins can print at any time.
     with protect_stdout():
         settings = one_shot_settings(options, config)
         async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A client of revision 2026-07-28 over Streamable HTTP. Speaks no older revision."""
+"""Client for revision 2026-07-28 over Streamable HTTP. Older revisions are not supported."""
 
 import math
 import os
@@ -29,20 +29,22 @@ from gateway.wire.event_parser import EventParser
 from gateway.wire.revisions import LATEST_MODERN
 
 _MAX_BYTES: Final = 2**30
-"""Of an answer: whoever typed the URL wants what is there."""
+"""Maximum size of a response."""
 _TIMEOUTS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-"""A server that works sends comments meanwhile, so that a minute of silence means that it is gone."""
+"""Servers send comments on open streams, so a minute of silence means that the connection is lost."""
 
 
 def endpoint(url: str, *, path: str) -> str:
-    """The URL of `path` on a server, unless the URL has a path of its own.
+    """Return the URL with `path` if it has no path.
 
     Raises:
-        RemoteError: it is not a URL.
+        RemoteError: the URL is not valid.
     """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0  # reading it checks it
+        is_url = (
+            parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        )  # `port` validates
     except ValueError:
         is_url = False
     if not is_url:
@@ -51,10 +53,10 @@ def endpoint(url: str, *, path: str) -> str:
 
 
 def view_url(url: str, view: str | None) -> str:
-    """The URL of a view's endpoint, or of the whole (None).
+    """Return the URL of a view's endpoint, or of the MCP endpoint without a view.
 
     Raises:
-        RemoteError: it is not a URL.
+        RemoteError: the URL is not valid.
     """
     parts = urlsplit(endpoint(url, path="/mcp"))
     if view is None:
@@ -71,26 +73,26 @@ async def remote_client(url: str, *, view: str | None = None) -> AsyncIterator["
 
 @asynccontextmanager
 async def open_sender() -> AsyncIterator[Sender]:
-    """Open a way to the servers that are named on the command line, wherever they are."""
+    """Open an HTTP client that can reach private addresses."""
     async with HttpClients() as clients:
         yield Sender(clients=clients, policy=ANYWHERE, max_redirects=3, max_bytes=_MAX_BYTES, timeout=_TIMEOUTS)
 
 
 class AuthRequirement(Enum):
-    """The credential that an MCP endpoint asks for."""
+    """The credential that an MCP endpoint requires."""
 
     NOTHING = auto()
     KEY = auto()
     LOGIN = auto()
-    """A token: it names the authorization servers that it trusts (RFC 9728)."""
+    """An access token. The endpoint names its authorization servers (RFC 9728)."""
     SOMETHING_ELSE = auto()
-    """The answer is not one of an MCP endpoint: wrong path, wrong host name, another server."""
+    """The response is not from an MCP endpoint, for example because of a wrong path or host name."""
     UNKNOWN = auto()
-    """No answer."""
+    """The server did not respond."""
 
 
 async def probe_auth(url: str) -> AuthRequirement:
-    """Send a request without a credential to an MCP endpoint, and see what it asks for."""
+    """Send a request without a credential to an MCP endpoint, and return the credential that it requires."""
     try:
         request = Request(method="GET", url=parse_url(url), headers=bound({"Accept": EVENT_STREAM}))
         async with open_sender() as sender, sender.exchange(request) as answer:
@@ -99,9 +101,9 @@ async def probe_auth(url: str) -> AuthRequirement:
         return AuthRequirement.UNKNOWN
     match answer.status:
         case 401:
-            # RFC 9728 §5.1: `resource_metadata` leads to the authorization servers.
+            # RFC 9728 §5.1: `resource_metadata` points to the authorization servers.
             return AuthRequirement.LOGIN if "resource_metadata" in challenge else AuthRequirement.KEY
-        # Let in: what is refused is a GET that has no session, or for which there is no stream.
+        # Authentication passed. The GET is rejected because it has no session.
         case 200 | 400 | 405 | 406:
             return AuthRequirement.NOTHING
         case _:
@@ -109,10 +111,10 @@ async def probe_auth(url: str) -> AuthRequirement:
 
 
 def request_to(url: str, method: str, fields: Mapping[str, str], body: bytes | None = None) -> Request:
-    """A request with the key or token of the environment, or else with the user and password of the URL.
+    """Return a request with the token of the environment, or with the credentials of the URL.
 
     Raises:
-        ValueError: it is not a URL.
+        ValueError: the URL is not valid.
     """
     target, key = parse_url(url), os.environ.get(TOKEN_VARIABLE)
     if key:
@@ -123,7 +125,7 @@ def request_to(url: str, method: str, fields: Mapping[str, str], body: bytes | N
 
 
 class RemoteClient:
-    """A `Client` of the server at a URL."""
+    """A `GatewayClient` of the server at a URL."""
 
     def __init__(self, sender: Sender, url: str) -> None:
         self._sender = sender
@@ -139,7 +141,7 @@ class RemoteClient:
         metadata = {
             **({meta.META_PROGRESS_TOKEN: self._next_id} if on_notification else {}),
             meta.META_CLIENT_CAPABILITIES: {},
-            # The command's own metadata may replace what is above, and nothing below.
+            # The caller's metadata overrides the entries above, but not those below.
             **params.get(meta.META, {}),
             meta.META_PROTOCOL_VERSION: LATEST_MODERN,
             meta.META_CLIENT_INFO: {"name": "mcp-gateway", "version": __version__},
@@ -166,7 +168,7 @@ class RemoteClient:
         return fields
 
     async def _tool(self, name: str) -> JsonObject:
-        """The definition of a tool, which says what arguments are mirrored in headers; listed once."""
+        """Return the definition of a tool, which names the arguments that are also sent as headers."""
         if self._tools is None:
             self._tools = {tool["name"]: tool for tool in await every_page(self, "tools/list", "tools")}
         return self._tools.get(name, {})
@@ -193,7 +195,7 @@ async def _messages(answer: Answer) -> AsyncIterator[Json]:
     if answer.media_type != EVENT_STREAM:
         yield decoded(await answer.read(max_bytes=_MAX_BYTES))
         return
-    # Without a bound, as whoever typed the URL wants what is there.
+    # No size limit: the user has chosen the URL.
     parser = EventParser(max_event=math.inf)
     async for chunk in answer.content.iter_any():
         for event in parser.feed(chunk):
@@ -201,7 +203,7 @@ async def _messages(answer: Answer) -> AsyncIterator[Json]:
 
 
 def decoded(body: bytes) -> Json:
-    """The JSON of a body; None if it is not JSON."""
+    """Parse a body as JSON. Return None if it is invalid."""
     try:
         return exact_json.loads(body)
     except orjson.JSONDecodeError:
@@ -209,7 +211,7 @@ def decoded(body: bytes) -> Json:
 
 
 def unreachable(url: str, error: Exception) -> RemoteError:
-    """The error for a request that got no answer, with what to do about it."""
+    """Return the error for a request without a response, with a hint."""
     hint = next(hint for kind, hint in _HINTS if isinstance(error.__cause__ or error, kind))
     return RemoteError(f"{url}: {error}{hint}")
 

@@ -1,4 +1,4 @@
-"""The command `bundle`: packs a file and what it names into an MCP bundle."""
+"""The command `bundle`: packs a configuration and the files that it names into an MCP bundle."""
 
 import json
 import re
@@ -36,7 +36,7 @@ from gateway.json_types import Json
 from gateway.whole_file import whole_file
 
 _DIRECTORY: Final = "server"
-"""The directory of the bundle in which the configuration lies."""
+"""Directory of the configuration in the bundle."""
 _ENTRY_POINT: Final = f"{_DIRECTORY}/start.py"
 
 _PROJECT: Final = """\
@@ -55,23 +55,21 @@ _SOURCES: Final = f"""
 """
 
 _SHOWN: Final = 10
-"""Files that were left out, of those that are named."""
+"""Maximum number of omitted files to list."""
 _MAX_FILES: Final = 10_000
 _MAX_BYTES: Final = 256 * 2**20
 _CACHES: Final = frozenset({"__pycache__"})
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""The time of every member: the same files make the same bundle."""
+"""Fixed modification time, so that the same files create the same bundle."""
 
 
 class _Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a bundle, and those that were left out."""
-
     files: Mapping[str, Path]
-    """By the path relative to the configuration's directory."""
+    """By path relative to the configuration's directory."""
     outside: tuple[Path, ...]
-    """Files that lie elsewhere: they must be on the machine that the bundle is installed on."""
+    """Files in other directories. They must exist on the machine where the bundle is installed."""
     secret: tuple[Path, ...]
-    """Files that hold secrets, and directories of credentials."""
+    """Files with secrets, and directories of credentials."""
 
 
 def parser(name: str) -> Parser:
@@ -139,7 +137,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 def _environment(package: str | None, document: Document) -> dict[str, bytes]:
-    """Return the project file of the bundle, and the wheel that it installs unless another package is given."""
+    """Return the project file, and the wheel that it installs unless another package is given."""
     extras = [name for name, used in (("auth", document.auth), ("sql", document.databases)) if used]
     requirement = package or DISTRIBUTION + (f"[{','.join(extras)}]" if extras else "")
     project = _PROJECT.format(requirement=json.dumps(requirement))
@@ -149,7 +147,7 @@ def _environment(package: str | None, document: Document) -> dict[str, bytes]:
 
 
 def _wheel() -> bytes:
-    """Make a wheel of the running program (PEP 427), which works for editable installations too."""
+    """Build a wheel of the running program (PEP 427). Also works for editable installations."""
     package, metadata = Path(gateway.__file__).parent, f"{_WHEEL}.dist-info"
     files = {
         path.relative_to(package.parent).as_posix(): path.read_bytes()
@@ -171,17 +169,17 @@ def _wheel() -> bytes:
 
 
 def _pack(output: Path, made: Mapping[str, bytes], contents: _Contents) -> None:
-    """Write the archive whole or not at all.
+    """Write the archive atomically.
 
     Raises:
         ConfigError: a file cannot be read.
-        OSError: it cannot be written.
+        OSError: the archive cannot be written.
     """
     with whole_file(output, mode=0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, content in made.items():
             _add(archive, member, content, mode=0o644)
         for member, path in contents.files.items():
-            # Whether it may be run is kept; write access for others is a matter of the machine that it was packed on.
+            # Keep the executable bit, but not write access for others.
             with _reading(path):
                 content, mode = path.read_bytes(), path.stat().st_mode & 0o755
             _add(archive, f"{_DIRECTORY}/{member}", content, mode=mode)
@@ -189,18 +187,18 @@ def _pack(output: Path, made: Mapping[str, bytes], contents: _Contents) -> None:
 
 def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) -> None:
     info = zipfile.ZipInfo(member, _TIME)
-    # The Unix mode stands in the upper half.
+    # The upper 16 bits are the Unix mode.
     info.external_attr = mode << 16
-    # The archive's own compression holds for names alone, not for a `ZipInfo`.
+    # `ZipInfo` does not inherit the compression of the archive.
     info.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(info, content)
 
 
 def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config: Path) -> _Contents:
-    """Find the files.
+    """Find the files to pack.
 
     Raises:
-        ConfigError: there are too many, one cannot be read, or some without which nothing is served lie elsewhere.
+        ConfigError: there are too many files, one cannot be read, or a required file is in another directory.
     """
     files: dict[str, Path] = {}
     outside: list[Path] = []
@@ -210,7 +208,7 @@ def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config
     needed = _files(_needed(loaded, dependencies))
     configs = _files(loaded.files.keys() - loaded.secret_files)
     size = 0
-    # Sorted: the same files make the same bundle.
+    # Sorted, so that the same files create the same bundle.
     for path in sorted(needed | _files(_useful(dependencies)) | secret_files):
         relative = path.relative_to(root) if path.is_relative_to(root) else Path(path.name)
         if (credentials := named_as_credentials(relative)) is not None:
@@ -232,14 +230,14 @@ def _contents_of(loaded: LoadedConfig, dependencies: FileDependencies, *, config
 
 
 def _files(paths: Iterable[Path]) -> set[Path]:
-    """The real paths of those that are files."""
+    """Return the resolved paths of regular files."""
     return {path.resolve() for path in paths if path.is_file()}
 
 
 def _needed(loaded: LoadedConfig, dependencies: FileDependencies) -> Iterator[Path]:
-    """The files of the configuration, and the code of plugins."""
+    """Yield the configuration files and the code of plugins."""
     yield from loaded.files.keys() - loaded.secret_files
-    # The whole tree: a plugin imports its neighbours by itself.
+    # The whole directory, because a plugin can import other modules of it.
     for tree in dependencies.trees:
         for path in tree.rglob("*"):
             if not _CACHES.intersection(path.parts):
@@ -247,7 +245,7 @@ def _needed(loaded: LoadedConfig, dependencies: FileDependencies) -> Iterator[Pa
 
 
 def _useful(dependencies: FileDependencies) -> Iterator[Path]:
-    """The files that primitives serve or run."""
+    """Yield the files that primitives serve or run."""
     yield from dependencies.files
     for globs in dependencies.globs:
         for file in globs.listing(at_most=_MAX_FILES).files:
@@ -255,10 +253,10 @@ def _useful(dependencies: FileDependencies) -> Iterator[Path]:
 
 
 def _has_key(path: Path, *, is_config: bool, config: Path) -> bool:
-    """Whether a file holds a private key.
+    """Return whether a file contains a private key.
 
     Raises:
-        ConfigError: it does, and is part of the configuration, which cannot be served without it.
+        ConfigError: it does, and it is a configuration file, which cannot be left out.
     """
     with _reading(path):
         is_key = holds_private_key(path.read_bytes())
@@ -276,7 +274,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _start_script(config: str) -> str:
-    """The program that the client starts: it serves the configuration over stdio."""
+    """Return the program that serves the configuration over stdio."""
     return f'''\
 """Serves the configuration of this bundle over standard input and output."""
 
@@ -291,7 +289,7 @@ sys.exit(main())
 
 
 def _manifest(server: Server, catalog: Catalog, variables: Mapping[str, Variable], *, author: str) -> dict[str, Json]:
-    """The manifest of a bundle whose configuration reads these variables of the environment.
+    """Return the manifest of the bundle.
 
     https://github.com/modelcontextprotocol/mcpb, MANIFEST.md, version 0.4
     """
@@ -333,7 +331,7 @@ def _key(variable: str) -> str:
 
 
 def _setting(name: str, variable: Variable) -> dict[str, Json]:
-    """The setting that the client asks its user for. An optional variable that is left empty is as good as not set."""
+    """Return a setting that the client asks its user for. An empty optional variable counts as unset."""
     return {
         "type": "string",
         "title": name,

@@ -1,4 +1,4 @@
-"""The command `call`: one tool call, in this process or to a running server."""
+"""The command `call`: calls a tool, in this process or on a running server."""
 
 import asyncio
 from argparse import Namespace
@@ -21,7 +21,7 @@ from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 
 _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
-"""MCP 2026-07-28: a request that names a level is sent log messages from that level on."""
+"""MCP 2026-07-28: the server sends log messages from this level on."""
 _TASKS: Final = "io.modelcontextprotocol/tasks"
 _KNOWS_TASKS: Final[JsonObject] = {"extensions": {_TASKS: {}}}
 _FIRST_PAUSE: Final = 0.05
@@ -95,7 +95,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 class _Call:
-    """One tool call: answers its questions, and polls its task if the tool only runs as one."""
+    """One tool call. Answers its input requests, and polls its task if the tool requires one."""
 
     def __init__(self, client: GatewayClient, params: JsonObject, answers: Answers, hints: Console) -> None:
         self._client: Final = client
@@ -110,7 +110,7 @@ class _Call:
             RpcError: the response is an error, a question cannot be answered, or the task failed or was cancelled.
         """
         try:
-            # Not as a task at first: where both are possible, the result itself is wanted.
+            # First without a task: if both are possible, the result itself is simpler.
             return await self._tool_result(self._answers.capabilities)
         except RpcError as error:
             if not _requires_task(error):
@@ -122,7 +122,7 @@ class _Call:
         named = with_capabilities({"taskId": result["taskId"]}, capabilities)
         try:
             return await self._task_result(named)
-        except BaseException:  # interrupted, or a question that cannot be answered
+        except BaseException:  # interrupted, or an input request cannot be answered
             # A failed cancellation must not hide the original error.
             with suppress(RpcError, RemoteError):
                 await self._client.request("tasks/cancel", named)

@@ -1,4 +1,4 @@
-"""The command `client-config`: prints what to paste into a client, and where, so that it finds this server."""
+"""The command `client-config`: prints the configuration to paste into a client."""
 
 import re
 import shutil
@@ -96,7 +96,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.link and client.link is not None:
         out.line(client.link(server.name, entry, questions))
         return 0
-    # On standard error: standard output is what is pasted, and nothing else.
+    # On standard error, so that standard output contains only the configuration.
     hints.line(hints.styled(f"For {client.title}: {client.place}", "dim"))
     inputs: Definition = {"inputs": [*questions]} if questions else {}
     out.line(client.notation.render({**inputs, client.section: {server.name: entry}}))
@@ -115,7 +115,7 @@ def _change(client: Client, name: str, entry: Definition, questions: list[Defini
 
 
 def _write(options: Namespace, client: Client, change: FileChange, out: Console, hints: Console) -> int:
-    """Show the difference, ask, and write."""
+    """Show the difference, ask for confirmation, and write the file."""
     if change.before == change.after:
         hints.line(f"{change.path} has it already.")
         return 0
@@ -148,7 +148,7 @@ def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioSe
     for hint in _variable_hints(prerequisites, client):
         hints.line(hint)
     command, *arguments = _own_command()
-    # Clients start servers in a directory of their own.
+    # Clients start servers in another directory.
     config = str(settings.config.absolute())
     return StdioServer(
         name=options.name or _named(prerequisites.name, settings.view),
@@ -159,7 +159,7 @@ def _stdio_server(options: Namespace, client: Client, hints: Console) -> StdioSe
 
 
 def _named(name: str, view: str | None) -> str:
-    """A name that tells the views of one server apart."""
+    """Return a name that distinguishes the views of a server."""
     return name if view is None else f"{name}-{view}"
 
 
@@ -178,8 +178,8 @@ def _variable_hints(prerequisites: Prerequisites, client: Client) -> Iterator[st
 
 
 def _own_command() -> list[str]:
-    """The command that starts this program whatever the client's PATH and working directory are."""
-    # Desktop clients start programs with a PATH and a directory of their own.
+    """Return the absolute command that starts this program."""
+    # Desktop clients use another PATH and working directory.
     found = shutil.which(sys.argv[0])
     if found is not None and Path(found).name.startswith("mcp-gateway"):
         return [str(Path(found).absolute())]
@@ -191,7 +191,7 @@ async def _http_server(options: Namespace, hints: Console) -> HttpServerEntry:
     url = view_url(options.url, view)
     name = options.name or _named(urlsplit(url).hostname or _NAME, view)
     variable = options.key_from
-    if variable is not None and _VARIABLE.fullmatch(variable) is None:  # do not quote it: it may be the key
+    if variable is not None and _VARIABLE.fullmatch(variable) is None:  # not quoted, because it can be the key itself
         raise ConfigError.at("--key-from", "expected the name of a variable that holds the key, such as OPS_API_KEY")
     match await probe_auth(url):
         case AuthRequirement.KEY if variable is None:
@@ -212,6 +212,6 @@ async def _http_server(options: Namespace, hints: Console) -> HttpServerEntry:
 
 
 def _variable_for(name: str) -> str:
-    """The name of an environment variable for the key; POSIX lets none begin with a digit."""
+    """Return the name of the environment variable for a key. POSIX names do not start with a digit."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
     return f"{'MCP_' * (not words[:1].isalpha())}{words}_API_KEY"

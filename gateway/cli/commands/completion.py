@@ -1,7 +1,6 @@
-"""The command `completion`: prints what a shell runs to complete this command's words.
+"""The command `completion`: prints a shell's completion script.
 
-The script asks the command itself, with the words that are typed so far, so that it knows every command and flag, and
-the tools and prompts of the file.
+The script runs this command with the current words, so it completes all commands, flags, tools and prompts.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from gateway.config.definition_source import load_definitions
 from gateway.distribution import DISTRIBUTION
 from gateway.json_types import Json
 
-# A candidate is a line (IFS), and may have spaces in it.
+# Each line is a candidate (IFS), because candidates can contain spaces.
 _BASH: Final = """\
 _mcp_gateway() {
   local IFS=$'\\n'
@@ -53,7 +52,7 @@ _SCRIPTS: Final = {
     for name, script in (("bash", _BASH), ("zsh", _ZSH), ("fish", _FISH))
 }
 _NAMES: Final = {"call": "tools", "prompt": "prompts"}
-"""The part of the file whose names a command takes."""
+"""Section of the file that contains the names for a command."""
 
 
 def parser(name: str) -> Parser:
@@ -67,7 +66,7 @@ examples:
   {name} fish > ~/.config/fish/completions/mcp-gateway.fish""",
     )
     arguments.add_argument("shell", metavar="SHELL", choices=_SCRIPTS, help=", ".join(_SCRIPTS))
-    # REMAINDER: the words that are being typed may look like flags of this command.
+    # REMAINDER: the words can look like flags of this command.
     arguments.add_argument("--words", nargs=argparse.REMAINDER, default=None, help=argparse.SUPPRESS)
     return arguments
 
@@ -82,7 +81,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """The words that may stand in place of the last one. None: names of files, which shells know themselves."""
+    """Return the candidates for the last word, or None to complete file names."""
     *before, current = words or [""]
     return sorted({word for word in _possible(before, current) if word.startswith(current)})
 
@@ -105,7 +104,7 @@ def _of_command(name: str, before: Sequence[str], current: str) -> Iterable[str]
         return [flag for action in actions for flag in action.option_strings if flag.startswith("--")]
     positional = [word for word in before if not word.startswith("-")]
     asked = next((action for action in actions if before and before[-1] in action.option_strings), None)
-    if asked is None or asked.nargs == 0:  # the last word is no flag that takes a value
+    if asked is None or asked.nargs == 0:  # the last word is not a flag with a value
         asked = next((action for action in actions if not action.option_strings and not positional), None)
         if name in _NAMES:
             return _names(_NAMES[name], positional)
@@ -113,7 +112,7 @@ def _of_command(name: str, before: Sequence[str], current: str) -> Iterable[str]
 
 
 def _names(part: str, positional: Sequence[str]) -> Iterable[str]:
-    """The names that the file defines; none once a name is typed, or where the file cannot be read."""
+    """Return the names that the file defines. Empty if a name is already typed, or the file cannot be read."""
     config, rest = split_config(positional, url=None, needs_name=True)
     if rest:
         return []

@@ -1,4 +1,4 @@
-"""The command `import`: writes the tools of an OpenAPI document as YAML, for people who want to edit them."""
+"""The command `import`: writes the tools of an OpenAPI document as YAML."""
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -27,12 +27,12 @@ from gateway.openapi.yaml_output import as_yaml
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """The sections of a file, and the operations that are not in them."""
+    """Sections of a configuration file, and the operations that were left out."""
 
     sections: dict[str, Json]
     left_out: list[SkippedOperation]
     credentials: list[str]
-    """What to add, for each scheme of the document that its requests need."""
+    """Settings to add for the security schemes of the document."""
     warnings: list[str]
 
 
@@ -101,10 +101,10 @@ def imported_from(
     prefix: str | None = None,
     connection: str | None = None,
 ) -> Imported:
-    """The sections of a file for the operations of a document that fit one of `include`.
+    """Return the configuration for the operations that match one of `include`.
 
     Raises:
-        DocumentError: it is no document that can be read.
+        DocumentError: the document cannot be used.
     """
     references = References(open_document)
     root = references.root(uri)
@@ -121,7 +121,7 @@ def imported_from(
     return Imported(
         sections=_sections(found, root, uri, name, connection),
         left_out=found.left_out,
-        # Without the way out, `ignore_security`, which is a key of `openapi:` and not of what is written here.
+        # Remove the hint about `ignore_security`, which is a key of `openapi:` only.
         credentials=[message.partition(" (or ")[0] for _, message in found.errors],
         warnings=[message for _, message in found.warnings],
     )
@@ -141,7 +141,7 @@ def _sections(
 ) -> dict[str, Json]:
     sections: dict[str, Json] = {}
     if connection is None:
-        # Neither it nor its path names a server, so that the base URL is the document's own.
+        # This operation and its path have no server, so the base URL is that of the document.
         operation = Operation(method="get", path="/", node=Node({}, uri), items=(Node({}, uri),))
         sections["connections"] = {name: {"base_url": base_url(operation, Node(root, uri))}}
     for kind in ("tools", "resources"):

@@ -1,4 +1,4 @@
-"""The command `list`: the tools, resources, templates, prompts and skills of a file or of a running server."""
+"""The command `list`: lists the primitives of a file or of a running server."""
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ _LISTS: Final = {
     "prompts": ("prompts/list", "prompts"),
     "skills": ("skills/list", "skills"),
 }
-"""The method of each kind, and the member of its result that has the list."""
+"""Method of each kind, and the member of its result that contains the list."""
 
 
 def parser(name: str) -> Parser:
@@ -45,7 +45,7 @@ examples:
 
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
-    is_kind = options.words[:1] and options.words[0] in _LISTS  # also where a directory is called so
+    is_kind = options.words[:1] and options.words[0] in _LISTS  # also if a directory has the same name
     config, kinds = (None, options.words) if is_kind else split_config(options.words, url=options.url)
     for kind in kinds:
         if kind not in _LISTS:
@@ -70,7 +70,7 @@ async def _listed(client: GatewayClient, kind: str) -> list[Json]:
     try:
         return await every_page(client, *_LISTS[kind])
     except RpcError as error:
-        if error.code == ErrorCode.METHOD_NOT_FOUND:  # a server without prompts need not know prompts/list
+        if error.code == ErrorCode.METHOD_NOT_FOUND:  # servers without prompts do not need to support prompts/list
             return []
         raise
 
@@ -107,4 +107,4 @@ _ROWS: Final[Mapping[str, Callable[[JsonObject], tuple[str, str, str]]]] = {
     "prompts": _prompt_row,
     "skills": _skill_row,
 }
-"""The columns that show a definition of each kind."""
+"""Columns of each kind."""

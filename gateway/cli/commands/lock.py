@@ -1,4 +1,4 @@
-"""The command `lock`: pins the digest of every definition, or compares the file with what was pinned."""
+"""The command `lock`: writes the digest of every definition, or compares the file with the lock."""
 
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from gateway.whole_file import whole_file
 
 NO_PAGES: Final[DefinitionDigests] = MappingProxyType({})
 _MODE: Final = 0o644
-"""The lock holds no secret, and reviewers must be able to read it."""
+"""The lock contains no secrets, and reviewers must be able to read it."""
 
 
 def parser(name: str) -> Parser:
@@ -82,7 +82,7 @@ def write_lock(
         lock = read_lock(dry.loaded.lock_file)
         text = rendered(pins, offered=offered_by(dry.loaded.origins))
     try:
-        # A lock that says the same is left alone, with its time: `make` and watchers go by that.
+        # An unchanged lock keeps its modification time, for `make` and file watchers.
         if not lock.path.is_file() or lock.path.read_text(encoding="utf-8", errors="replace") != text:
             with whole_file(lock.path, mode=_MODE) as file:
                 file.write(text.encode())
@@ -97,7 +97,7 @@ def compare_lock(
     """Return the lock, and the definitions and pages that differ from it.
 
     Raises:
-        ConfigError: the file cannot be served, or there is no lock that can be read.
+        ConfigError: the file cannot be served, or there is no valid lock.
     """
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         lock = read_lock(dry.loaded.lock_file)

@@ -1,4 +1,4 @@
-"""The command `plan`: shows what serving a file would change, and for whom."""
+"""The command `plan`: shows the changes that another file would make, and the affected clients."""
 
 import json
 from argparse import Namespace
@@ -56,7 +56,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             old = await _served(options.url) if options.url is not None else await _old(options)
     except RemoteError as error:
         hints.line(f"{hints.styled('error:', 'red')} {hints.clean(str(error))}")
-        return 2  # as diff(1): 1 means that something differs
+        return 2  # like diff(1), where 1 means that there are differences
     found = plan(old, new)
     if options.json:
         shown = {**found.as_json(), **({"warnings": list(map(str, warnings))} if warnings else {})}
@@ -82,10 +82,10 @@ async def _old(options: Namespace) -> Manifest:
 
 
 async def _manifest_of(settings: Settings) -> tuple[Manifest, Sequence[Problem]]:
-    """The manifest of what the file, and its upstreams, would offer, and the warnings of what upstreams offer."""
+    """Return the manifest of a file with its upstreams, and the warnings about upstreams."""
     async with asked_sources(settings) as sources:
         with dry_run(settings, sources=sources) as dry:
-            # Such as a name that is taken. The file's own warnings are told by `validate`.
+            # `validate` reports the warnings of the file itself.
             offered = {f"resources.{uri}.uri" for _, uri in dry.loaded.origins}
             warnings = [
                 each for each in dry.catalog.warnings if each.path.startswith("upstreams.") or each.path in offered

@@ -1,4 +1,4 @@
-"""The command `prompt`: the messages of one prompt, from this process or from a running server."""
+"""The command `prompt`: gets a prompt, in this process or from a running server."""
 
 from argparse import Namespace
 

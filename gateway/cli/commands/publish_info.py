@@ -1,4 +1,4 @@
-"""The command `publish-info`: writes the `server.json` with which a registry of MCP servers lists this one."""
+"""The command `publish-info`: writes the `server.json` for a registry of MCP servers."""
 
 import hashlib
 import re
@@ -31,15 +31,15 @@ from gateway.protocol.server_card import MAX_TEXT, PublicEndpoint, introduction,
 from gateway.transports.http_sse import SSE_PATH
 
 _SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
-# The registry's "Versioning": one version; what looks like a range is refused, and so is `latest`.
+# The registry's "Versioning" page: versions that look like ranges, and `latest`, are rejected.
 _RANGE: Final = re.compile(r"[\^~<>=*|]|(^|\.)[xX](\.|$)|^latest$")
-# Bounds that `_SCHEMA` sets.
+# Limits from `_SCHEMA`.
 _MAX_VERSION: Final = 255
 _MAX_ICON_URL: Final = 255
 _ICON_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp"})
 _SOURCES: Final = {"github.com": "github", "gitlab.com": "gitlab"}
 _BUNDLE_HOSTS: Final = frozenset({"github.com", "gitlab.com"})
-"""The hosts of whose releases the official registry takes bundles."""
+"""Hosts of the release files that the official registry accepts."""
 _OUTPUT: Final = Path("server.json")
 _MANIFEST: Final = "manifest.json"
 
@@ -102,9 +102,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 def _published(options: Namespace, prerequisites: Prerequisites, *, view: str | None) -> tuple[str, dict[str, Json]]:
-    """The name under which all is published, and the document; or a refusal of what a registry would not take."""
+    """Return the name and the document, or raise an error if a registry would reject them."""
     loaded = prerequisites.loaded
-    # Masked, for it is written to be published.
+    # Masked, because the document will be published.
     info = loaded.redactor.json(server_info(loaded.document.server))
     version = str(info["version"])
     if not _is_version(version):
@@ -165,7 +165,7 @@ def _bundles(options: Namespace, version: str) -> Iterator[JsonObject]:
         return
     try:
         with zipfile.ZipFile(options.bundle) as archive:
-            # Any ZIP file opens; one without a manifest is no bundle.
+            # Every ZIP file can be opened. A bundle must contain a manifest.
             archive.getinfo(_MANIFEST)
         digest = hashlib.sha256(options.bundle.read_bytes()).hexdigest()
     except OSError as error:
@@ -184,7 +184,7 @@ def _web_url(flag: str, url: str) -> str:
 
 
 def _doubts(options: Namespace, document: Document) -> Iterator[str]:
-    """Hints at what a registry takes, and its readers or the official one may not."""
+    """Yield hints about values that the official registry could reject."""
     server, public_url = document.server, document.listen.public_url
     if server.version is None:
         yield "`server.version` is not set, so the daemon's own stands for it: a registry takes each version once."
@@ -203,7 +203,7 @@ def _doubts(options: Namespace, document: Document) -> Iterator[str]:
 def _server_json(
     name: str, info: JsonObject, endpoint: PublicEndpoint | None, packages: Sequence[JsonObject], repository: str | None
 ) -> dict[str, Json]:
-    """The document in the form of `_SCHEMA`, its members in the order in which people read them."""
+    """Return the document in the form of `_SCHEMA`."""
     about = introduction(info, name=name)
     icons = [icon for icon in _list(about.pop("icons", [])) if _is_listable(icon)]
     optional: dict[str, Json] = {
@@ -216,7 +216,7 @@ def _server_json(
 
 
 def _daemon_package(variables: Mapping[str, Variable]) -> JsonObject:
-    """The daemon, as a client starts it with the configuration that its user has."""
+    """Return the package of the daemon, which a client starts with its user's configuration."""
     return {
         "registryType": "pypi",
         "registryBaseUrl": "https://pypi.org",
@@ -240,7 +240,7 @@ def _daemon_package(variables: Mapping[str, Variable]) -> JsonObject:
 
 
 def _bundle_package(url: str, *, sha256: str, version: str) -> JsonObject:
-    """An MCP bundle at a URL; it asks for variables by itself."""
+    """Return the package of an MCP bundle at a URL."""
     return {
         "registryType": "mcpb",
         "identifier": url,
@@ -251,7 +251,7 @@ def _bundle_package(url: str, *, sha256: str, version: str) -> JsonObject:
 
 
 def _is_version(version: str) -> bool:
-    """Whether a registry takes it: one version, and no range."""
+    """Return whether a registry accepts the version. Ranges are rejected."""
     return 0 < len(version) <= _MAX_VERSION and _RANGE.search(version) is None
 
 
@@ -274,7 +274,7 @@ def _list(value: Json) -> list[Json]:
 
 
 def _is_listable(icon: Json) -> bool:
-    """Whether a registry takes the icon: at a URL, of a type that it knows."""
+    """Return whether a registry accepts the icon."""
     if not isinstance(icon, Mapping):
         return False
     source = str(icon["src"])

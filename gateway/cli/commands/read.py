@@ -1,4 +1,4 @@
-"""The command `read`: the contents of one resource, from this process or from a running server."""
+"""The command `read`: reads a resource, in this process or from a running server."""
 
 from argparse import Namespace
 
@@ -35,7 +35,7 @@ examples:
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     match options.words:
-        # One word that names a file is a CONFIG without its URI, which has a colon.
+        # A single word that names a file is CONFIG without a URI. URIs contain a colon.
         case [uri] if options.url is not None or ":" in uri or not uri.endswith((".yaml", ".yml")):
             config = None
         case [config, uri] if options.url is None:

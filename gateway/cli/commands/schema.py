@@ -1,7 +1,4 @@
-"""The command `schema`: the JSON Schema of the configuration file, or its reference as Markdown.
-
-Both are generated from the models and from the tables of template filters and tests.
-"""
+"""The command `schema`: prints the JSON Schema of the configuration file, or its reference."""
 
 import json
 from argparse import Namespace
@@ -44,7 +41,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 
 
 def reference() -> str:
-    """The reference of the configuration language, as Markdown."""
+    """Return the reference of the configuration as Markdown."""
     return "\n".join(
         [
             _HEAD,

@@ -1,4 +1,4 @@
-"""The command `serve`: serves the file until a signal asks it to stop."""
+"""The command `serve`: serves the file until it is stopped by a signal."""
 
 import os
 import shlex
@@ -56,7 +56,7 @@ _OPTIONS: Final = {
         Option("log_format", "FORMAT", "json or console"),
     ),
 }
-"""The flags, by the heading of their group in the help."""
+"""Flags by heading in the help."""
 
 
 def parser(name: str) -> Parser:
@@ -90,7 +90,7 @@ async def run(options: Namespace, _out: Console, hints: Console) -> int:
         raise ConfigError.at(
             flag_of("store"), f"has credentials, which everybody here could see: set {variable_of('store')}"
         )
-    if settings.scopes is not None and not settings.stdio:  # they would seem to bind callers over HTTP
+    if settings.scopes is not None and not settings.stdio:  # they would not apply to callers over HTTP
         raise ConfigError.at(
             given_by("scopes", options),
             "is for the caller on stdio: add --stdio; over HTTP, scopes belong to keys (`auth`)",
@@ -100,7 +100,7 @@ async def run(options: Namespace, _out: Console, hints: Console) -> int:
             given_by("view", options),
             f"is for the caller on stdio: add --stdio; over HTTP, ask at /mcp/{settings.view}",
         )
-    # Before anything is started that would inherit the variable.
+    # Before child processes inherit the variable.
     worker = take_worker(os.environ)
     if worker is None and settings.worker_count > 1:
         _require_what_workers_need(settings, where=given_by("workers", options))
@@ -111,14 +111,14 @@ async def run(options: Namespace, _out: Console, hints: Console) -> int:
                 await gateway.serve(on_started=partial(_show_start, gateway, settings, worker, hints))
             except ConfigError:
                 raise
-            except Exception:  # Boundary: the log, which masks secrets, has what ended the daemon
+            except Exception:  # Boundary: the log masks secrets
                 log.exception("daemon failed")
                 return 1
     return 0
 
 
 async def _show_start(gateway: Gateway, settings: Settings, worker: Worker | None, hints: Console) -> None:
-    """Show the endpoint, a command that tries it, and the console's link. Logs in JSON stay free of other lines."""
+    """Show the endpoint, a command to try, and the console link. JSON logs contain no other lines."""
     is_readable = settings.log_format == "console" or (settings.log_format is None and hints.is_terminal)
     if gateway.url is None or not is_readable or (worker is not None and worker.number):
         return
@@ -136,7 +136,7 @@ async def _show_start(gateway: Gateway, settings: Settings, worker: Worker | Non
 
 
 def _attempt(tools: Sequence[JsonObject]) -> str:
-    """Return a command that works as it is: a call of a read-only tool without required arguments, or `list`."""
+    """Return a command that works without changes: a call of a read-only tool without required arguments, or `list`."""
     for tool in tools:
         if tool.get("annotations", {}).get("readOnlyHint") and not tool["inputSchema"].get("required"):
             return f"call {shlex.quote(tool['name'])}"
@@ -144,10 +144,10 @@ def _attempt(tools: Sequence[JsonObject]) -> str:
 
 
 def _require_what_workers_need(settings: Settings, *, where: str) -> None:
-    """Refuse several workers where they could not work as one.
+    """Check the settings for several workers.
 
     Raises:
-        ConfigError: what they lack, with the line to add.
+        ConfigError: a setting is missing, with the line to add.
     """
     if settings.stdio:
         raise ConfigError.at(where, "cannot share standard input: leave out --stdio, or serve with one worker")

@@ -1,4 +1,4 @@
-"""The command `status`: prints the state of a running server, problems first."""
+"""The command `status`: prints the state of a running server, with problems first."""
 
 from argparse import Namespace
 from collections import defaultdict
@@ -16,12 +16,12 @@ from gateway.json_types import Json, JsonObject
 
 _KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}
 _LABEL: Final = 9
-"""Columns of a label."""
+"""Width of a label."""
 _COUNTED: Final = {"concurrency": "calls at once", "unread": "bytes of unread answers"}
-"""The noun of a limit whose name is none."""
+"""Nouns for limits whose name is not a noun."""
 _MAX_FILES: Final = 8
 _DIGITS: Final = 12
-"""Digits of a digest that are shown."""
+"""Number of digits of a digest to show."""
 
 
 def parser(name: str) -> Parser:
@@ -63,7 +63,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 def _head(status: JsonObject, out: Console) -> str:
-    # Here and below: the daemon may be older or newer than this command, so that any member may be missing.
+    # Here and below: the daemon can be an older or newer version, so every member can be missing.
     state = status.get("state", "unknown")
     parts = [
         out.styled(out.clean(f"mcp-gateway {status.get('version', '?')}"), "bold"),
@@ -75,7 +75,7 @@ def _head(status: JsonObject, out: Console) -> str:
 
 
 def _problems(status: JsonObject) -> Iterator[str]:
-    """Problems that need somebody now, and that make the exit code 1."""
+    """Yield the problems that make the exit code 1."""
     if status.get("state") not in {"ready", None}:
         yield f"it is {status['state']}, and takes no calls"
     if problems := status.get("problems"):
@@ -160,14 +160,14 @@ def _facts(status: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def _labelled(label: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The texts, the first of them with a label."""
+    """Yield the texts, with a label for the first."""
     for text in texts:
         yield label, text
         label = ""
 
 
 def _files(files: Mapping[str, str]) -> Iterator[str]:
-    """The first digits of each file's digest: SHA-256 as of sha256sum(1), but keyed for files of secrets."""
+    """Yield the start of each file's digest: SHA-256, or a keyed digest for files with secrets."""
     for path, digest in islice(files.items(), _MAX_FILES):
         yield f"{digest[:_DIGITS]}  {path}"
     if len(files) > _MAX_FILES:
@@ -175,7 +175,7 @@ def _files(files: Mapping[str, str]) -> Iterator[str]:
 
 
 def _places(store: JsonObject) -> Iterator[tuple[str, str]]:
-    """The state directory, and the store that replicas share."""
+    """Yield the state directory, and the shared store."""
     directory, shared = store.get("directory"), store.get("shared")
     if directory or not shared:
         yield "state", directory or "in memory alone"
@@ -189,7 +189,7 @@ def _use(name: str, use: JsonObject) -> str:
 
 
 def _primitives(backends: Mapping[str, str], noun: str) -> Iterator[str]:
-    """The names of what is served of one kind, a line for each backend."""
+    """Yield one line per backend with the names of one kind of primitive."""
     by_backend: dict[str, list[str]] = defaultdict(list)
     for name, backend in backends.items():
         by_backend[backend].append(name)
@@ -230,7 +230,7 @@ def _ago(moment: Json) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """A time in its two largest units."""
+    """Format a time with its two largest units."""
     amount = max(0, int(seconds))
     days, hours, minutes = amount // 86_400, amount // 3600 % 24, amount // 60 % 60
     parts = [f"{days} d" * bool(days), f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes)]

@@ -1,4 +1,4 @@
-"""The command `tasks`: lists the tasks of a running server, shows one, or cancels it."""
+"""The command `tasks`: lists, shows or cancels the tasks of a running server."""
 
 from argparse import Namespace
 from typing import Final
@@ -45,7 +45,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         action, *words = words
     config, ids = split_config(words, url=options.url)
     if config is not None:
-        # `daemon_url` looks for it there, where other commands have it.
+        # `daemon_url` expects the attribute `config`.
         options.config = config
     if len(ids) != (action != "list"):
         expected = "`list`, `show ID` or `cancel ID`" if action == "list" else "one id"

@@ -1,1 +1,1 @@
-"""The command `dev`: serves a file while it is written. In: a file. Out: calls, clients and changes as text."""
+"""The command `dev`: serves a file while you edit it, and shows calls, clients and changes."""

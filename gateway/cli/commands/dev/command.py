@@ -1,4 +1,4 @@
-"""The command `dev`: serves a file while it is written, and shows calls, clients and changes."""
+"""The command `dev`: serves a file while you edit it, and shows calls, clients and changes."""
 
 import html
 import os
@@ -36,10 +36,10 @@ from gateway.distribution import install_command
 
 _DRAIN: Final = timedelta(seconds=1)
 _LIVE: Final = "gateway.cli.commands.dev.live_view"
-"""Needs the extra `dev`, and is imported only when there is a terminal."""
+"""Needs the extra `dev`. Imported only on a terminal."""
 _PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
 _WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Variables of which one is set where a browser has a window: one in the terminal would take that away."""
+"""Environment variables of a graphical session. A text browser would take over the terminal."""
 
 
 def parser(name: str) -> Parser:
@@ -75,7 +75,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
     settings = settings_of(options)
     drain = {} if "drain_timeout" in settings.model_fields_set else {"drain_timeout": _DRAIN}
     settings = settings.model_copy(
-        # No state: the daemon that serves this very file may run beside it, and has the directory.
+        # No state, because a daemon that serves the same file can use the directory.
         update={"stdio": False, "no_watch": False, "log_format": "json", "state_dir": NO_STATE, **drain}
     )
     with ExitStack() as stack:
@@ -95,7 +95,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
         show_console: Callable[[str], None] | None = None
         if options.open:
             folder = stack.enter_context(TemporaryDirectory(prefix="mcp-gateway-dev-"))  # mode 0700
-            # Its URL is a line of the log in any case.
+            # The log contains the URL in any case.
             show_console = partial(_open_in_browser, folder=Path(folder))
         with cancelled_by_signals(on_exit=terminal.leave):
             await develop(settings, report, on_exit=terminal.leave, show_console=show_console)
@@ -103,11 +103,11 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 
 
 def _open_in_browser(url: str, *, folder: Path) -> None:
-    """Open a URL by a file in a folder that nobody else may read, if there is a browser; does not wait for it."""
-    # Through a file: everybody on the machine sees the arguments of a program, and the link has a token in it.
+    """Open a URL in the browser, if there is one, through a private file. Does not wait for the browser."""
+    # Other users can see the arguments of a process, and the link contains a token.
     if sys.platform != "darwin" and not any(os.environ.get(name) for name in _WITH_WINDOWS):
         return
     page = folder / "console.html"
     page.write_text(_PAGE.format(url=html.escape(url)))
-    # A daemon thread: some browsers end only when their window is closed.
+    # A daemon thread, because some browsers only return when their window is closed.
     threading.Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True, name="browser").start()

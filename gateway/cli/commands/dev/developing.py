@@ -1,4 +1,4 @@
-"""Serves a file while it is written: reports each call, client and change, and waits while the file is broken."""
+"""Serves a file while it is edited. Reports calls, clients and changes, and waits while the file is invalid."""
 
 import asyncio
 import time
@@ -31,18 +31,18 @@ log: Final = structlog.get_logger(__name__)
 
 _SNAPSHOT_SECONDS: Final = 0.25
 _POLL: Final = timedelta(seconds=2)
-"""The interval at which a broken file is compared, where the file system sends no events."""
+"""Interval to compare an invalid file, for file systems without events."""
 _MAX_REASON: Final = 300
 _MAX_LENGTH: Final = 2000
-"""Characters of a call's arguments that are kept."""
+"""Maximum length of the arguments."""
 
 
 class CallStarted(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     what: str
-    """The primitive's name; if there is none, the name or URI of the request."""
+    """Name of the primitive, or the name or URI in the request if there is no such primitive."""
     arguments: str
-    """JSON, with secrets masked."""
+    """JSON with masked secrets."""
     client: str
 
 
@@ -50,27 +50,25 @@ class CallEnded(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     is_good: bool
     outcome: str
-    """Text for a person; empty for a plain success."""
+    """Empty for a success."""
     seconds: float
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
-    """A new catalog is served."""
-
     generation: int
     changes: tuple[Change, ...]
 
 
 class StatusSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the daemon; sent several times a second."""
+    """The state of the daemon, sent several times per second."""
 
     status: JsonObject
-    """The answer of `/-/status`; empty while nothing is served."""
+    """Body of `/-/status`, or empty while nothing is served."""
     url: str | None
     problems: tuple[Problem, ...]
-    """The problems that keep the file from being served."""
+    """The errors that prevent the file from being served."""
     apps: Mapping[str, Path] = msgspec.field(default_factory=empty)
-    """The file of each page that is served for a tool, by the tool's name."""
+    """Files of the pages of tools, by tool name."""
 
 
 DevEvent = CallStarted | CallEnded | Reloaded | StatusSnapshot
@@ -85,16 +83,16 @@ async def develop(
     on_exit: Callable[[], None],
     show_console: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, and wait for a file that cannot be served to change.
+    """Serve until SIGINT or SIGTERM. If the file is invalid, wait for a change.
 
-    `on_exit` is called from any thread just before the process ends without cleaning up. With `show_console` the
-    console is served whatever the file says, and that is called with its URL.
+    `on_exit` is called from any thread before the process exits without cleanup. With `show_console`, the console is
+    enabled, and `show_console` is called with its URL.
 
     Raises:
-        ConfigError: the address cannot be listened on.
+        ConfigError: the address is not available.
     """
     while True:
-        # Before it is read: what changes while it is being loaded counts as a change.
+        # Set before loading, so that changes while loading are noticed.
         began_at = time.time_ns()
         gateway = Gateway(settings, observers=[_Calls(report)], opens_console=show_console is not None)
         async with AsyncExitStack() as stack:
@@ -119,7 +117,7 @@ async def _polling_status(
     finally:
         task.cancel()
         [ended] = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(ended, Exception):  # a bug in the view must not end the server
+        if isinstance(ended, Exception):  # an error in the view must not stop the server
             log.error("view failed", exc_info=ended)
 
 
@@ -139,8 +137,6 @@ async def _send_snapshots(gateway: Gateway, report: DevListener, show_console: C
 
 
 class _Calls:
-    """An observer that reports calls as events."""
-
     def __init__(self, report: DevListener) -> None:
         self._report: Final = report
 
@@ -172,7 +168,7 @@ class _Calls:
 
 
 def _tool_error(ending: CallResult) -> str:
-    """Return the text of a failed result on one line; empty for other results."""
+    """Return the text of a failed result on one line, or an empty string for other results."""
     if ending.outcome is not Outcome.TOOL_ERROR or ending.response is None:
         return ""
     blocks = orjson.loads(ending.response)["result"]["content"]
@@ -191,18 +187,18 @@ _WORDS: Final = {
 def _as_json(value: Json) -> str:
     try:
         return orjson.dumps(value).decode()[:_MAX_LENGTH] if value else ""
-    except TypeError:  # orjson refuses integers of more than 64 bits, and lone surrogates
+    except TypeError:  # orjson rejects integers of more than 64 bits and lone surrogates
         return repr(value)[:_MAX_LENGTH]
 
 
 async def _changed(path: Path, *, since: int) -> None:
-    """Wait until one of the files has changed since that time."""
+    """Wait until a file has changed since the given time."""
     seen = Snapshot(taken_at=since)
     while True:
-        # Made anew after each change: a file that can be read by now may name others.
+        # Planned again after each change, because a readable file can include others.
         watched = await asyncio.to_thread(_watch_plan, path)
         async with Watcher(watched, poll=_POLL) as watcher:
-            # Watched first, and compared then: a change between the two is not missed.
+            # Watch first, then compare, so that no change is missed.
             now = await asyncio.to_thread(watched.snapshot)
             if await asyncio.to_thread(now.differs_from, seen):
                 return
@@ -211,7 +207,7 @@ async def _changed(path: Path, *, since: int) -> None:
 
 
 def _watch_plan(path: Path) -> WatchPlan:
-    """The files to watch for a configuration that cannot be served; includes only if it can be read."""
+    """Return the files to watch for an invalid configuration."""
     itself = WatchPlan(
         files=frozenset({path}),
         directories=frozenset({path if is_directory(path) else path.parent}),

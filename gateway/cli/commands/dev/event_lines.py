@@ -1,4 +1,4 @@
-"""Turns the events of `dev`, and what else the process writes, into lines of styled text; and writes plain ones."""
+"""Converts events of `dev` and other output of the process into styled lines."""
 
 import json
 import os
@@ -15,44 +15,41 @@ from gateway.config.diagnostics.render import render
 from gateway.json_types import Json
 
 Piece = tuple[str, str]
-"""Text and its style on a terminal: one that `gateway.cli.console` knows, or the empty string."""
+"""Text and its style, which is a name of `gateway.cli.console` or empty."""
 Line = list[Piece]
 
 _MAX_ARGUMENTS_LENGTH: Final = 120
 _SHOWN_OTHERWISE: Final = frozenset({"loaded", "listening", "reloaded", "reload refused", "stopping"})
-"""Log events that the view shows in another form."""
+"""Log events that the view shows in another way."""
 _LEVELS: Final = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
 _FRAME: Final = frozenset({"timestamp", "level", "event"})
 
 
 class EventLines:
-    """Keeps the current state, and makes lines of what changes."""
+    """Keeps the current state, and creates lines for changes."""
 
     def __init__(self, show: Callable[[Line], None], *, has_problems_in_full: bool) -> None:
-        """Take what shows a line, in any thread.
-
-        `has_problems_in_full`: the lines have every problem of the file, rather than that there are some.
-        """
+        """`show` receives each line, in any thread. `has_problems_in_full` shows all problems instead of a summary."""
         self._show: Final = show
         self._has_problems_in_full: Final = has_problems_in_full
         self.running: Final[dict[str, tuple[CallStarted, datetime]]] = {}
-        """Calls that run, with their start, by id and in the order of their starts."""
+        """Running calls with their start times, by id and in start order."""
         self.snapshot = StatusSnapshot(status={}, url=None, problems=())
         self._clients: Counter[str] = Counter()
         self._has_served = False
 
     def report(self, event: DevEvent) -> None:
-        """Show an event; called on the event loop's thread."""
+        """Show an event. Called on the event loop's thread."""
         for line in self.take(event):
             self._show(line)
 
     def written(self, line: str) -> None:
-        """Show a line that something in the process has written; called from any thread."""
+        """Show a line that the process wrote. Called from any thread."""
         if (shown := log_line(line)) is not None:
             self._show(shown)
 
     def take(self, event: DevEvent) -> Iterator[Line]:
-        """Update the state, and make the lines that stay on the screen."""
+        """Update the state, and yield the lines to show."""
         match event:
             case CallStarted():
                 self.running[event.id] = (event, datetime.now(UTC))
@@ -65,7 +62,7 @@ class EventLines:
 
     def _ended(self, ending: CallEnded) -> Iterator[Line]:
         began, _ = self.running.pop(ending.id, (None, None))
-        # It began before this view listened.
+        # The call started before this view.
         if began is None:
             return
         mark = ("✓ ", "green") if ending.is_good else ("✗ ", "red")
@@ -98,9 +95,9 @@ class EventLines:
 
 
 def plain_lines(console: Console) -> Callable[[Line], None]:
-    """Return what writes lines one after the other: the view without a terminal, or without the extra `dev`.
+    """Return a function that writes plain lines, for output without a terminal or without the extra `dev`.
 
-    If their reader is gone, the process is asked to stop.
+    If the reader has closed the pipe, the function stops the process.
     """
     lock, is_unread = threading.Lock(), threading.Event()
 
@@ -112,16 +109,16 @@ def plain_lines(console: Console) -> Callable[[Line], None]:
                 return
             try:
                 console.line(text)
-            except BrokenPipeError:  # `| head` has read enough
+            except BrokenPipeError:  # the reader has closed the pipe
                 is_unread.set()
-                # A signal, because lines are written in any thread.
+                # A signal, because this runs in any thread.
                 os.kill(os.getpid(), signal.SIGTERM)
 
     return show
 
 
 def log_line(line: str) -> Line | None:
-    """A styled line for one that the process wrote: a log record, or what a plugin printed. None if it is hidden."""
+    """Convert a log record or other output into a styled line. Return None for hidden events."""
     try:
         entry = json.loads(line)
         event = entry.pop("event")
@@ -137,7 +134,7 @@ def log_line(line: str) -> Line | None:
 def _reloaded(reloaded: Reloaded) -> Iterator[Line]:
     note = "" if reloaded.changes else ": the same is offered"
     yield [clock(), ("↻ ", "cyan"), (f"generation {reloaded.generation}{note}", "bold")]
-    # Below the text of the line above: the spaces are as wide as `clock`.
+    # Indent by the width of `clock`.
     for change in reloaded.changes:
         yield [
             ("           ", ""),
@@ -156,7 +153,7 @@ def _problems(snapshot: StatusSnapshot, *, in_full: bool) -> Iterator[Line]:
 
 
 def title_of_problems(snapshot: StatusSnapshot) -> str:
-    """The title above the problems: what is served meanwhile."""
+    """Return the title of the problems, with the generation that is still served."""
     generation = snapshot.status.get("generation")
     meanwhile = "nothing is served until it is right" if generation is None else f"generation {generation} goes on"
     return f"the file cannot be served as it is; {meanwhile}"
@@ -181,7 +178,7 @@ def shown_seconds(seconds: float) -> str:
 
 
 def _spaced(piece: Piece) -> list[Piece]:
-    """The piece after two spaces; empty if it has no text."""
+    """Return the piece after two spaces, or nothing if it is empty."""
     text, style = piece
     return [(f"  {text}", style)] if text else []
 

@@ -1,7 +1,7 @@
-"""The view of `dev` on a terminal: lines that scroll, and below them the current state. Needs the extra `dev`.
+"""The live view of `dev`: scrolling lines with the current state below them. Needs the extra `dev`.
 
-Why rich: it knows the width of characters, and what to redraw when the window changes. Why an extra: structlog imports
-it if it is installed, which doubles the time to start.
+rich measures the width of characters and handles resizing. It is an extra because structlog imports it if it is
+installed, which doubles the startup time.
 """
 
 from collections import deque
@@ -25,18 +25,16 @@ from gateway.config.diagnostics.render import render
 _KINDS: Final = ("tool", "resource", "prompt")
 _KEPT: Final = 200
 _MAX_CALLS: Final = 8
-"""Running calls that are shown; further ones are counted."""
+"""Maximum number of running calls to show."""
 
 
 class LiveView:
-    """Lines that scroll, and below them the state, redrawn several times a second."""
-
     def __init__(self, console: Console, stream: TextIO, *, config: str) -> None:
         self._plain_console: Final = console
         self._config: Final = config
         self.lines: Final = EventLines(self._show, has_problems_in_full=False)
         self._latest: Final[deque[Text]] = deque(maxlen=_KEPT)
-        """The latest lines, to be written again when the window's width changes: a terminal does not unwrap lines."""
+        """Latest lines, which are printed again after a resize because terminals do not unwrap lines."""
         self._console: Final = RichConsole(
             file=stream, force_terminal=True, highlight=False, no_color=not console.has_colour
         )
@@ -60,7 +58,7 @@ class LiveView:
     def _show(self, line: Line) -> None:
         text = self._text(line)
         self._latest.append(text)
-        # The terminal wraps it: what is copied from there stays one line.
+        # The terminal wraps the line, so that copied text stays on one line.
         self._console.print(text, soft_wrap=True)
 
     def _redraw(self) -> None:
@@ -69,7 +67,7 @@ class LiveView:
         self._console.clear()
         for text in tuple(self._latest)[-self._console.height :]:
             self._console.print(text, soft_wrap=True)
-        self._live = self._region_below()  # a new one: the old one would continue at its old place
+        self._live = self._region_below()  # the old object would continue at its old position
         self._live.start()
 
     def _region_below(self) -> Live:
@@ -78,7 +76,7 @@ class LiveView:
             get_renderable=lambda: Group(*self._parts()),
             refresh_per_second=4,
             transient=True,
-            # `raw_terminal` has both descriptors already.
+            # `raw_terminal` redirects both already.
             redirect_stdout=False,
             redirect_stderr=False,
             vertical_overflow="crop",
@@ -88,7 +86,7 @@ class LiveView:
         return Text.assemble(*((self._plain_console.clean(text), style) for text, style in line))
 
     def _parts(self) -> Iterator[RenderableType]:
-        """The parts of the state: problems, running calls, sections that need a restart, and the status line."""
+        """Yield the problems, running calls, sections that need a restart, and the status line."""
         snapshot = self.lines.snapshot
         if snapshot.problems:
             room = max(self._console.height - _MAX_CALLS - 6, 3)
@@ -98,7 +96,7 @@ class LiveView:
             yield Panel(text, title=title_of_problems(snapshot), border_style="red", title_align="left")
         else:
             yield Rule(style="dim")
-        # A copy: calls begin and end on the event loop's thread while this one draws.
+        # A copy, because the event loop's thread changes the calls.
         running = list(self.lines.running.values())
         for began, at in running[:_MAX_CALLS]:
             seconds = (datetime.now(UTC) - at).total_seconds()

@@ -1,4 +1,4 @@
-"""Reserves the terminal for one writer: whatever else the process writes is handed to it as lines."""
+"""Reserves the terminal for one writer, and passes other output of the process to a function."""
 
 import os
 import sys
@@ -9,31 +9,31 @@ from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple, TextIO
 
 _SHOW_CURSOR: Final = b"\x1b[?25h\r\n"
-"""DECTCEM, and a new line."""
+"""Show the cursor (DECTCEM), and start a new line."""
 _LOCAL_MODES: Final = 3
-"""The index of the local modes in the list of `termios.tcgetattr`."""
+"""Index of the local modes in the list of `termios.tcgetattr`."""
 
 
 class RawTerminal(NamedTuple):
     stream: TextIO
     """The original standard output."""
     hand_over: Callable[[Callable[[str], None]], None]
-    """Sets the function that is called with each line, in a thread of its own."""
+    """Sets the function that receives each line, in a separate thread."""
     leave: Callable[[], None]
-    """Restores the terminal, from any thread, before the process ends without cleaning up."""
+    """Restores the terminal before the process exits without cleanup. Can be called from any thread."""
 
 
 @contextmanager
 def raw_terminal() -> Iterator[RawTerminal]:
-    """Capture standard output and error, logging and plugins included, for as long as the context lasts."""
-    # What is buffered belongs to the terminal, and not into the pipe.
+    """Capture standard output and standard error, including the output of plugins."""
+    # Buffered text belongs on the terminal, not in the pipe.
     sys.stdout.flush()
     sys.stderr.flush()
     out, errors = os.dup(1), os.dup(2)
     reading, writing = os.pipe()
     os.dup2(writing, 1)
     os.dup2(writing, 2)
-    # The pipe must end with descriptors 1 and 2.
+    # The pipe must end when descriptors 1 and 2 are closed.
     os.close(writing)
     readers: list[threading.Thread] = []
 
@@ -55,10 +55,10 @@ def raw_terminal() -> Iterator[RawTerminal]:
         restore()
         sys.stdout.flush()
         sys.stderr.flush()
-        os.dup2(out, 1)  # closes the last writing ends of the pipe: the reader ends
+        os.dup2(out, 1)  # closes the last writers of the pipe, so the reader ends
         os.dup2(errors, 2)
         for reader in readers:
-            # Bounded: a child of a plugin may hold an end of the pipe for longer than the process lives.
+            # With a timeout, because a child process of a plugin can keep the pipe open.
             reader.join(1.0)
         with suppress(BrokenPipeError):
             stream.close()
@@ -77,12 +77,12 @@ def _read_lines(descriptor: int, take: Callable[[str], None]) -> None:
 
 
 def _suppress_echo(descriptor: int = 0) -> Callable[[], None]:
-    """Turn the echo of typed characters off, and return a function that turns it on again.
+    """Turn echo off, and return a function that turns it on again.
 
-    A letter, or the `^C` that ends it all, would move what is drawn. Does nothing without a terminal in the foreground.
+    Typed characters, such as `^C`, would damage the view. Does nothing in a background process.
     """
     try:
-        if os.tcgetpgrp(descriptor) != os.getpgrp():  # termios(3): SIGTTOU would stop a background process
+        if os.tcgetpgrp(descriptor) != os.getpgrp():  # termios(3): a background process would be stopped by SIGTTOU
             return lambda: None
         before = termios.tcgetattr(descriptor)
     except (OSError, termios.error):

@@ -1,5 +1,1 @@
-"""The command `init`.
-
-In: nothing, or what exists already: servers of an MCP client, an OpenAPI document, an SQLite database. Out: a small
-commented configuration file, which serves as it lies.
-"""
+"""The command `init`: writes a small commented configuration file."""

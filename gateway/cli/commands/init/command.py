@@ -1,4 +1,4 @@
-"""The command `init`: writes a small commented file to start from."""
+"""The command `init`: writes a small commented configuration file."""
 
 from argparse import Namespace
 from collections.abc import Callable
@@ -52,7 +52,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             text = await _text_of(*options.source, path=path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # "x": a file that came to be meanwhile is not overwritten either.
+        # "x" fails if the file exists, even if it was created just now.
         with path.open("x") as file:
             file.write(text)
     except FileExistsError as error:
@@ -73,7 +73,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 async def _text_of(kind: str, file: str, *, path: Path) -> str:
-    """The text of the configuration file at `path` that is made of another."""
+    """Return the text of a configuration that is based on another file."""
     kind = _ALIASES.get(kind, kind)
     if kind not in _KINDS:
         raise ConfigError.at("--from", f"there is no kind {kind!r}; expected one of {', '.join(_KINDS)}")

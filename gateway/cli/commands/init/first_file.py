@@ -1,4 +1,4 @@
-"""The texts of first files: tools, upstream servers, a database."""
+"""Texts of new configuration files."""
 
 import json
 import os
@@ -82,7 +82,7 @@ _TABLES: Final = """\
 SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'
 ORDER BY name"""
 _TYPES: Final = (("INT", "integer"), ("CHAR", "string"), ("CLOB", "string"), ("TEXT", "string"), ("BLOB", ""))
-"""Parts of a column's type and the input's, in the order in which SQLite looks for them (datatype3, "3.1")."""
+"""Parts of a declared type and the type of the input, in SQLite's order (datatype3, section 3.1)."""
 _NUMBERS: Final = ("REAL", "FLOA", "DOUB", "NUM", "DEC")
 
 _DATABASE: Final = """\
@@ -114,15 +114,15 @@ _TOOL: Final = """\
 class _Column(NamedTuple):
     name: str
     input: str
-    """The name of the input, an identifier."""
+    """Name of the input."""
     type: str
 
 
 def of_servers(file: str, directory: Path) -> str:
-    """The file with the servers that an MCP client has.
+    """Return a configuration with the servers of an MCP client.
 
     Raises:
-        ConfigError: it is no such JSON file.
+        ConfigError: the file is not a JSON file with MCP servers.
     """
     try:
         source = SourceFile(Path(file), decode(read_bytes(Path(file))))
@@ -132,20 +132,20 @@ def of_servers(file: str, directory: Path) -> str:
     for each in diagnostics:
         if each.severity is Severity.ERROR and each.place is not None:
             raise ConfigError.at(f"{file}:{each.place.line}:{each.place.column}", each.message)
-    # JSON is YAML: a path with a colon or a quotation mark stays one text.
+    # JSON strings are valid YAML, and quote special characters.
     return _SERVERS.format(file=json.dumps(os.path.relpath(file, directory)))
 
 
 def of_database(file: str, directory: Path) -> str:
-    """The file with a tool for each table of an SQLite database, which finds rows by the values of its columns.
+    """Return a configuration with one tool for each table of an SQLite database.
 
     Raises:
-        ConfigError: it is no database of SQLite's, or has nothing to ask for.
+        ConfigError: the file is not an SQLite database, or has no tables.
     """
     name = _identifier(Path(file).name.partition(".")[0])
     url = f"sqlite:{os.path.relpath(file, directory)}"
     try:
-        # mode=ro: a file that is not there is not made (https://www.sqlite.org/uri.html).
+        # mode=ro does not create a missing file (https://www.sqlite.org/uri.html).
         with closing(sqlite3.connect(f"{Path(file).absolute().as_uri()}?mode=ro", uri=True)) as connection:
             tools = list(_tools(connection, name))
     except sqlite3.Error as error:
@@ -163,7 +163,7 @@ def _tools(connection: sqlite3.Connection, database: str) -> Iterator[str]:
             for column, declared in connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,))
             if (kind := _type_of(declared))
         ]
-        # Two columns that would be one input are left to their database.
+        # Leave out columns that would have the same input name.
         inputs = [column.input for column in columns]
         columns = [column for column in columns if inputs.count(column.input) == 1][:_MAX_FILTERS]
         tool = f"find_{_identifier(table)}"
@@ -193,7 +193,7 @@ def _input(column: _Column) -> str:
 
 
 def _type_of(declared: str) -> str:
-    """The type of an input for a column; empty for what is no text and no number."""
+    """Return the type of the input for a column, or an empty string for binary columns."""
     declared = declared.upper()
     for part, kind in _TYPES:
         if part in declared:

@@ -1,4 +1,4 @@
-"""The first file for an OpenAPI document: a connection, and an entry that turns operations into tools."""
+"""The new configuration for an OpenAPI document."""
 
 import json
 import os
@@ -40,7 +40,7 @@ _NO_SERVER: Final = "https://api.example.com"
 
 
 async def of_document(document: str, directory: Path) -> str:
-    """Return the file for a document: a path, or a URL, which is fetched.
+    """Return a configuration for a document. A URL is fetched.
 
     Raises:
         ConfigError: the document cannot be fetched, or is not OpenAPI.

@@ -1,4 +1,4 @@
-"""The command `test`: runs the tests of the tools, and reports them to people (text) and programs (JSON, JUnit)."""
+"""The command `test`: runs the tests of the tools, and prints text, JSON or JUnit XML."""
 
 import json
 import re
@@ -25,7 +25,7 @@ _MARKS: Final = {
     Grade.SKIPPED: ("–", "yellow"),
 }
 _NOT_IN_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 has not (§2.2, production 2)."""
+"""Characters that XML 1.0 does not allow (§2.2, production 2)."""
 
 
 def parser(name: str) -> Parser:
@@ -70,7 +70,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     else:
         _show(verdicts, out)
     hints.line(_summary(verdicts, hints))
-    # Last: the verdicts are shown, though the file cannot be written.
+    # Last, so that results are shown even if the file cannot be written.
     if options.junit is not None:
         _write_junit(verdicts, options.junit)
     return 1 if any(verdict.grade is Grade.FAILED for verdict in verdicts) else 0
@@ -98,9 +98,9 @@ def _summary(verdicts: Sequence[Verdict], hints: Console) -> str:
 
 
 def _write_junit(verdicts: Sequence[Verdict], path: Path) -> None:
-    """Write JUnit XML, which build servers read."""
+    """Write JUnit XML for build servers."""
     counts = Counter(verdict.grade for verdict in verdicts)
-    # The format has no standard; these are the elements and attributes of Apache Ant, where it comes from.
+    # There is no standard for this format. These elements and attributes are those of Apache Ant.
     suite = ET.Element(
         "testsuite",
         name="mcp-gateway",

@@ -1,4 +1,4 @@
-"""Compares the result of a call with what its test expects. Pure."""
+"""Compares the result of a call with the expectation of its test. Pure."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from gateway.config.models.tool_tests import Expectation, TextMatch
 from gateway.json_types import Json, JsonObject
 
 _MAX_LINES: Final = 60
-"""Lines of a difference that are shown."""
+"""Maximum number of lines of a difference."""
 _ABSENT: Final[Json] = object()
 
 
@@ -22,11 +22,11 @@ class Mismatch(NamedTuple):
 
     reason: str
     difference: tuple[str, ...] = ()
-    """Lines that begin with `- ` if only expected, with `+ ` if only received, with spaces if both have them."""
+    """Lines that start with `- ` if only expected, `+ ` if only received, or spaces."""
 
 
 def mismatch(result: JsonObject, expected: Expectation | None) -> Mismatch | None:
-    """Compare the result of `tools/call` with the expectation; None if it meets it."""
+    """Compare a result of `tools/call` with the expectation. Return None if it matches."""
     text = _text_of(result)
     failed = result.get("isError") is True
     if expected is not None and expected.error is not None:
@@ -43,7 +43,7 @@ def mismatch(result: JsonObject, expected: Expectation | None) -> Mismatch | Non
 
 
 def _text_of(result: JsonObject) -> str:
-    """The text of all blocks, one after the other, as a model reads it."""
+    """Return the text of all blocks, as a model reads it."""
     return "\n".join(block["text"] for block in result.get("content", ()) if block.get("type") == "text")
 
 
@@ -79,7 +79,7 @@ def _json_mismatch(received: Json, expected: Json, text: str) -> Mismatch | None
 
 
 def _booleans_of(value: Json) -> Json:
-    """The structure of a value with True for each boolean: in Python, True == 1."""
+    """Return the value with a distinct object for booleans, because True == 1 in Python."""
     match value:
         case dict():
             return {name: _booleans_of(member) for name, member in value.items()}
@@ -95,7 +95,7 @@ def _pretty(value: Json) -> str:
 
 def _difference(expected: str, received: str) -> tuple[str, ...]:
     lines = ndiff(expected.splitlines(), received.splitlines())
-    # ndiff's lines with `?` point at characters, which no longer lie there once long lines are cut.
+    # The `?` lines of ndiff point at characters, which are not there after long lines are cut.
     return tuple(_cut(line for line in lines if not line.startswith("? ")))
 
 

@@ -1,7 +1,7 @@
-"""Runs the tests of the tools: makes each call through the dispatcher, and compares its result with the expectation.
+"""Runs the tests of tools: makes each call through the dispatcher, and compares the results.
 
-Commands and functions run for real. HTTP backends send to a stub server on loopback if the test has its answer, or else
-to the real one. `confirm` is answered with yes.
+Commands and functions really run. HTTP backends use a stub server on loopback if the test defines its response.
+`confirm` is accepted.
 """
 
 import time
@@ -45,20 +45,18 @@ class Grade(StrEnum):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of one test."""
-
     tool: str
     name: str
     grade: Grade
     seconds: float = 0.0
     reason: str = ""
-    """One line that says why it did not pass."""
+    """Why the test did not pass, on one line."""
     difference: tuple[str, ...] = ()
-    """The difference from what was expected: see `Mismatch`."""
+    """Difference from the expectation. See `Mismatch`."""
 
 
 async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIterator[Verdict]:
-    """Run the tests of the tools whose names match one of the globs, or of all, one after the other.
+    """Run the tests of the tools that match one of the globs, or all tests.
 
     Raises:
         ConfigError: the file cannot be served, or a glob matches no tool.
@@ -85,7 +83,7 @@ def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """A run of one test."""
+    """One run of a test."""
 
     dry: DryRun
     tool: str
@@ -124,7 +122,7 @@ class _Attempt(msgspec.Struct, frozen=True):
         except (ExecutionError, ValueError) as error:
             return Mismatch(str(error))
         except RpcError as error:
-            # `expect.error` means both: an error of the protocol, and a result that is one.
+            # `expect.error` matches protocol errors and failed results.
             result = {"isError": True, "content": [{"type": "text", "text": error.message}]}
         if result.get("resultType") == "input_required":
             return Mismatch("asks its user for more than a yes, which nobody can answer here")
@@ -139,7 +137,7 @@ class _Attempt(msgspec.Struct, frozen=True):
             yield replace(tool, executor=diverted_to(tool.executor, stub))
 
     def _arguments(self, tool: Tool) -> JsonObject:
-        """The arguments, with files read where the test names one: `photo: {file: photo.png}`."""
+        """Return the arguments, with the content of files such as `photo: {file: photo.png}`."""
         place = self.dry.loaded.start_problems().at("tools", self.tool, "tests", self.index, "with")
         return _given_files(self.test.with_, tool.arguments.files, directory=place.directory)
 
@@ -149,8 +147,7 @@ class _Attempt(msgspec.Struct, frozen=True):
 
     def _client(self, tool: Tool) -> MemoryClient:
         catalog = self.dry.catalog
-        # A catalog for this test alone: the next one has the executor without a stub. What is tested is the result,
-        # which a call with `task: required` has as well.
+        # A separate catalog, because the stub is only for this test. Without `task: required`, the result is the same.
         offered = replace(catalog, tools={**catalog.tools, self.tool: replace(tool, task=None)})
         claims, auth = self.test.caller, self.dry.loaded.document.auth
         identity = ANONYMOUS if claims is None else identity_of_claims(claims, auth)
@@ -158,10 +155,10 @@ class _Attempt(msgspec.Struct, frozen=True):
 
 
 async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> JsonObject:
-    """Call a tool, and accept its confirmation if it has one."""
+    """Call a tool, and accept its confirmation."""
     params: dict[str, Json] = {"name": tool, "arguments": arguments}
     result = await client.request("tools/call", params)
-    # Any other question is the tool's own, to which a test has no answer.
+    # A test cannot answer other input requests.
     if result.get("resultType") != "input_required" or set(result["inputRequests"]) != {CONFIRMATION_KEY}:
         return result
     state = {key: value for key, value in result.items() if key == "requestState"}
@@ -169,7 +166,7 @@ async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> 
 
 
 def _given_files(arguments: JsonObject, places: FilePlaces | None, *, directory: Path) -> JsonObject:
-    """Return the arguments with `data:` URIs in place of files that a test gives: `photo: {file: photo.png}`.
+    """Replace files that a test names (`photo: {file: photo.png}`) with `data:` URIs.
 
     Paths are relative to `directory`.
 

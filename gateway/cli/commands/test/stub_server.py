@@ -1,4 +1,4 @@
-"""A stub of the server that an HTTP backend asks: it listens on loopback, and an executor is diverted to it."""
+"""A stub server on loopback that replaces the server of an HTTP backend."""
 
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +25,10 @@ from gateway.net.tls import ClientIdentity
 
 
 class StubServer:
-    """Answers every request with the same response, while it is entered."""
+    """Sends the same response to every request, inside a `with` block."""
 
     def __init__(self, answer: StandInAnswer, *, directory: Path) -> None:
-        """Prepare without I/O; the answer's file is relative to `directory`."""
+        """Do no I/O. The file of the response is relative to `directory`."""
         self._answer: Final = answer
         self._directory: Final = directory
         self._body = b""
@@ -39,7 +39,7 @@ class StubServer:
         """Listen on a free port.
 
         Raises:
-            ExecutionError: the answer's file cannot be read.
+            ExecutionError: the file of the response cannot be read.
         """
         self._body = self._read()
         await self._runner.setup()
@@ -73,26 +73,26 @@ class StubServer:
 
 
 def diverted_to(executor: Executor, stub: StubServer) -> Executor:
-    """The executor without its cache, and with every request sent to the stub."""
+    """Return the executor without its cache. All requests go to the stub."""
     match executor:
         case CachingExecutor():
             return diverted_to(executor.executor, stub)
         case HttpExecutor(sender=Sender() as sender):
-            # Without its authorization: signing in would ask the real server of the credentials.
+            # Without authorization, which would contact the real server.
             return replace(executor, sender=_Diverted(sender, stub.origin), authorization=None)
     raise TypeError(f"{type(executor).__name__} asks no server")
 
 
 class _Diverted(msgspec.Struct, frozen=True):
-    """A sender to another origin, without proxy, client certificate and redirects: they are for the real server."""
+    """Return a sender to the stub without the proxy, client certificate and redirects of the real server."""
 
     sender: Sender
     origin: URL
 
     async def send(self, request: Request, *, deadline: float) -> Response:
-        # The guard of the connection may refuse loopback, where the stub listens.
+        # The connection's address guard can refuse loopback.
         here = replace(self.sender, policy=ANYWHERE, proxy=None, identity=ClientIdentity(), max_redirects=0)
-        # The host that the backend means, as the real server would see it.
+        # The `Host` of the real server.
         host = Header(name="Host", value=request.url.raw_authority, is_bound=True)
         url = URL(f"{self.origin}{request.url.raw_path_qs}", encoded=True)
         return await here.send(replace(request, url=url, headers=(*_but_host(request), host)), deadline=deadline)

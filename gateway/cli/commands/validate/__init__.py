@@ -1,1 +1,1 @@
-"""The command `validate`: checks a file. In: a file. Out: every problem of it, and an exit code."""
+"""The command `validate`: reports every problem of a file."""

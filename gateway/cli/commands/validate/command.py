@@ -25,9 +25,9 @@ from gateway.json_types import Json, JsonObject
 from gateway.reload.exposure import exposures
 
 _QUERY_CHECK: Final = "gateway.cli.commands.validate.query_check"
-"""Imported for `--connect`, with all that runs queries."""
+"""Imported only for `--connect`, because it imports the database libraries."""
 _FREE_TEXT: Final = frozenset({"$comment", "description", "title"})
-"""Keys of free text: schemas that differ in it alone are equally valid."""
+"""Keys of free text, which do not affect validity."""
 
 
 def parser(name: str) -> Parser:
@@ -72,7 +72,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             hint = "`--list` lists each with the reason"
             for line in left_out_lines(left_out, lists_all=options.lists_all, hint=hint):
                 hints.line(line)
-    # Its problems, warnings among them, are what this command was asked for.
+    # The problems of an invalid file are the result of this command.
     except ConfigError as error:
         problems = error.problems
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
@@ -88,7 +88,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 async def _asked(settings: Settings) -> tuple[DryRun, Sequence[Problem]]:
-    """Check the file with what its upstreams offer, and have its databases prepare its queries."""
+    """Check the file with the definitions of its upstreams, and let its databases prepare its queries."""
     async with asked_sources(settings) as sources:
         dry, problems = check(settings, sources=sources)
         refused = await import_module(_QUERY_CHECK).refused_queries(dry.loaded, dry.catalog.databases)
@@ -110,10 +110,10 @@ def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:
 
 
 def check(settings: Settings, *, sources: AskedSources | None = None) -> tuple[DryRun, Sequence[Problem]]:
-    """Load and compile the file, and return what was compiled, and the warnings.
+    """Load and compile the file. Return the result and the warnings.
 
     Raises:
-        ConfigError: it cannot be served; it has every problem, warnings too.
+        ConfigError: the file cannot be served. Contains every problem and warning.
     """
     with dry_run(settings, checks=(check_audit_file, _check_test_files), sources=sources) as dry:
         exposed = _exposures(dry.loaded, settings)
@@ -121,7 +121,7 @@ def check(settings: Settings, *, sources: AskedSources | None = None) -> tuple[D
 
 
 def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
-    """Warn of tests whose stub answer is a file that does not exist. A `Check` of the compiler."""
+    """Warn about tests whose stub response is a missing file. A `Check` of the compiler."""
     for name, tool in loaded.document.tools.items():
         for index, test in enumerate(tool.tests):
             if test.http is None or test.http.file is None:
@@ -132,7 +132,7 @@ def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:
-    """Warnings for addresses that `serve` refuses unless a flag overrules the file."""
+    """Return warnings for addresses that `serve` refuses without a flag."""
     if settings.allow_anonymous or not settings.serves_http:
         return []
     overruled = set() if settings.http is None else {"listen.http"}
@@ -144,10 +144,10 @@ def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:
 
 
 def cross_check_schemas(catalog: Catalog) -> Iterator[Problem]:
-    """Warnings for schemas that a second validator, jsonschema, refuses. For `validate` alone, because it is slow.
+    """Return warnings for schemas that a second validator, jsonschema, rejects. Only `validate` does this slow check.
 
-    Why: jsonschema-rs decides here, but clients validate with libraries of their own, and a schema that two libraries
-    read differently will not work with all of them.
+    The gateway uses jsonschema-rs, but clients use other libraries. A schema that two libraries read differently does
+    not work with all clients.
     """
     accepted: set[tuple[Json, bytes]] = set()
     for tool in catalog.tools.values():
@@ -159,9 +159,9 @@ def cross_check_schemas(catalog: Catalog) -> Iterator[Problem]:
 
 
 def _refusal(schema: dict[str, Json], accepted: set[tuple[Json, bytes]]) -> str | None:
-    """Why jsonschema refuses a schema; None if it does not.
+    """Return why jsonschema rejects a schema, or None.
 
-    `accepted` takes the metaschema and the JSON of each part that it accepts, without free text: each check takes
+    `accepted` is a cache of accepted parts (the metaschema and the JSON without free text), because a check takes
     milliseconds.
     """
     import jsonschema  # noqa: PLC0415 - takes longer to import than everything else here takes to run
@@ -178,7 +178,7 @@ def _refusal(schema: dict[str, Json], accepted: set[tuple[Json, bytes]]) -> str 
     def accepts(part: Json) -> bool:
         try:
             key = dialect.META_SCHEMA.get("$schema"), orjson.dumps(_without_text(part), option=orjson.OPT_SORT_KEYS)
-        except TypeError:  # a value that JSON has no form for
+        except TypeError:  # the value is not JSON
             return False
         if key not in accepted and refused(part) is None:
             accepted.add(key)
@@ -188,12 +188,12 @@ def _refusal(schema: dict[str, Json], accepted: set[tuple[Json, bytes]]) -> str 
 
 
 def _parts(schema: dict[str, Json]) -> Iterator[Json]:
-    """The schema without its properties, and each property: a metaschema checks them independently."""
+    """Yield the schema without its properties, and each property. The metaschema checks them independently."""
     properties, required = schema.get("properties"), schema.get("required")
     if isinstance(properties, Mapping):
         are_names = isinstance(required, list) and all(isinstance(name, str) for name in required)
         is_right = required and are_names and len(set(required)) == len(required)
-        # A sound `required` becomes the same one for all tools: then one check serves them all.
+        # A valid `required` is replaced by a constant, so that one check serves all tools.
         yield {**schema, "properties": {}, **({"required": ["name"]} if is_right else {})}
         yield from properties.values()
     else:

@@ -1,4 +1,4 @@
-"""Has the databases of a file prepare each query, for `validate --connect`. Nothing is run."""
+"""Lets the databases prepare each query of a file, for `validate --connect`. Nothing is run."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,15 +20,15 @@ from gateway.json_types import DocumentPath
 from gateway.language.scope import Inputs, Scope
 
 _SECONDS: Final = 10.0
-"""For all that one database is asked."""
+"""Time limit for all queries of one database."""
 _Query = tuple[SqlCompletion, DocumentPath, Inputs]
-"""A query of the file, its place, and the inputs that it may name."""
+"""A query, its path in the file, and the inputs that it can use."""
 _DEFINING: Final = frozenset({"CREATE", "ALTER", "DROP"})
-"""What follows such a statement in a query may name what is not there yet."""
+"""Statements after one of these can use names that do not exist yet."""
 
 
 async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProfile]) -> tuple[Problem, ...]:
-    """The complaints of the databases: errors at the place in a query, warnings where one cannot be reached."""
+    """Return errors of the databases at their place in the query, and a warning for each unreachable database."""
     problems = Problems(loaded.sources, redactor=loaded.redactor)
     async with DatabasePools() as pools:
         for profile in sorted(profiles, key=lambda each: each.name):
@@ -40,7 +40,7 @@ async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProf
                         await _check(query, session, profile=profile, problems=problems)
             except TimeoutError:
                 place.warning("did not answer in time, so that its queries are not checked")
-            except Exception as error:  # Boundary: a driver may raise anything; what is ours goes on
+            except Exception as error:  # Boundary: a driver can raise any exception
                 failure = failure_of(error, profile.name)
                 if not isinstance(failure, ExecutionError):
                     raise
@@ -52,7 +52,7 @@ async def _check(query: _Query, session: Session, *, profile: DatabaseProfile, p
     config, path, inputs = query
     scope = Scope(inputs=inputs, problems=problems.at(*path))
     for statement, text in compile_query(config, dialect=dialect_of(profile.dialect), scope=scope):
-        # A list is written as a placeholder for each of its values: one stands for any number.
+        # A list becomes one placeholder per value. One value is enough here.
         bound = statement.bind({name: [None] for name in _lists_of(statement)})
         try:
             await session.prepare(bound)

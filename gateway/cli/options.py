@@ -132,7 +132,7 @@ def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
 
 
 def one_shot_settings(options: Namespace, config: str | None) -> Settings:
-    """Return settings for a command that ends by itself: no watching, no state, and by default only errors are logged."""
+    """Return settings for a command that ends by itself: no watching, no state, and only errors are logged."""
     settings = settings_of(options, config=config)
     quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "error"}
     alone = {"state_dir": NO_STATE, "store": None, "store_file": None}

@@ -90,9 +90,7 @@ def _error_text(answer: Json) -> str | None:
 def _hint(status: int, text: str | None) -> str:
     if status in {401, 403}:
         return f"; ${TOKEN_VARIABLE} is to hold a key with the scope gateway:admin"
-    if (
-        status == 404 and text is not None and text.startswith("not found")
-    ):  # not an unknown task
+    if status == 404 and text is not None and text.startswith("not found"):  # not an unknown task
         return f": {text}; where the file has `listen.admin`, /-/… are at that address alone"
     return ": this is no mcp-gateway, or something else answers in its place" if text is None else f": {text}"
 

@@ -42,9 +42,7 @@ def endpoint(url: str, *, path: str) -> str:
     """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        is_url = (
-            parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        )  # `port` validates
+        is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0  # `port` validates
     except ValueError:
         is_url = False
     if not is_url:

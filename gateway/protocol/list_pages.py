@@ -143,7 +143,7 @@ def _entry_digest(name: str) -> str:
 
 
 def _stale() -> RpcError:
-    return RpcError(ErrorCode.INVALID_PARAMS, "Stale cursor: the list has changed; begin again without one")
+    return RpcError(ErrorCode.INVALID_PARAMS, "Stale cursor: the list has changed. Request it again without a cursor.")
 
 
 class Cursors:

@@ -140,7 +140,7 @@ class InsufficientScopeError(RpcError):
         listed = sorted(scopes)
         super().__init__(
             ErrorCode.INVALID_REQUEST,
-            f"insufficient_scope: this needs the scope{'s' if len(listed) > 1 else ''} {' '.join(listed)}",
+            f"insufficient_scope: this requires the scope{'s' if len(listed) > 1 else ''} {' '.join(listed)}",
             {"requiredScopes": listed},
         )
         self.scopes = scopes

@@ -125,7 +125,7 @@ class RateLimiter:
     def _refuse(self, name: str, limited: "_LimitedRate", wait: float, *, saying: str) -> NoReturn:
         self.refused += 1
         rate, _, scope = limited
-        message = f"{saying}: {rate} at the most {scope} ({name})"
+        message = f"{saying}: at most {rate} {scope} ({name})"
         raise OverLimitError(message, retry_after=math.ceil(wait), limit=name)
 
     def _log(self, key: tuple[str, str], rate: ParsedRate, now: float) -> "_SlidingLog":

@@ -32,8 +32,8 @@ def exposures(loaded: LoadedConfig) -> Mapping[str, Problem]:
 def exposed(address: Address) -> str:
     """Return the error message for an address."""
     return (
-        f"{address} can be reached from other machines, and nobody has to authenticate; "
-        f"write `auth`, listen on 127.0.0.1, or allow it with {flag_of('allow_anonymous')}"
+        f"{address} can be reached from other machines without authentication; "
+        f"add `auth`, listen on 127.0.0.1, or allow it with {flag_of('allow_anonymous')}"
     )
 
 
@@ -41,6 +41,6 @@ def check_still_closed(loaded: LoadedConfig, problems: Problems) -> None:
     """Report a reload that removes `auth` while other machines can reach the daemon."""
     if loaded.document.auth is None and not loaded.is_hidden("auth"):
         problems.at("listen").error(
-            "`auth` is gone, and others can reach this daemon; a reload does not open it to strangers. "
-            "Write `auth` again, or restart if nobody shall have to authenticate"
+            "`auth` was removed, but other machines can reach this daemon. A reload cannot disable authentication. "
+            "Restore `auth`, or restart the daemon"
         )

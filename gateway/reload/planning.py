@@ -99,7 +99,7 @@ def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
             yield Change(sign=ChangeKind.ADDED, place=place, what=note, difference=_difference(None, after))
         elif after is None:
             new_place = renamed.get(place)
-            note = "removed" if new_place is None else f"removed; its name still works, for {new_place}"
+            note = "removed" if new_place is None else f"removed; its name is now an alias of {new_place}"
             yield Change(sign=ChangeKind.REMOVED, place=place, what=note)
         elif what := "; ".join(_reasons(place, old, new)):
             yield Change(sign=ChangeKind.CHANGED, place=place, what=what, difference=_difference(before, after))
@@ -126,7 +126,7 @@ def _reasons(place: str, old: Manifest, new: Manifest) -> Iterator[str]:
         yield "the code of its plugin"
     before, after = old.left_out.get(place), new.left_out.get(place)
     if before != after:
-        yield "is on offer again" if after is None else f"is left out: {after}"
+        yield "is offered again" if after is None else f"is left out: {after}"
 
 
 def _changed_keys(before: JsonObject, after: JsonObject) -> Iterator[str]:

@@ -109,7 +109,9 @@ class RedisConnection:
         """Why the store cannot be used; empty if it can."""
         if self.away_since is None:
             return ""
-        return f"store: redis is away since {self.away_since.isoformat(timespec='seconds')} ({self._reason})"
+        return (
+            f"store: redis has been unavailable since {self.away_since.isoformat(timespec='seconds')} ({self._reason})"
+        )
 
     def status(self) -> dict[str, Json]:
         return {
@@ -295,4 +297,4 @@ def _is_fault(error: Exception) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    return "it does not answer" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    return "no response" if isinstance(error, TimeoutError) else str(error) or type(error).__name__

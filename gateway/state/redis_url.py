@@ -51,14 +51,14 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         kind = next((each for each in (_PLAIN, _SENTINEL, _CLUSTER) if parts.scheme in each), None)
         if kind is None:
             schemes = ", ".join(f"{each}://" for each in sorted(_PORTS))
-            raise ValueError(f"expected a URL that begins with one of {schemes}")
+            raise ValueError(f"expected a URL that starts with one of {schemes}")
         # The last one, because passwords can contain an @.
         credentials, _, hosts = parts.netloc.rpartition("@")
         nodes = tuple(_node(each, default=_PORTS[parts.scheme]) for each in hosts.split(",")) if hosts else ()
         if not nodes and parts.scheme != "unix":
             raise ValueError("expected a host")
         if kind is _PLAIN and len(nodes) > 1:
-            raise ValueError("expected one host; several are for redis+sentinel:// and redis+cluster://")
+            raise ValueError("expected one host; use redis+sentinel:// or redis+cluster:// for several")
         service, path = "", parts.path
         if kind is _SENTINEL:
             service, _, database = parts.path.strip("/").partition("/")

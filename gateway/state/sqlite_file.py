@@ -98,7 +98,10 @@ def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
     for schema in schemas:
         version = found.get(schema.store, 0)
         if version > len(schema.steps):
-            raise NewerSchemaError(f"{schema.store} has version {version}, and {len(schema.steps)} is the newest known")
+            newest = len(schema.steps)
+            raise NewerSchemaError(
+                f"{schema.store} has version {version}, but the newest supported version is {newest}"
+            )
         for step in schema.steps[version:]:
             for statement in step.split(";"):  # not executescript(), which commits
                 connection.execute(statement)

@@ -117,7 +117,7 @@ class SqliteDocumentStore:
             ValueError: The document is larger than `MAX_BYTES`.
         """
         if len(content) > MAX_BYTES:
-            raise ValueError(f"{len(content)} bytes are more than a remembered document may have: {MAX_BYTES}")
+            raise ValueError(f"{len(content)} bytes exceed the maximum size of a document: {MAX_BYTES}")
         row = (name, _digest(content), content, self._clock())
         await self._database.run(SqliteStatement("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?)", row))
 

@@ -66,7 +66,7 @@ class Health:
     def readiness(self) -> JsonObject:
         # Load balancers that poll readiness get notice before connections are refused (`app/listeners.py`).
         self._asked_at = time.monotonic()
-        missing = [f"the upstream {name} is required and cannot be reached" for name in self._missing()]
+        missing = [f"the upstream {name} is required but unreachable" for name in self._missing()]
         problems = [*self._problems(), *missing]
         readiness: dict[str, Json] = {"ready": self.is_ready, "state": self._state, "problems": problems}
         if warnings := [*self._unreachable(), *self._warnings()]:

@@ -67,4 +67,4 @@ def _is_wanted(environ: Mapping[str, str]) -> bool:
 
 
 def _warn_of(variable: str, value: str, *, known: str) -> None:
-    log.warning("spans are not recorded", reason=f"{variable} is {value!r}, and only {known} is known here")
+    log.warning("spans are not recorded", reason=f"{variable} is {value!r}, but only {known} is supported")

@@ -130,7 +130,7 @@ def _entry(value: Json) -> Single | InvalidMessageError:
 
 def _single(value: Json) -> Single:
     if not isinstance(value, dict):
-        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "A message is a JSON object")
+        raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "A message must be a JSON object")
     request_id = _readable_id(value)
     if value.get("jsonrpc") != VERSION:
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, '`jsonrpc` must be "2.0"', request_id)

@@ -158,7 +158,7 @@ async def test_reload_cannot_remove_authentication_from_a_reachable_listener(
     async with serving(tmp_path, listen + keys(ci=OLD) + TOOL, **settings) as served:
         session_id = await served.initialize(OLD)
         [problem] = await served.reload(listen + TOOL)
-        assert "`auth` is gone" in problem
+        assert "`auth` was removed" in problem
         assert await served.status(None) == 401
         assert await served.status(OLD, session_id) == 200
         assert await served.reload(listen + keys(ci=OLD) + TOOL) == []

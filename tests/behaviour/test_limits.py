@@ -48,7 +48,7 @@ async def limited(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> Client:
 
 
 def refusal(key: str, rate: str, whose: str = "for one caller") -> str:
-    return f"Called too often: {rate} at the most {whose} ({key}). Try again in "
+    return f"Called too often: at most {rate} {whose} ({key}). Try again in "
 
 
 def assert_refused(answer: Answer, text: str, cell: Cell) -> None:

@@ -82,7 +82,7 @@ def test_what_comes_and_goes_is_named_and_an_alias_is_no_loss(plan: Any) -> None
     found = plan(text.partition("prompts:")[0])
     assert changes_of(found) == {
         "+ tools.new": "new",
-        "- tools.old": "removed; its name still works, for tools.new",
+        "- tools.old": "removed; its name is now an alias of tools.new",
         "- prompts.ask": "removed",
     }
 

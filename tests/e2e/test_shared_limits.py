@@ -91,7 +91,7 @@ async def test_a_rate_holds_for_both_over_a_reload_and_for_each_while_redis_is_a
     async with replicas(tmp_path, rate=", rate_limit: 6/hour") as both:
         assert sum([await both.passes(number % 2) for number in range(10)]) == 6
         refused = await both.call(1)
-        assert "6/hour at the most for one caller (tools.echo.rate_limit)" in refused["content"][0]["text"]
+        assert "at most 6/hour for one caller (tools.echo.rate_limit)" in refused["content"][0]["text"]
         write(tmp_path, rate=", rate_limit: 8/hour")
         for each in both.daemons:
             each.signal(signal.SIGHUP)

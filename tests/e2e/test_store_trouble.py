@@ -52,7 +52,9 @@ class Client(Served):
             return [str(each) for each in (await response.json()).get("warnings", ())]
 
     async def until_away(self, reason: str) -> None:
-        while not any("store: redis is away since" in each and reason in each for each in await self.warnings()):
+        while not any(
+            "store: redis has been unavailable since" in each and reason in each for each in await self.warnings()
+        ):
             await asyncio.sleep(0.05)
 
     async def until_back(self) -> None:

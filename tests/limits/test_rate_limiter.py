@@ -87,7 +87,7 @@ def test_refusal_names_the_rate_the_key_and_the_retry_delay() -> None:
     with pytest.raises(OverLimitError) as caught:
         at_once(budget.acquire("tools.deploy.rate_limit", limit("10/minute"), caller="ada", cost=11))
     assert str(caught.value) == (
-        "Called too often: 10/minute at the most for one caller (tools.deploy.rate_limit). Try again in 60 s."
+        "Called too often: at most 10/minute for one caller (tools.deploy.rate_limit). Try again in 60 s."
     )
     with pytest.raises(OverLimitError, match=r"for all callers together \(t\)"):
         at_once(budget.acquire("t", limit(in_all="1/second"), caller="ada", cost=2))

@@ -41,12 +41,12 @@ async def test_calls_and_each_list_are_counted_separately(inside: LocalGateway) 
     assert "error" in await peer.request("tools/list", {"cursor": None}), "which is the first page as well"
     refused = await peer.request("tools/list", {})
     assert refused["error"]["code"] == 429
-    assert "2/hour at the most for one caller (limits.rate_limit of tools/list)" in refused["error"]["message"]
+    assert "at most 2/hour for one caller (limits.rate_limit of tools/list)" in refused["error"]["message"]
     for _ in range(2):
         assert (await peer.request("tools/call", {"name": "nowhere"}))["error"]["code"] == -32602
     refused = await peer.request("tools/call", {"name": "nowhere"})
     assert refused["result"]["isError"]
-    assert "2/hour at the most for one caller (limits.rate_limit)" in refused["result"]["content"][0]["text"]
+    assert "at most 2/hour for one caller (limits.rate_limit)" in refused["result"]["content"][0]["text"]
     assert (await peer.request("resources/read", {"uri": "x://nowhere"}))["error"]["code"] == 429
 
 

@@ -126,7 +126,7 @@ async def test_schema_steps_are_applied(file: Path) -> None:
         assert await database.run(lambda each: each.execute("SELECT name, size FROM notes").fetchall()) == [("old", 7)]
     async with opened(file) as database:  # an older gateway
         assert not database.is_durable
-        assert "notes has version 2, and 1 is the newest known" in database.connection.problem
+        assert "notes has version 2, but the newest supported version is 1" in database.connection.problem
         assert await names(database) == set()
     async with opened(file, grown) as database:
         assert await names(database) == {"old"}

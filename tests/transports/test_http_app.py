@@ -116,7 +116,7 @@ async def test_failing_probe_returns_500_and_is_logged() -> None:
 async def test_only_operators_see_the_problems() -> None:
     async with http_server(missing=["shop"]) as served:
         for headers, problem in (
-            ({}, "the upstream shop is required and cannot be reached"),
+            ({}, "the upstream shop is required but unreachable"),
             ({"X-Forwarded-For": "192.0.2.1"}, "there are problems; operators can see them at /-/status"),
         ):
             answer = await served.send(None, headers, method="GET", path="/-/ready")

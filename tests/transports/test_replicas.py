@@ -189,7 +189,7 @@ async def test_calls_continue_while_the_store_is_away(store: RedisServer, replic
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 8}}
     refused = await c.send(cancel, new)
     assert refused.status == 503
-    assert "store: redis is away since" in refused.text
+    assert "store: redis has been unavailable since" in refused.text
     await store.start()
     await until(lambda: next(iter(b.sessions.open_sessions)).log_level == "error")
     await until(lambda: len(c.sessions) == 0)  # deleted meanwhile
@@ -209,7 +209,7 @@ async def test_plain_calls_work_with_a_read_only_store(tmp_path: Path, reason: s
             assert (await server.send(call("echo", text="hi"), session)).status == 200
             assert (await server.modern("tools/list")).status == 200
             await until(lambda: replica.store.is_away)
-            assert replica.store.problem.startswith("store: redis is away since 20")
+            assert replica.store.problem.startswith("store: redis has been unavailable since 20")
             assert "right" not in str(replica.status())
 
 

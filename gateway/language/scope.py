@@ -1,4 +1,4 @@
-"""The names that a template may use at one place of the file, and a record of those that were used."""
+"""The names that a template can use at one place of the file, and a record of the names that are used."""
 
 from collections.abc import Mapping
 
@@ -13,26 +13,26 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a tool, the variables of a resource's URI, or the arguments of a prompt."""
 
     schemas: Mapping[str, JsonObject] = msgspec.field(default_factory=empty)
-    """JSON Schema of each, by name, in file order; a file is of `type: file`."""
+    """JSON Schemas by name, in file order. Files have `type: file`."""
     always_given: frozenset[str] = frozenset()
-    """Those that are required or have a default."""
+    """Inputs that are required or have a default."""
     is_open: bool = False
-    """Whether names that are not listed may be given too (a long-form schema without `additionalProperties: false`)."""
+    """Whether callers can send other names, as with a schema without `additionalProperties: false`."""
     has_files: bool = False
-    """Whether a `FileArgument` may stand somewhere in the arguments."""
+    """Whether arguments can contain a `FileArgument`."""
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """One place. The view of `problems` moves with it; `used` is shared by all places of a definition."""
+    """One place of a definition. All places of a definition share `used` and `caller_facts`."""
 
     inputs: Inputs
     problems: Problems
     names: frozenset[str] = frozenset()
-    """The place's own names, beside the inputs: `result`, `value`, `exit_code` …"""
+    """Names beside the inputs, such as `result`, `value` or `exit_code`."""
     takes_files: bool = False
-    """Whether an expression that is all that stands here may give a file."""
+    """Whether a template that is a single expression can return a file."""
     used: set[str] = msgspec.field(default_factory=set)
-    """Inputs that some template names; a backend that receives all of them adds all."""
+    """Inputs that a template names. Backends that receive all inputs add all names."""
     has_callers: bool = False
     """Whether the file has `auth`, so that templates can read `caller`."""
     caller_facts: set[str] = msgspec.field(default_factory=set)

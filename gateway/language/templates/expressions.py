@@ -1,8 +1,7 @@
-"""Compiles the expressions of Jinja's grammar into closures over JSON values.
+"""Compiles Jinja expressions into closures over JSON values.
 
-Why not Jinja's own compiler: it makes Python code, in which every attribute, call and operator has to be guarded again
-by a sandbox that does not bound time or memory. Here Jinja reads the text, and each kind of node that is allowed has
-one row in `_RULES`; what has no row cannot be expressed. `a.b` is a member of data because nothing else is implemented.
+Jinja only parses. Its compiler generates Python code, and its sandbox does not limit time or memory. Here each allowed
+type of node has a row in `_RULES`, and `a.b` can only be a member of data.
 """
 
 import operator
@@ -25,17 +24,17 @@ from gateway.language.templates.render_state import UNDEFINED, RenderState, text
 Evaluate = Callable[[RenderState], Json]
 
 ALL_INPUTS: Final = "inputs"
-"""The name of the mapping of all inputs."""
+"""Name of the mapping of all inputs."""
 
 
 class Bindings(msgspec.Struct, frozen=True, kw_only=True):
-    """The names that are known at one point of a template, and where to report unknown ones."""
+    """Names that are known at one point of a template."""
 
     scope: Scope
     bound: set[str] = msgspec.field(default_factory=set)
-    """Names that `set` and `for` have bound so far."""
+    """Names bound by `set` and `for` so far."""
     loops: int = 0
-    """How many loops stand around this point."""
+    """Number of enclosing loops."""
     has_default: bool = False
     """Whether a missing claim of the caller is undefined here, and not an error."""
 
@@ -46,14 +45,14 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, has_default=True)
 
     def is_caller(self, node: nodes.Node) -> bool:
-        """Whether `node` is the name `caller`, which no local variable hides."""
+        """Whether `node` is the name `caller`, and not a local variable."""
         return isinstance(node, nodes.Name) and node.name == CALLER and CALLER not in self.bound
 
     def error(self, message: str) -> None:
         self.scope.problems.error(message)
 
     def report_unknown(self, name: str, known: Sequence[str]) -> None:
-        """Report a name that is not an input, with what was probably meant, or else with what there is."""
+        """Report a name that is not an input, with a similar name or all known names."""
         hint = did_you_mean(name, known)
         if not hint and self.scope.inputs.is_open:
             hint = f"; an input that the schema does not list is `{ALL_INPUTS}['{name}']`"
@@ -62,7 +61,7 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compile_expression_node(node: nodes.Node, names: Bindings) -> Evaluate:
-    """Return a closure that evaluates `node`; on an error, which is reported, one that gives nothing."""
+    """Return a closure that evaluates `node`. Errors are reported, and the closure then returns UNDEFINED."""
     rule = _RULES.get(type(node))
     if rule is None:
         names.error(_REFUSED.get(type(node), f"`{type(node).__name__}` expressions are not allowed in a template"))
@@ -71,7 +70,7 @@ def compile_expression_node(node: nodes.Node, names: Bindings) -> Evaluate:
 
 
 def is_from_file(node: nodes.Node) -> bool:
-    """Whether the first character that `node` renders stands in the file, whatever the inputs are."""
+    """Whether the first character of the result always comes from the file."""
     match node:
         case nodes.Const():
             return isinstance(node.value, str) and bool(node.value)
@@ -84,7 +83,7 @@ def is_from_file(node: nodes.Node) -> bool:
 
 
 def input_named_by(node: nodes.Node, names: Bindings) -> str | None:
-    """Return the input that `node` names, if that is all it does."""
+    """Return the name of the input if `node` is an input and nothing else."""
     match node:
         case nodes.Name(name=str(name)):
             is_free = name not in names.bound and name not in names.scope.names
@@ -103,7 +102,7 @@ def _nothing(_frame: RenderState) -> Json:
 
 
 def _const(node: nodes.Const, _names: Bindings) -> Evaluate:
-    # A null of the file counts as one that is given: nothing in a text, null in JSON.
+    # Like a null from a caller: empty in text, null in JSON.
     value = node.value
     return (lambda frame: frame.null) if value is None else (lambda _: value)
 
@@ -127,7 +126,7 @@ def _is_known(name: str, scope: Scope) -> bool:
 
 def _bound_name(name: str, otherwise: Evaluate) -> Evaluate:
     def evaluate(frame: RenderState) -> Json:
-        # A `set` in a branch that was not taken has bound nothing: the input of that name, if any, is meant then.
+        # A `set` in a branch that did not run has bound nothing. Use the input of that name, if there is one.
         return frame.locals[name] if name in frame.locals else otherwise(frame)
 
     return evaluate
@@ -159,7 +158,7 @@ def _input(name: str, scope: Scope) -> Evaluate:
 
 @lru_cache(maxsize=4096)
 def _value_of(name: str, *, is_nested: bool) -> Evaluate:
-    """One closure for all templates: thousands of tools take a `path` or an `id`."""
+    """Return one closure for all templates that read an input, because many tools have the same input names."""
     inputs = _nested_inputs if is_nested else _variables
     return lambda frame: frame.value(inputs(frame).get(name, UNDEFINED))
 
@@ -234,7 +233,7 @@ def _slice(owner: nodes.Node, bounds: nodes.Slice, names: Bindings) -> Evaluate:
         value = find(frame)
         if not isinstance(value, str | list):
             return UNDEFINED
-        # A slice copies no more than the whole has.
+        # A slice is at most as long as the whole.
         frame.charge(len(value))
         return value[
             slice(*(None if bound is UNDEFINED else bound for bound in (start(frame), stop(frame), step(frame))))
@@ -291,7 +290,7 @@ def _paid_for(frame: RenderState, text: str) -> str:
 
 
 def _present(value: Json) -> Json:
-    """The item of a list or object: null for what is undefined, which is no JSON."""
+    """Return null for UNDEFINED, which JSON does not have."""
     return None if value is UNDEFINED else value
 
 
@@ -336,7 +335,7 @@ def _compare(node: nodes.Compare, names: Bindings) -> Evaluate:
     rest = [(COMPARISONS[operand.op], compile_expression_node(operand.expr, names)) for operand in node.ops]
 
     def evaluate(frame: RenderState) -> Json:
-        # Chained as in Python: `1 < x < 9` holds if both do, and nothing is evaluated after the first that does not.
+        # Chained as in Python: evaluation of `1 < x < 9` stops at the first false comparison.
         left = first(frame)
         for holds, operand in rest:
             right = operand(frame)
@@ -390,12 +389,12 @@ _RULES: Final[Mapping[type[nodes.Node], Rule]] = {
     nodes.Test: _test,
     nodes.Tuple: _list,
 }
-"""Every kind of expression that a template may hold."""
+"""All expressions that templates can contain."""
 
 _REFUSED: Final[Mapping[type[nodes.Node], str]] = {
     nodes.Call: "a template cannot call anything; filters are written `{{ value | upper }}`",
-    # Of small values these make texts and numbers of any size, in one step.
+    # These make texts and numbers of any size from small values.
     nodes.Mul: "`*` is not allowed in a template",
     nodes.Pow: "`**` is not allowed in a template",
 }
-"""Expressions that Jinja has and templates here have not, with what to write instead."""
+"""Error messages for expressions of Jinja that are not supported."""

@@ -1,7 +1,7 @@
-"""The filters and tests that templates have, each with its meaning; the reference is made from these tables.
+"""Filters and tests of templates. The reference is generated from these tables.
 
-They bear Jinja's names and do what Jinja's do, on JSON values alone. An absent value goes through every filter
-unchanged, until `default` replaces it or rendering it removes the element.
+They have the names and the behaviour of Jinja's, for JSON values. A missing value passes through filters unchanged
+until `default` replaces it, or the element is omitted.
 """
 
 import base64
@@ -24,23 +24,23 @@ Function = Callable[..., Json]
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     function: Function
-    """Takes the rendering, the value, then the arguments that the template gives."""
+    """Called with the render state, the value and the arguments."""
     meaning: str
     takes: Callable[[Json], Json] = lambda value: value
-    """Turns the value into the type that the function wants, or raises."""
+    """Converts the value to the type of the function, or raises."""
 
     def apply(self, frame: RenderState, value: Json, *args: Json, **kwargs: Json) -> Json:
         if value is UNDEFINED and self.function is not default:
             return UNDEFINED
         taken = self.takes(value)
-        # Paid before the work is done; the size of its result is known only afterwards.
+        # Charged before the work, because the size of the result is known only afterwards.
         frame.charge(ITEM + _size(taken))
         result = self.function(frame, taken, *args, **kwargs)
         frame.charge(_size(result))
         return result
 
     def refuses(self, args: int, names: tuple[str, ...]) -> str | None:
-        """Say what is wrong with being called with so many arguments and these named ones."""
+        """Return the error for this number of arguments and these names, or an empty string."""
         try:
             signature(self.function).bind(None, None, *(None,) * args, **dict.fromkeys(names))
         except TypeError as error:
@@ -85,9 +85,9 @@ def _as_text_or_list(value: Json) -> str | list[Json]:
 
 
 def member(value: Json, key: Json) -> Json:
-    """Look `key` up in data: a member of an object, or an item of a list or a character of a text. Never an attribute.
+    """Return a member of an object, an item of a list or a character of a text. Never an attribute.
 
-    Why here: templates, `map(attribute=…)` and `sort(attribute=…)` must agree.
+    Shared by expressions, `map(attribute=…)` and `sort(attribute=…)`.
     """
     if isinstance(value, Mapping):
         return value.get(key, UNDEFINED) if isinstance(key, str) else UNDEFINED
@@ -97,7 +97,7 @@ def member(value: Json, key: Json) -> Json:
 
 
 def _each(frame: RenderState, values: list[Json], attribute: Json) -> list[Json]:
-    """The member of each value that `attribute` leads to. A caller may have chosen that: each step is charged."""
+    """Return the member at `attribute` of each value. Each step is charged, because callers can choose the path."""
     if attribute is None:
         return values
     steps = text_of(attribute).split(".")
@@ -112,7 +112,7 @@ def _member_at(value: Json, steps: list[str]) -> Json:
 
 
 def _order(value: Json) -> tuple[int, float, str]:
-    """A sort key for values of any types, so that sorting cannot fail: numbers, then everything else as text."""
+    """Return a sort key for values of all types: numbers first, then other values as text."""
     if isinstance(value, int | float):
         return 0, value, ""
     return 1, 0, text_of(value).casefold()
@@ -130,13 +130,13 @@ def _join(frame: RenderState, values: list[Json], d: Json = "", attribute: Json 
 
 def _replace(frame: RenderState, text: str, old: Json, new: Json, count: Json = None) -> str:
     old, new, times = text_of(old), text_of(new), -1 if count is None else int(_as_number(count))
-    # Before the text grows: an empty `old` is found between all characters.
+    # Charged first: an empty `old` matches between all characters.
     frame.charge(text.count(old) * len(new))
     return text.replace(old, new, times)
 
 
 def _indent(frame: RenderState, text: str, width: Json = 4, first: Json = False, blank: Json = False) -> str:  # noqa: FBT002 - as in Jinja
-    # Bounded, since it is made before it is charged, and the width may be a caller's.
+    # Limited, because it is created before it is charged, and callers can choose the width.
     margin = width if isinstance(width, str) else " " * min(int(_as_number(width)), 100)
     lines = text.split("\n")
     frame.charge(len(lines) * len(margin))
@@ -146,7 +146,7 @@ def _indent(frame: RenderState, text: str, width: Json = 4, first: Json = False,
 
 
 def _title(_frame: RenderState, text: str) -> str:
-    # Where words begin as in Jinja: `str.title` would make `Don'T` of `don't`.
+    # Word boundaries as in Jinja: `str.title` returns `Don'T` for `don't`.
     return "".join(word[:1].upper() + word[1:].lower() for word in re.split(r"([-\s({\[<]+)", text))
 
 
@@ -172,7 +172,7 @@ def _round(_frame: RenderState, number: float, precision: Json = 0) -> float:
 def _int(_frame: RenderState, value: Json, default: Json = 0) -> Json:
     if isinstance(value, str | int | float):
         with suppress(ValueError, OverflowError):
-            # More than 4300 digits are a ValueError (`sys.set_int_max_str_digits`): reading them takes quadratic time.
+            # More than 4300 digits raise ValueError (`sys.set_int_max_str_digits`), because parsing is quadratic.
             return int(value)
         with suppress(ValueError, OverflowError):
             return int(float(value))  # text such as 3.7
@@ -198,7 +198,7 @@ def _unique(frame: RenderState, values: list[Json]) -> list[Json]:
 def _sort(frame: RenderState, values: list[Json], reverse: Json = False, *, attribute: Json = None) -> list[Json]:  # noqa: FBT002 - as in Jinja
     members = _each(frame, values, attribute)
     frame.charge(cost_of(members))
-    # Positions are sorted by keys: values of different types have no order among themselves.
+    # Sorted by key, because values of different types cannot be compared.
     keys = list(map(_order, members))
     return [values[at] for at in sorted(range(len(values)), key=keys.__getitem__, reverse=bool(reverse))]
 
@@ -313,7 +313,7 @@ FILTERS: Final[Mapping[str, Filter]] = {
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
     function: Function
-    """Takes the value, then the test's argument if it has one. An absent value arrives as MISSING."""
+    """Called with the value and the argument of the test. A missing value is UNDEFINED."""
     meaning: str
 
     def takes(self, args: int) -> bool:

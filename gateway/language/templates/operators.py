@@ -1,6 +1,6 @@
-"""The operators of templates: comparisons and arithmetic over JSON values, bounded like all that a template does.
+"""Operators of templates: comparisons and arithmetic over JSON values, charged to the budget.
 
-What is undefined stays undefined, and compares as false.
+Undefined values stay undefined, and comparisons with them are false.
 """
 
 import operator
@@ -53,11 +53,11 @@ COMPARISONS: Final[Mapping[str, Callable[[RenderState, Json, Json], bool]]] = {
     "in": _contains,
     "notin": lambda frame, item, container: not _contains(frame, item, container),
 }
-"""By the names that Jinja gives them."""
+"""By Jinja's name."""
 
 
 def add(frame: RenderState, left: Json, right: Json) -> Json:
-    """`+`: the sum of numbers, or texts or lists one after the other."""
+    """Add numbers, or concatenate texts or lists."""
     if left is UNDEFINED or right is UNDEFINED:
         return UNDEFINED
     if kind_of(left) != kind_of(right) or kind_of(left) not in {"a number", "text", "a list"}:
@@ -68,12 +68,12 @@ def add(frame: RenderState, left: Json, right: Json) -> Json:
 
 
 def arithmetic(sign: str, calculate: Callable[[Any, Any], Json]) -> Callable[[RenderState, Json, Json], Json]:
-    """An operator of two numbers."""
+    """Return an operator for two numbers."""
 
     def evaluate(_frame: RenderState, left: Json, right: Json) -> Json:
         if left is UNDEFINED or right is UNDEFINED:
             return UNDEFINED
-        # Text above all: `%` would be Python's formatting, where `%1000000000d` is a gigabyte.
+        # Not text: `%` would be Python's formatting, and `%1000000000d` a gigabyte.
         if {kind_of(left), kind_of(right)} != {"a number"}:
             raise ExecutionError(f"`{sign}` needs two numbers, not {kind_of(left)} and {kind_of(right)}")
         return calculate(left, right)
@@ -82,7 +82,7 @@ def arithmetic(sign: str, calculate: Callable[[Any, Any], Json]) -> Callable[[Re
 
 
 def signed(calculate: Callable[[Any], Json]) -> Callable[[Json], Json]:
-    """A sign before a number."""
+    """Return an operator for the sign of a number."""
 
     def evaluate(value: Json) -> Json:
         if value is not UNDEFINED and kind_of(value) != "a number":

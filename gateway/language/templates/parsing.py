@@ -1,4 +1,4 @@
-"""Parses templates and expressions into Jinja's trees; what was interpolated stays a literal. Compiles nothing."""
+"""Parses templates and expressions with Jinja. Interpolated text stays literal."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,19 +13,19 @@ from gateway.config.models.interpolated_text import Interpolation, Part
 
 _GRAMMAR: Final = Environment(keep_trailing_newline=True, autoescape=False)  # noqa: S701 - parses; nothing is rendered by it
 
-# Possessive quantifiers: whatever the text, nothing is tried a second time.
+# Possessive quantifiers, so that no text causes backtracking.
 _NAMED: Final = re.compile(r"([^{]*+(?:\{(?![{%#])[^{]*+)*+)(?:\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*\}\}|\Z)")
-"""Text, and behind it the end or an expression that is one name."""
+"""Text, followed by an expression that is a single name, or by the end."""
 _CONSTANTS: Final = frozenset({"true", "false", "none", "True", "False", "None", "not"})
-"""Words that Jinja takes for something else than a name, where an expression begins with them."""
+"""Words that are not names at the start of an expression."""
 
 
 @lru_cache(maxsize=8192)
 def parse_text(parts: tuple[Part, ...]) -> list[nodes.Node]:
-    """Parse once what many places say: `{{ path }}`. The tree is read only.
+    """Parse a template. The cached tree must not be changed.
 
     Raises:
-        TemplateSyntaxError: it is not a template.
+        TemplateSyntaxError: the text is not a template.
     """
     if (named := _text_with_names(parts)) is not None:
         return [nodes.Output(named)]
@@ -40,20 +40,20 @@ def parse_expression(parts: tuple[Part, ...]) -> nodes.Expr:
     """Parse an expression without braces.
 
     Raises:
-        TemplateSyntaxError: it is not an expression.
+        TemplateSyntaxError: the text is not an expression.
     """
     source, insert = _with_marks(parts)
     parser = Parser(_GRAMMAR, source, state="variable")
     node = parser.parse_expression()
     if not parser.stream.eos:
         parser.fail("expected the end of the expression", parser.stream.current.lineno)
-    # In a node of its own: `find_all` looks below a node, and the expression may itself be one literal.
+    # Wrapped in a node: `find_all` searches below a node, and the expression can be a single literal.
     insert(nodes.Output([node]))
     return node
 
 
 def _text_with_names(parts: tuple[Part, ...]) -> list[nodes.Expr] | None:
-    """The tree that Jinja makes of text in which names alone stand in braces, a tenth of its time; None for others."""
+    """Return Jinja's tree for text with only names in braces, about ten times faster. None for other templates."""
     found: list[nodes.Expr] = []
     text = ""
     for part in parts:
@@ -71,7 +71,7 @@ def _text_with_names(parts: tuple[Part, ...]) -> list[nodes.Expr] | None:
 
 
 def _texts_and_names(text: str) -> Iterator[tuple[str | None, str | None]]:
-    """Yield each piece of text with the name behind it, if there is one; no text where something else stands there."""
+    """Yield pairs of literal text and the name that follows. The text is None before other syntax."""
     end = 0
     while end < len(text):
         match = _NAMED.match(text, end)
@@ -83,11 +83,11 @@ def _texts_and_names(text: str) -> Iterator[tuple[str | None, str | None]]:
 
 
 _MARKS: Final = tuple(map(chr, range(0xE000, 0xE010)))
-"""Private-use characters, one of which stands around the number of a literal while Jinja parses."""
+"""Private-use characters that mark the number of a literal while Jinja parses."""
 
 
 def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], None]]:
-    """Return a source with a mark for each literal, and what puts the literals into the parsed tree."""
+    """Return a source with a mark for each literal, and a function that inserts the literals into the parsed tree."""
     pieces = [
         piece for part in parts for piece in ([part] if isinstance(part, Interpolation) else _sparing_returns(part))
     ]
@@ -97,7 +97,7 @@ def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], No
         raise TemplateSyntaxError("the characters U+E000 to U+E00F cannot all stand in one", lineno=1)
     numbers = count()
     source = "".join(f"{mark}{next(numbers)}{mark}" if isinstance(piece, Interpolation) else piece for piece in pieces)
-    # Found again in the tree, not in the source: there a literal could end a quote or an expression.
+    # Inserted into the tree, not the source, where a literal could end a quote or an expression.
     pattern = re.compile(f"{mark}([0-9]+){mark}")
 
     def insert(tree: nodes.Node) -> None:
@@ -111,5 +111,5 @@ def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], No
 
 
 def _sparing_returns(text: str) -> list[Part]:
-    """Treat carriage returns as literals: Jinja would turn them into newlines."""
+    """Treat carriage returns as literals, because Jinja converts them to newlines."""
     return [Interpolation("\r", secret=False) if piece == "\r" else piece for piece in re.split("(\r)", text)]

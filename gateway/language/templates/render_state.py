@@ -1,7 +1,7 @@
 """The state of one rendering: the values that a template sees, the text so far, and the remaining budget.
 
-Why a budget: two nested loops over a caller's lists, or a `replace` that multiplies text, could hold the event loop for
-minutes. Every operation pays for the size of what it handles, so no template needs a time limit.
+Without a budget, two nested loops over lists of a caller could block the event loop for minutes. Each operation is
+charged for the size of its values, so templates need no time limit.
 """
 
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ from gateway.errors import ExecutionError
 from gateway.json_types import Json
 
 MAX_TEXT_BYTES: Final = 2**20
-"""How long the text that one template makes may get."""
+"""Maximum size of the text of one template."""
 WORK: Final = 2**24
-"""Units that one rendering may spend; a character that is copied costs one. Used up after about a second."""
+"""Budget of one rendering, enough for about a second. Copying a character costs one unit."""
 ITEM: Final = 16
-"""The units that handling one item of a list costs."""
+"""Cost of one item of a list."""
 LOOP_TURN: Final = 128
-"""The units that one turn of a loop costs."""
+"""Cost of one iteration of a loop."""
 
 
 class _Undefined:
-    """An optional input that was not given, or a member that is not there. False in a test."""
+    """An optional input that was not sent, or a missing member. False in conditions."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ UNDEFINED: Final[Json] = _Undefined()
 
 
 class OmitElement(Exception):  # noqa: N818 - control flow within a rendering, not an error
-    """An absent value was rendered where that removes the whole element."""
+    """A missing value was rendered in an element that is then omitted."""
 
 
 class RenderState:
@@ -59,13 +59,13 @@ class RenderState:
     def __init__(self, variables: Mapping[str, Json], *, in_element: bool = False, null: Json = UNDEFINED) -> None:
         self.variables = variables
         self.locals: dict[str, Json] = {}
-        """Names that `set` and `for` have bound."""
+        """Names bound by `set` and `for`."""
         self.in_element = in_element
-        """Whether rendering an absent value removes the element, rather than being empty."""
+        """Whether a missing value omits the element. Otherwise the value is empty text."""
         self.null = null
-        """What a given null counts as."""
+        """The value to use for null."""
         self.begins_with_value = False
-        """Whether the first character written came from a value, and not from the file."""
+        """Whether the first character comes from a value, and not from the file."""
         self._written: list[str] = []
         self._room = MAX_TEXT_BYTES
         self._budget = WORK
@@ -77,7 +77,7 @@ class RenderState:
     def write(self, text: str, *, is_value: bool) -> None:
         if not text:
             return
-        # Python knows of each text whether it is ASCII: most are counted and not encoded.
+        # `isascii` is cheap, and avoids encoding most texts.
         self._room -= len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if self._room < 0:
             raise ExecutionError(f"the text would be over {MAX_TEXT_BYTES // 2**20} MiB")
@@ -91,12 +91,12 @@ class RenderState:
             raise ExecutionError("the arguments make too much work; give fewer or shorter ones")
 
     def value(self, value: Json) -> Json:
-        """The value that `value` stands for in this rendering."""
+        """Return `value`, with the replacement for null."""
         return self.null if value is None else value
 
 
 def text_of(value: Json) -> str:
-    """Return how a value reads: text as it is, true or false, lists and objects as compact JSON."""
+    """Return a value as text: true or false for booleans, compact JSON for lists and objects."""
     if isinstance(value, str):
         return value
     if value is UNDEFINED:
@@ -120,7 +120,7 @@ def _as_dict(value: Json) -> Json:
 
 
 def cost_of(value: Json) -> int:
-    """Return about how many units comparing this value takes."""
+    """Return the approximate cost of comparing a value."""
     if isinstance(value, str):
         return ITEM + len(value) // 64
     if isinstance(value, list):
@@ -131,7 +131,7 @@ def cost_of(value: Json) -> int:
 
 
 def kind_of(value: Json) -> str:
-    """Name the JSON type, for a message."""
+    """Return the name of the JSON type for messages."""
     for kind, name in _KINDS.items():
         if isinstance(value, kind):
             return name

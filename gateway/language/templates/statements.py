@@ -1,4 +1,4 @@
-"""Compiles the statements of a template: text, `{{ … }}`, `if`, `for` and `set`. Others are refused."""
+"""Compiles the statements of templates: text, `{{ … }}`, `if`, `for` and `set`. Others are load errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -17,7 +17,7 @@ DEEPEST_LOOPS: Final = 2
 
 
 def compile_statements(statements: Sequence[nodes.Node], names: Bindings) -> Run:
-    """Return a closure that runs statements in order; errors are reported."""
+    """Return a closure that runs statements in order. Errors are reported."""
     runs = [_statement(statement, names) for statement in statements]
     if len(runs) == 1:
         return runs[0]
@@ -65,7 +65,7 @@ def _value(node: nodes.Node, names: Bindings) -> Run:
 
 @lru_cache(maxsize=4096)
 def writing(evaluate: Evaluate, *, is_value: bool) -> Run:
-    """Return a closure that writes what an expression gives; one for each, as `{{ path }}` is one everywhere."""
+    """Return a closure that writes the value of an expression. Equal expressions share one closure."""
 
     def run(frame: RenderState) -> None:
         value = evaluate(frame)
@@ -108,14 +108,14 @@ def _for(node: nodes.For, names: Bindings) -> Run:
     def run(frame: RenderState) -> None:
         outside = frame.locals
         turns = []
-        # All items before the first turn: `loop.length` and `loop.last` count those that pass the `if`, as in Jinja.
+        # Filter all items first: as in Jinja, `loop.length` and `loop.last` count only the items that pass the `if`.
         for item in _items(find(frame)):
             frame.charge(LOOP_TURN)
             frame.locals = {**outside, **bind(frame, item)}
             if wanted is None or wanted(frame):
                 turns.append(frame.locals)
         for index, bound in enumerate(turns):
-            # Names of its own for each turn: what `set` binds in a loop ends with the turn, as in Jinja.
+            # As in Jinja, names bound by `set` in a loop end with the iteration.
             frame.locals = {**bound, "loop": _loop(index, len(turns))}
             body(frame)
         frame.locals = outside
@@ -133,7 +133,7 @@ def _items(value: Json) -> Sequence[Json]:
     if value is UNDEFINED:
         return ()
     if isinstance(value, Mapping):
-        # Its keys, as in Jinja and Python.
+        # The keys, as in Jinja and Python.
         return list(value)
     if isinstance(value, list):
         return value
@@ -183,7 +183,7 @@ _RULES: Final[Mapping[type[nodes.Node], Callable[[Any, Bindings], Run]]] = {
     nodes.If: _if,
     nodes.Output: _output,
 }
-"""Every statement that a template may hold."""
+"""All statements that templates can contain."""
 
 _TAGS: Final[Mapping[type[nodes.Node], str]] = {
     nodes.AssignBlock: "set … endset",
@@ -192,4 +192,4 @@ _TAGS: Final[Mapping[type[nodes.Node], str]] = {
     nodes.FromImport: "from",
     nodes.Scope: "autoescape",
 }
-"""How those that are refused are written, where their class is named otherwise."""
+"""Tags of unsupported statements whose class has another name."""

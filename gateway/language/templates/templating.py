@@ -1,7 +1,7 @@
-"""Compiles templates: Jinja's notation over JSON values, checked when the file is read, bounded when rendered.
+"""Compiles templates: Jinja's syntax over JSON values, checked at load and bounded when rendered.
 
-A caller's value is data. It is never parsed: not as a template, and not by whatever reads the rendered text, which is
-the business of those who use templates (argv items, header fields, members of JSON).
+Values of callers are data and are never parsed as templates. Users of templates ensure that rendered text stays data in
+an argument, a header or a JSON document.
 """
 
 import re
@@ -30,48 +30,48 @@ from gateway.language.templates.render_state import MAX_TEXT_BYTES, UNDEFINED, O
 from gateway.language.templates.statements import Run, compile_statements, writing
 
 EXPRESSION: Final = "\0"
-"""Replaces an expression in the shape of a text; no argument, header or name can hold it."""
+"""Replaces an expression in the shape of a text. Arguments, headers and names cannot contain it."""
 
 
 _START: Final = re.compile(r"\{[{%#]")
-"""Begins an expression, a statement or a comment of a template."""
+"""Start of an expression, a statement or a comment."""
 _MAX_COPIED: Final = MAX_TEXT_BYTES // 4
-"""Characters that are no more than `MAX_TEXT_BYTES`, whichever they are (RFC 3629 §3)."""
+"""Number of characters that always fit in `MAX_TEXT_BYTES` (RFC 3629 §3)."""
 
 
 class Rendering(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     begins_with_value: bool
-    """Whether the first character came from a value, and does not stand in the file."""
+    """Whether the first character comes from a value, and not from the file."""
 
 
 class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """A text with expressions in it, or without."""
+    """A compiled text, with or without expressions."""
 
     place: str = ""
-    """Where it stands in the file, for messages; not said of a text without expressions, which cannot fail."""
+    """Place in the file, for messages. Empty without expressions."""
     literal: str | None = None
-    """The text, where it has no expression."""
+    """The text, if it has no expressions."""
     run: Run | None = None
     single: Evaluate | None = None
-    """The expression, where the text is that and nothing else."""
+    """The expression, if the text is a single expression."""
     input: str | None = None
-    """The input whose value the text is, where it is that and nothing else."""
+    """Name of the input, if the text is a single input."""
     copied: str | None = None
-    """The variable whose value the text is, where it is that and nothing else."""
+    """Name of the variable to copy, if the text is a single variable."""
     shape: str = ""
-    """The text with `EXPRESSION` where values and statements stand."""
+    """The text with `EXPRESSION` in place of values and statements."""
 
     @property
     def only_copies(self) -> bool:
-        """Whether the text is one of the file, or one value, as it is."""
+        """Whether the text is literal, or a copy of one value."""
         return self.run is None or self.copied is not None
 
     def render(self, variables: JsonObject) -> str:
-        """Return the text; what is absent is empty.
+        """Return the text. Missing values are empty.
 
         Raises:
-            ExecutionError: the text would be too long, or a value does not fit what is done with it.
+            ExecutionError: the text is too long, or a value has the wrong type for an operation.
         """
         if (copy := self.copy_of(variables)) is not None:
             return copy
@@ -81,14 +81,14 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return "" if rendering is None else rendering.text
 
     def copy_of(self, variables: JsonObject) -> str | None:
-        """Return the value that the text is, if that is a text as it stands; None says nothing."""
+        """Return the copied value if it is text. None means that the template must be rendered."""
         if self.copied is None:
             return None
         value = variables.get(self.copied)
         return value if isinstance(value, str) and len(value) <= _MAX_COPIED else None
 
     def render_element(self, variables: JsonObject) -> str | None:
-        """Return the text, or None where something absent would be in it: the element is then left out.
+        """Return the text, or None if a missing value omits the element.
 
         Raises:
             ExecutionError: as for `render`.
@@ -109,7 +109,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return Rendering(text=frame.text, begins_with_value=frame.begins_with_value)
 
     def value(self, variables: JsonObject, *, null: Json = UNDEFINED) -> Json:
-        """Return what the one expression gives, with its type, or else the text; MISSING where that is absent.
+        """Return the value of a single expression with its type, or otherwise the text. UNDEFINED if it is missing.
 
         Raises:
             ExecutionError: as for `render`.
@@ -142,7 +142,7 @@ class JsonTemplate(msgspec.Struct, frozen=True, kw_only=True):
     build: Callable[[JsonObject], Json]
 
     def render(self, variables: JsonObject) -> Json:
-        """Return the value; members and items that are absent are left out, `ABSENT` stands for the whole.
+        """Return the value without missing members and items, or ABSENT if the whole value is missing.
 
         Raises:
             ExecutionError: as for `TextTemplate.render`.
@@ -151,17 +151,17 @@ class JsonTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return ABSENT if value is UNDEFINED else value
 
 
-# Boundary: values are the caller's, and no expression may turn one that does not fit into a failure of ours.
+# Boundary: a value of a caller with the wrong type must not cause an internal error.
 _MISFITS: Final = (ExecutionError, TypeError, ValueError, ArithmeticError, RecursionError)
 
 
 def _named(error: Exception, place: str) -> ExecutionError:
-    """Name the template in what went wrong in it."""
+    """Add the place of the template to an error."""
     return ExecutionError(f"{place}: {error}")
 
 
 def compile_text(source: str, scope: Scope) -> TextTemplate:
-    """Compile a template of text; one with errors, which are reported, renders nothing."""
+    """Compile a text. Errors are reported, and the template is then empty."""
     if not has_expressions(source):
         return TextTemplate(literal=str(source), shape=str(source))
     place = scope.problems.path
@@ -184,7 +184,7 @@ def _compiled(body: list[nodes.Node], names: Bindings, place: str) -> TextTempla
                 run=writing(single, is_value=not is_from_file(only)),
                 single=single,
                 input=named,
-                # There the variables have the inputs one level down, or something else by this name.
+                # With such names, the variable is not the input.
                 copied=None if has_names_of_its_own else named,
                 shape=EXPRESSION,
             )
@@ -193,7 +193,7 @@ def _compiled(body: list[nodes.Node], names: Bindings, place: str) -> TextTempla
 
 
 def _check_files(body: list[nodes.Node], names: Bindings) -> None:
-    """Report an input of `type: file` that would become text: what it has is bytes."""
+    """Report inputs of `type: file` in text, because files are bytes."""
     if not names.scope.inputs.has_files or (names.scope.takes_files and _is_one_expression(body)):
         return
     for output in nodes.Template(body).find_all(nodes.Output):
@@ -218,7 +218,7 @@ def _shape(body: list[nodes.Node]) -> str:
 
 
 def compile_expression(source: str, scope: Scope) -> Expression:
-    """Compile an expression; one with errors, which are reported, gives nothing."""
+    """Compile an expression. Errors are reported, and the expression then returns UNDEFINED."""
     place = scope.problems.path
     if "{{" in source:
         scope.problems.error("this is an expression already; write it without `{{ }}`")
@@ -232,15 +232,12 @@ def compile_expression(source: str, scope: Scope) -> Expression:
 
 
 def compile_json(value: Json, scope: Scope, *, null: Json = None) -> JsonTemplate:
-    """Compile the texts in a JSON value; errors are reported, each at its place.
-
-    `null` is what a given null counts as.
-    """
+    """Compile the texts in a JSON value. `null` replaces null in values."""
     return JsonTemplate(build=_json_builder(value, scope, null))
 
 
 def has_expressions(source: str) -> bool:
-    """Whether the text is a template at all; what was interpolated never makes it one."""
+    """Whether a text contains template syntax outside interpolated text."""
     return "{" in source and any(isinstance(part, str) and _START.search(part) for part in parts_of(source))
 
 
@@ -265,7 +262,7 @@ _UNPARSABLE: Final = (TemplateSyntaxError, RecursionError)
 
 
 def _report(error: Exception, source: str, scope: Scope) -> None:
-    """Report what Jinja's parser refuses."""
+    """Report an error of Jinja's parser."""
     if isinstance(error, TemplateSyntaxError):
         line = f"line {error.lineno}: " if "\n" in source.rstrip("\n") else ""
         scope.problems.error(f"not a template: {line}{_explained(error.message or '')}")
@@ -274,7 +271,7 @@ def _report(error: Exception, source: str, scope: Scope) -> None:
 
 
 def _explained(message: str) -> str:
-    # A mark of `parsing` (U+E000 to U+E00F), where Jinja expects an expression.
+    # A mark of `parsing` (U+E000 to U+E00F) in place of an expression.
     if "unexpected char '\\ue0" in message:
         return "inside `{{ }}` an interpolation must stand in quotes: `'${env:NAME}'`"
     return message.rstrip(".")

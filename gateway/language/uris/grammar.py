@@ -1,7 +1,4 @@
-"""Parses URI templates (RFC 6570), and explains what is wrong with one that is not well-formed. Pure.
-
-Why a grammar of our own: `uritemplate`, which expands them, takes `/a/{id` for a template without variables.
-"""
+"""Parses URI templates (RFC 6570), with error messages. The package `uritemplate` accepts malformed ones."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -22,25 +19,25 @@ _FUTURE_OPERATORS: Final = "=,!@|"
 _VARIABLE: Final = re.compile(
     r"(?P<name>(?:[A-Za-z0-9_]\.?)*[A-Za-z0-9_])(?:(?P<explode>\*)|:(?P<prefix>[1-9]\d{0,3}))?"
 )
-"""RFC 6570 §2.3 and §2.4, but for percent-encoded names, which no input can have."""
+"""RFC 6570 §2.3 and §2.4, without percent-encoded names, which inputs cannot have."""
 
 LONE_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-"""A percent sign that encodes nothing."""
+"""A percent sign without two hexadecimal digits."""
 
 _JINJA: Final = re.compile(r"\{[{%]-?\s*(?P<name>[A-Za-z_]\w*)?")
 _NOT_IN_A_URI: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|' + LONE_PERCENT.pattern)
-"""RFC 6570 §2.1, but for `'`, which its erratum 6937 allows."""
+"""RFC 6570 §2.1, except `'`, which erratum 6937 allows."""
 
 
 class UriTemplateError(Exception):
-    """A URI template is not well-formed; the text is for the operator."""
+    """A URI template is malformed. The text is for the operator."""
 
 
 class UriVariable(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     is_exploded: bool = False
     prefix: int | None = None
-    """The number of characters of the value that count."""
+    """Number of characters of the value to use."""
 
     @property
     def has_modifier(self) -> bool:
@@ -49,7 +46,7 @@ class UriVariable(msgspec.Struct, frozen=True, kw_only=True):
 
 class UriExpression(msgspec.Struct, frozen=True, kw_only=True):
     source: str
-    """With its braces."""
+    """Including braces."""
     operator: str
     """One of `+#./;?&`, or empty."""
     variables: tuple[UriVariable, ...]
@@ -60,21 +57,20 @@ class UriExpression(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Part = str | UriExpression
-"""Literal text, percent-encoded where a URI needs it; or an expression."""
+"""Literal text, percent-encoded as required, or an expression."""
 
 
 def parse_uri_template(source: str) -> tuple[Part, ...]:
-    """Split `source` into its parts; neighbouring literals are one part. What was interpolated is literal.
+    """Split a template into literals and expressions. Interpolated text is literal.
 
     Raises:
-        UriTemplateError: it is not well-formed.
+        UriTemplateError: the template is malformed.
     """
     return _parsed(parts_of(source))
 
 
 @lru_cache(maxsize=4096)
 def _parsed(parts: tuple[str | Interpolation, ...]) -> tuple[Part, ...]:
-    """Parse once what many say: a connection's `base_url`."""
     merged: list[Part] = []
     for part in _parse(parts):
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
@@ -85,14 +81,14 @@ def _parsed(parts: tuple[str | Interpolation, ...]) -> tuple[Part, ...]:
 
 
 def names_in(parts: Sequence[Part]) -> list[str]:
-    """The variables of a template, in order, each as often as it stands there."""
+    """Return the names of all variables, in order and with repetitions."""
     return [variable.name for part in parts if isinstance(part, UriExpression) for variable in part.variables]
 
 
 def _parse(parts: tuple[str | Interpolation, ...]) -> Iterator[Part]:
     for text in parts:
         if isinstance(text, Interpolation):
-            # An interpolated value is text: its braces are no expression, and a lone `%` is no error of the file.
+            # Interpolated text has no expressions, and a lone `%` in it is not an error of the file.
             yield _encoded(LONE_PERCENT.sub("%25", text.text))
         else:
             yield from _parse_text(text)
@@ -127,7 +123,7 @@ def _literal(text: str, start: int, end: int) -> str:
 
 
 def _encoded(text: str) -> str:
-    # RFC 6570 §3.1: what a URI allows is copied, percent-encoded octets too; all else is encoded.
+    # RFC 6570 §3.1: allowed characters and percent-encoded octets are copied. Other characters are encoded.
     return quote(text, safe=RESERVED + "%")
 
 

@@ -1,4 +1,4 @@
-"""Matches URIs against the URI templates of other servers, whose own rules for matching are not known. Pure."""
+"""Matches URIs against URI templates of upstreams, whose matching rules are unknown."""
 
 import re
 from typing import Final
@@ -10,20 +10,17 @@ from gateway.language.uris.grammar import LONE_PERCENT, RESERVED, UriTemplateErr
 from gateway.language.uris.matcher import UriMatcher, strict_matcher
 
 URI: Final = "uri"
-"""The one variable that such a match has: the URI as it was requested."""
+"""The only variable of a match: the requested URI."""
 _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 
 
 class LooseMatcher(msgspec.Struct, frozen=True, kw_only=True):
-    """Matches each URI that holds the literal text of a template, in its order.
-
-    Whatever the expressions between may be, each expansion holds that text (RFC 6570 §3.1).
-    """
+    """Matches URIs that contain the literal texts of a template in order, as every expansion does (RFC 6570 §3.1)."""
 
     literals: tuple[str, ...]
-    """Percent-encoded, as in a URI."""
+    """Percent-encoded literal texts."""
     strict: UriMatcher | None
-    """None where the template is not one of those that can be matched exactly."""
+    """None if the template cannot be matched exactly."""
 
     def match(self, uri: str) -> dict[str, str] | None:
         encoded = _encoded(uri)
@@ -35,19 +32,19 @@ class LooseMatcher(msgspec.Struct, frozen=True, kw_only=True):
             if (found := encoded.find(literal, position)) < 0:
                 return None
             position = found + len(literal)
-        # The last text may stand at the end again, further on.
+        # The last text can occur again at the end.
         is_whole = not others or encoded.endswith(others[-1])
         return {URI: uri} if is_whole and (others or position == len(encoded)) else None
 
     def rank(self, uri: str) -> tuple[bool, int]:
-        """Tell how closely the template fits a URI that it matches; the template with the greatest rank is read."""
+        """Return how closely the template fits a URI. The template with the highest rank is read."""
         return self.strict is None or self.strict.match(_encoded(uri)) is not None, len(self.literals[0])
 
 
 def compile_loose_matcher(template: str) -> LooseMatcher:
     literals = tuple(_encoded(text) for text in _EXPRESSION.split(template))
     expressions = (*_EXPRESSION.findall(template), "")
-    # The literal text of other servers may hold spaces, for example.
+    # Literal text of upstreams can contain spaces, for example.
     encoded = "".join(f"{text}{expression}" for text, expression in zip(literals, expressions, strict=True))
     try:
         strict = strict_matcher(encoded)

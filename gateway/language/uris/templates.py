@@ -1,7 +1,7 @@
-"""Expands URI templates (RFC 6570): variables to a URI. Compiled at load; no I/O. The reverse is `matcher`.
+"""Expands URI templates (RFC 6570) with the package `uritemplate`. `matcher` does the reverse.
 
-Expansion is the `uritemplate` package's, except that the reserved forms `{+var}` and `{#var}` are put together from
-its simple form: the package leaves a value that holds any percent-encoded octet as it is, spaces and all.
+`{+var}` and `{#var}` are built from the simple form, because the package does not encode values that contain a
+percent-encoded octet.
 """
 
 import re
@@ -35,12 +35,12 @@ class UriTemplate(msgspec.Struct, frozen=True):
     parts: "tuple[str | Expansion, ...]"
 
     def expand(self, variables: JsonObject) -> str:
-        """Fill in the variables; one that is absent or null is undefined, as RFC 6570 has it."""
+        """Insert the variables. Missing and null values are undefined (RFC 6570 §2.3)."""
         return "".join(part if isinstance(part, str) else part.expand(variables) for part in self.parts)
 
 
 class Expansion:
-    """One compiled expression; `{+var}` and `{#var}` leave the characters `kept` as they are."""
+    """A compiled expression. `{+var}` and `{#var}` do not encode the characters in `kept`."""
 
     __slots__ = ("_kept", "_lead", "_single", "_template", "expression", "names")
 
@@ -58,25 +58,25 @@ class Expansion:
 
     def expand(self, variables: JsonObject) -> str:
         if self._single is not None and isinstance(value := variable(self._single, variables), str):
-            # RFC 6570 §3.2.2: all but unreserved characters are encoded; `quote` takes as long where there are none.
+            # RFC 6570 §3.2.2: only unreserved characters are not encoded. The check avoids most calls of `quote`.
             return value if value.isascii() and value.isalnum() else quote(value, safe="")
         values = {name: _value(variable(name, variables)) for name in self.names}
         given: VariableValueDict = {name: value for name, value in values.items() if value is not None}
         text = self._template.expand(given)
         if self._kept is None:
             return text
-        # RFC 6570 §3.2.1: where no variable is defined, the expression is empty, `#` included.
+        # RFC 6570 §3.2.1: without defined variables, the expression is empty, including `#`.
         return (self._lead if given else "") + self._kept.sub(_decoded, text)
 
 
 def compile_uri_template(source: str, scope: Scope) -> UriTemplate:
-    """Compile a template over the inputs of `scope`; errors go to its problems, and nothing then renders it."""
+    """Compile a template over the inputs of `scope`. Errors are reported."""
     parts = parse_in_scope(source, scope)
     return UriTemplate(tuple(part if isinstance(part, str) else Expansion(part) for part in parts))
 
 
 def parse_in_scope(source: str, scope: Scope) -> tuple[Part, ...]:
-    """Parse a template and check its names; on an error, which is reported, return no parts."""
+    """Parse a template and check its names. Errors are reported, and the result is then empty."""
     try:
         parts = parse_uri_template(source)
     except UriTemplateError as error:
@@ -101,8 +101,8 @@ def _what_there_is(known: Collection[str]) -> str:
 
 
 def _encoded_forms(kept: str) -> re.Pattern[str]:
-    """Match the percent-encoded form of each kept character, and of a `%` that already encodes an octet."""
-    # RFC 6570 §3.2.3 keeps octets that a value has encoded. In a URL they are encoded again: nothing in them may count.
+    """Return a pattern of the encoded form of each kept character, and of a `%` that encodes an octet."""
+    # RFC 6570 §3.2.3 keeps encoded octets of values. In URLs they are encoded again, so that they have no meaning.
     triplet = "|25(?=[0-9A-Fa-f]{2})" if kept == RESERVED else ""
     return re.compile("%(?:" + "|".join(f"{ord(character):02X}" for character in kept) + triplet + ")")
 
@@ -112,7 +112,7 @@ def _decoded(match: re.Match[str]) -> str:
 
 
 def _value(value: Json) -> str | list[str] | dict[str, str] | None:
-    """A value as RFC 6570 §2.3 knows them: text, a list of texts, or pairs; deeper ones are compact JSON."""
+    """Return a value of RFC 6570 §2.3: text, a list of texts, or pairs. Deeper values are compact JSON."""
     match value:
         case None:
             return None

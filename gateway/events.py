@@ -47,6 +47,13 @@ class RootsChanged(msgspec.Struct, frozen=True):
     session_id: str
 
 
+class SignInsChanged(msgspec.Struct, frozen=True):
+    """A user has signed in to a service, or out of it."""
+
+    entry: str
+    """Path of the service in the file, such as `upstreams.github`."""
+
+
 class WatchedResourcesChanged(msgspec.Struct, frozen=True):
     """The set of resources that clients watch has changed."""
 

@@ -198,8 +198,7 @@ class AuthorizationServer:
     async def _token(self, request: web.Request) -> web.Response:
         form = await request.post()
         grant = self._grants.pop(str(form["code"]))
-        digest = hashlib.sha256(str(form["code_verifier"]).encode()).digest()
-        assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == grant.challenge
+        assert challenge_of(str(form["code_verifier"])) == grant.challenge
         assert form["client_id"] == grant.client_id
         assert form["resource"] == grant.resource
         self.granted.append(grant.scope)
@@ -211,6 +210,11 @@ class AuthorizationServer:
                 "scope": grant.scope,
             }
         )
+
+
+def challenge_of(verifier: str) -> str:
+    """RFC 7636 §4.2."""
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
 
 
 @asynccontextmanager

@@ -74,10 +74,11 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "console": LEAVES
     | {"config", "language", "executors", "catalog", "access", "telemetry", "state", "wire"}
     | {"protocol", "transports", "tasks", "upstreams", "reload", "client_configs"},
+    "signin": LEAVES | {"access", "net", "console", "transports"},
     "held_signals": set(),
     "app": LEAVES
     | {"config", "language", "executors", "catalog", "access", "audit", "telemetry", "protocol", "transports", "reload"}
-    | {"tasks", "upstreams", "openapi", "wire", "held_signals", "state", "console", "net"},
+    | {"tasks", "upstreams", "openapi", "wire", "held_signals", "state", "console", "net", "signin"},
     "cli": LEAVES
     | {"config", "language", "executors", "catalog", "audit", "telemetry", "protocol", "transports", "reload", "app"}
     | {"access", "upstreams", "openapi", "state", "wire", "client_configs", "processes", "net"},
@@ -217,9 +218,9 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 82_000,
-    "files": 580,
-    "classes": 960,
+    "lines": 83_300,
+    "files": 587,
+    "classes": 975,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 40,

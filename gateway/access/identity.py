@@ -41,6 +41,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return self.scopes is None or scopes <= self.scopes
 
 
+OPERATORS: Final = frozenset({"gateway:admin"})
+"""The scope that operators hold."""
 ANONYMOUS: Final = Identity()
 """Caller of a daemon without `auth`."""
 UNAUTHENTICATED: Final = Identity(scopes=frozenset())

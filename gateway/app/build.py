@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from gateway.access.authenticator import Authenticator
+from gateway.access.identity import OPERATORS
 from gateway.app.catalog_agreement import CatalogAgreement, ListDiffered, ReplicasAgreed
 from gateway.app.listeners import Listeners, is_exposed, open_sessions
 from gateway.app.monitoring.metrics import metrics_exposition
@@ -27,6 +28,7 @@ from gateway.app.systemd_notify import ServiceManager
 from gateway.app.workers.all_workers import AllWorkers, WorkerEndpoint
 from gateway.app.workers.worker import Worker
 from gateway.audit.recorder import AuditRecorder
+from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.manifest import manifest
 from gateway.catalog.search_tools import OWN_NAMES
@@ -66,6 +68,7 @@ from gateway.reload.candidate import Candidate
 from gateway.reload.interpreter_tuning import gc_paused
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import ReloadAttempt, Reloader
+from gateway.signin.pages import SignInPages
 from gateway.state.keys import SigningKeys, warn_of_short, warn_of_unshared
 from gateway.state.state import DaemonState, directory_of
 from gateway.tasks.leases import Leases
@@ -80,12 +83,13 @@ from gateway.telemetry.logs import Logs
 from gateway.telemetry.observer import Observer
 from gateway.telemetry.trace import untraced
 from gateway.telemetry.tracing import open_tracing
-from gateway.transports.http.admin_api import OPERATORS, AdminApi
+from gateway.transports.http.admin_api import AdminApi
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.http_server import HttpServer, ServerLimits
 from gateway.transports.listener.socket_activation import Inherited
 from gateway.transports.stdio.stdio import StandardStreams, Stdio
 from gateway.transports.streamable_http.sessions import SessionPersistence
+from gateway.upstreams.server_spec import sign_in_keys
 from gateway.upstreams.source import FIRST_LISTS_SECONDS, UpstreamSource
 
 log: Final = structlog.get_logger(__name__)
@@ -355,6 +359,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     )
     stack.push_async_callback(authenticator.close)
     events, replica = Events(), state.replica
+    services.sign_ins.open(state.encrypted, events)
     upstreams = UpstreamSource(
         services=services,
         documents=state.documents,
@@ -415,6 +420,8 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     # Metrics and pools of definitions that a reload removed are dropped.
     store.subscribe(lambda _, catalog: call_metrics.keep(_counted_names(catalog)))
     store.subscribe(lambda _, catalog: services.databases.keep(catalog.databases))
+    if not serves_one_request:
+        _sign_out_of_removed(stack, services, pipeline, events)
     # Before listeners open: clients that reconnect at once must find their tasks.
     await dispatcher.tasks.load()
     if isinstance(task_store, RedisTaskStore):
@@ -451,6 +458,17 @@ def _http_server(core: Core, health: Health) -> HttpServer:
         is_draining=lambda: health.is_stopping,
         mask=core.redactor.text,
         persistence=SessionPersistence(keys=state.keys, store=state.sessions, clock=state.clock, replica=state.replica),
+        pages=SignInPages(
+            core.services.sign_ins,
+            access=ConsoleAccess(
+                authenticator=authenticator,
+                scopes=(),
+                operators=OPERATORS,
+                token=PrintedToken(),
+                cookies=SessionCookies(state.keys, clock=state.clock),
+            ),
+            served=lambda: sign_in_keys(core.pipeline.served.document),
+        ),
     )
 
     def revalidate(event: ReloadAttempt) -> None:
@@ -560,8 +578,25 @@ def _state(settings: Settings, keys: SigningKeys | None, worker: Worker | None) 
     if store is not None and keys is None:  # replicas cannot verify each other's signatures
         warn_of_unshared(variable=variable_of("secret_key"))
     return DaemonState(
-        directory if worker is None else worker.state_dir(directory), keys=keys, schemas=[TASKS], store=store
+        directory if worker is None else worker.state_dir(directory),
+        keys=keys,
+        schemas=[TASKS],
+        store=store,
+        shared_directory=directory,
     )
+
+
+def _sign_out_of_removed(stack: AsyncExitStack, services: Services, pipeline: ReloadPipeline, events: Events) -> None:
+    """Sign users out of services that the file no longer has, now and after each reload."""
+    tasks = BackgroundTasks()
+    stack.push_async_callback(tasks.cancel)
+
+    def sign_out(_event: ReloadAttempt | None = None) -> None:
+        served = sign_in_keys(pipeline.served.document)
+        tasks.begin(services.sign_ins.keep(served), name="sign out of removed services")
+
+    events.subscribe(ReloadAttempt, sign_out)
+    sign_out()
 
 
 def _watch_upstreams(upstreams: UpstreamSource, notifier: ChangeNotifier, catalog: Catalog) -> None:

@@ -154,7 +154,7 @@ class ConsoleAccess:
             and site in {None, "same-origin"}
             # Every browser sends Origin with what changes something (Fetch Standard): without one it is not ours.
             and origin is not None
-            and origin_of(origin) in _own_origins(request)
+            and origin_of(origin) in own_origins(request)
         )
 
     def session_of(self, identity: Identity, place: str) -> ConsoleSession:
@@ -183,9 +183,13 @@ class ConsoleAccess:
         self.authenticator.denied[error.status] += 1
         return error
 
-    def _by_cookie(self, request: HttpRequest) -> Identity | AuthError | HttpError:
+    def of_cookie(self, request: HttpRequest) -> Identity | None:
+        """Return who signed in with the browser of a request, whichever page has sent it."""
         session = self.cookies.read(request.raw, request.client_endpoint)
-        identity = None if session is None else self._renewed(session)
+        return None if session is None else self._renewed(session)
+
+    def _by_cookie(self, request: HttpRequest) -> Identity | AuthError | HttpError:
+        identity = self.of_cookie(request)
         if identity is None:
             return missing_credentials()
         return identity if self.is_own(request) else _FOREIGN
@@ -234,7 +238,7 @@ def _derived(key: bytes) -> str:
     return hmac.new(key, b"console token", hashlib.sha256).hexdigest()
 
 
-def _own_origins(request: HttpRequest) -> set[str]:
+def own_origins(request: HttpRequest) -> set[str]:
     """The origins under which this request's client may know us; `Host` has passed the guard."""
     endpoint = request.client_endpoint
     scheme, _, rest = endpoint.base_url.partition("://")

@@ -15,6 +15,7 @@ from gateway.executors.shell.scratch import Scratch
 from gateway.executors.sql.pools import DatabasePools
 from gateway.net.clients import HttpClients
 from gateway.net.outbound_tokens import OutboundTokens
+from gateway.net.sign_ins import SignIns
 from gateway.processes.processes import Processes
 from gateway.threads import DaemonThreadPool
 
@@ -32,6 +33,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     cache: ResponseCache
     output_store: OutputStore
     outbound_tokens: OutboundTokens = msgspec.field(default_factory=OutboundTokens)
+    sign_ins: SignIns = msgspec.field(default_factory=SignIns)
     databases: DatabasePools = msgspec.field(default_factory=DatabasePools)
     overflows: OverflowCounter = msgspec.field(default_factory=OverflowCounter)
     mismatches: MismatchCounter = msgspec.field(default_factory=MismatchCounter)
@@ -55,8 +57,11 @@ async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
     """Start the services, and stop them in reverse order."""
     async with AsyncExitStack() as stack:
         scratch = await stack.enter_async_context(Scratch())  # first, because it must end last
-        output_store, tasks = OutputStore(), BackgroundTasks()
+        output_store, tasks, outbound_tokens = OutputStore(), BackgroundTasks(), OutboundTokens()
+        sign_ins = SignIns(secrets=outbound_tokens.secrets)
         stack.push_async_callback(tasks.cancel)
+        stack.push_async_callback(sign_ins.close)
+        tasks.begin(sign_ins.sweep(), name="sign users out after idle")
         tasks.begin(output_store.expire(), name="expire outputs")
         yield Services(
             scratch=scratch,
@@ -66,7 +71,8 @@ async def running_services(*, threads: int = 32) -> AsyncIterator[Services]:
             cache=ResponseCache(),
             output_store=output_store,
             databases=await stack.enter_async_context(DatabasePools()),
-            outbound_tokens=await stack.enter_async_context(OutboundTokens()),
+            sign_ins=sign_ins,
+            outbound_tokens=await stack.enter_async_context(outbound_tokens),
             hook_threads=await stack.enter_async_context(DaemonThreadPool(_HOOK_THREADS)),
             worker_threads=await stack.enter_async_context(DaemonThreadPool(_WORKER_THREADS)),
         )

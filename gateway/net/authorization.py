@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
-from multidict import CIMultiDictProxy
 
 from gateway.access.credentials import Credential
 from gateway.access.jose import is_installed, read_private_key
@@ -21,7 +20,7 @@ from gateway.access.subject import Subject
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import content_digest
 from gateway.config.models.backends import Connection
-from gateway.config.models.outbound_auth import PEM, BasicAuth, OutboundAuth, TokenRequest
+from gateway.config.models.outbound_auth import PEM, AuthorizationCode, BasicAuth, OutboundAuth, TokenRequest
 from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
 from gateway.distribution import install_command
@@ -29,9 +28,10 @@ from gateway.errors import ExecutionError
 from gateway.net.clients import HttpClients
 from gateway.net.json_fetcher import MAX_BYTES
 from gateway.net.outbound_tokens import OutboundTokens
-from gateway.net.request import Request, bound
+from gateway.net.request import Rejection, Request, bound
 from gateway.net.sender import Sender, compile_sender
 from gateway.net.server_metadata import ServerMetadata
+from gateway.net.sign_ins import ServiceEntry, SignIns
 from gateway.net.tls import ClientIdentity
 from gateway.net.token_client import (
     AccessToken,
@@ -40,7 +40,9 @@ from gateway.net.token_client import (
     ClientSecret,
     PublicClient,
     TokenClient,
+    TokenEndpoint,
 )
+from gateway.net.user_authorization import UserAuthorization
 from gateway.threads import DaemonThreadPool
 
 AUTHORIZATION: Final = "Authorization"
@@ -70,26 +72,12 @@ class Authorization(Protocol):
             DeadlineExceededError: they were not available by `deadline`, on the event loop's clock.
         """
 
-    async def renew(self, rejection: "Rejection", subject: Subject | None, *, deadline: float) -> bool:
+    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:
         """Return whether a rejected request should be signed and sent again.
 
         Raises:
             ExecutionError: the caller must sign in first.
         """
-
-
-REJECTIONS: Final = frozenset({401, 403})
-"""Statuses of responses to requests whose credentials are not sufficient."""
-
-
-class Rejection(msgspec.Struct, frozen=True):
-    """A response with a status of `REJECTIONS`, and the request that it answers."""
-
-    request: Request
-    status: int
-    headers: CIMultiDictProxy[str]
-    attempt: int
-    """How often the request has been sent."""
 
 
 class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,6 +188,8 @@ class OutboundServices(Protocol):
     @property
     def outbound_tokens(self) -> OutboundTokens: ...
     @property
+    def sign_ins(self) -> SignIns: ...
+    @property
     def worker_threads(self) -> DaemonThreadPool: ...
 
 
@@ -259,6 +249,16 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
         return FixedAuthorization(summary="bearer", value=f"Bearer {auth.bearer}")
     if auth.basic is not None:
         return FixedAuthorization(summary="basic", value=_basic(auth.basic))
+    # The connection's client certificate is for the service alone, and no redirect leads secrets elsewhere.
+    trust = sender.identity.elsewhere
+    identity = ClientIdentity(here=trust, elsewhere=trust)
+    endpoint = TokenEndpoint(
+        sender=replace(sender, max_redirects=0, max_bytes=MAX_BYTES, identity=identity), redactor=redactor
+    )
+    if auth.authorization_code is not None:
+        return _compile_sign_in(
+            auth.authorization_code, service_url, endpoint, sign_ins=services.sign_ins, problems=problems
+        )
     config, is_per_caller = auth.token_request, auth.is_per_caller
     assert config is not None  # noqa: S101 - the model has one of them
     kind = next(name for name in type(auth).model_fields if getattr(auth, name) is config)
@@ -273,17 +273,11 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     authentication = _compile_authentication(config, problems.at(kind))
     if authentication is None or (auth.token_exchange is not None and not is_named):
         return None
-    # The connection's client certificate is for the service alone, and no redirect leads secrets elsewhere.
-    trust = sender.identity.elsewhere
-    to_server = replace(
-        sender, max_redirects=0, max_bytes=MAX_BYTES, identity=ClientIdentity(here=trust, elsewhere=trust)
-    )
     client = TokenClient(
         config=config,
         authentication=authentication,
         service_url=service_url,
-        sender=to_server,
-        redactor=redactor,
+        endpoint=endpoint,
     )
     where = config.issuer or config.token_url or service_url
     return TokenAuthorization(
@@ -297,9 +291,37 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     )
 
 
+def _compile_sign_in(
+    config: AuthorizationCode, service_url: str, endpoint: TokenEndpoint, *, sign_ins: SignIns, problems: Problems
+) -> Authorization | None:
+    place = problems.at("authorization_code")
+    if not is_installed():
+        place.error(f"needs packages that are not installed: {install_command('auth')}")
+        return None
+    authentication = None
+    if config.client_secret is not None or config.private_key is not None:
+        authentication = _compile_authentication(config, place)
+        if authentication is None:
+            return None
+    entry = ServiceEntry(
+        name=problems.path.removesuffix(".auth"),
+        config=config,
+        service_url=service_url,
+        endpoint=endpoint,
+        authentication=authentication,
+    )
+    sign_ins.add(entry)
+    return UserAuthorization(
+        summary=f"authorization_code ({config.issuer or service_url})",
+        is_per_caller=not config.shared,
+        entry=entry,
+        sign_ins=sign_ins,
+    )
+
+
 def key_file_of(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
     """Return the file that holds the private key, to be watched; `problems` is at the key `auth`."""
-    config = None if auth is None else auth.token_request
+    config = None if auth is None else auth.client
     if config is None or config.private_key is None or PEM in config.private_key:
         return []
     return [problems.directory / config.private_key]
@@ -309,11 +331,14 @@ def _basic(basic: BasicAuth) -> str:
     return f"Basic {base64.b64encode(f'{basic.username}:{basic.password}'.encode()).decode('ascii')}"  # RFC 7617 §2.1
 
 
-def _compile_authentication(config: TokenRequest, problems: Problems) -> ClientAuthentication | None:
+def _compile_authentication(
+    config: TokenRequest | AuthorizationCode, problems: Problems
+) -> ClientAuthentication | None:
     if config.private_key is None and config.client_secret is None:
         return PublicClient(client_id=config.client_id)
     if config.private_key is None:
-        return ClientSecret(client_id=config.client_id, secret=config.client_secret or "", method=config.client_auth)
+        method = config.client_auth if isinstance(config, TokenRequest) else None
+        return ClientSecret(client_id=config.client_id, secret=config.client_secret or "", method=method)
     problems, pem = problems.at("private_key"), config.private_key
     if not is_installed():
         problems.error(f"needs packages that are not installed: {install_command('auth')}")

@@ -1,8 +1,10 @@
 """A request, ready to be sent, and URLs that others write: in answers, documents and messages. Sends nothing."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
+from multidict import CIMultiDictProxy
 from yarl import URL
 
 from gateway.net.streamed_body import StreamedBody
@@ -34,6 +36,20 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             ]
             return self.method, str(self.url), values, self.body.key
         return self.method, str(self.url), self.headers, self.body
+
+
+REJECTIONS: Final = frozenset({401, 403})
+"""Statuses of responses to requests whose credentials are not sufficient."""
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """A response with a status of `REJECTIONS`, and the request that it answers."""
+
+    request: Request
+    status: int
+    headers: CIMultiDictProxy[str]
+    attempt: int
+    """How often the request has been sent."""
 
 
 def bound(fields: Mapping[str, str]) -> tuple[Header, ...]:

@@ -7,17 +7,16 @@ no redirect is followed. The addresses are judged by the connection's own guard.
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from yarl import URL
 
-from gateway.access.issuer import first_document, is_trustworthy, metadata_urls
+from gateway.access.issuer import FetchError, first_document, is_trustworthy, metadata_urls
 from gateway.errors import ExecutionError
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.net.json_fetcher import ACCEPT_JSON, REQUEST_SECONDS, fetch_json
 from gateway.net.request import Request, parse_url
 from gateway.net.sender import Sender
@@ -42,6 +41,26 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """`token_endpoint_auth_signing_alg_values_supported`; empty where it is not said."""
     resource: str | None = None
     """The service that tokens are meant for, where its own metadata led here."""
+    authorization_url: str = ""
+    """The page on which users sign in; empty if there is none."""
+    registration_url: str | None = None
+    revocation_url: str | None = None
+    scopes: Sequence[str] = ()
+    """`scopes_supported` of the authorization server."""
+    resource_scopes: Sequence[str] = ()
+    """`scopes_supported` of the service."""
+    challenge_methods: Sequence[str] | None = None
+    """`code_challenge_methods_supported`; None if the metadata does not contain it."""
+    returns_issuer: bool = False
+    """Whether authorization responses contain `iss` (RFC 9207)."""
+    reads_client_documents: bool = False
+    """Whether a client ID can be the URL of a client metadata document."""
+    dpop_algorithms: Sequence[str] = ()
+    """`dpop_signing_alg_values_supported` (RFC 9449 §5.1)."""
+
+
+class MissingMetadataError(ExecutionError):
+    """No metadata document exists at the well-known URLs."""
 
 
 async def discover(issuer: str, sender: Sender) -> ServerMetadata:
@@ -51,34 +70,46 @@ async def discover(issuer: str, sender: Sender) -> ServerMetadata:
         ExecutionError: it cannot be fetched, or is not acceptable.
     """
     missing = f"{issuer} has no metadata at a well-known place"
-    url, found = await first_document(metadata_urls(issuer), partial(fetch_json, sender), missing=missing)
+    url, found = await _first_document(metadata_urls(issuer), sender, missing=missing)
     named = found.get("issuer")
     # RFC 8414 §3.3: identical, not merely equivalent.
     if named != issuer:
         raise ExecutionError(f"{url} is the metadata of another issuer than {issuer}")
-    token_url = found.get("token_endpoint")
+    token_url, methods = found.get("token_endpoint"), found.get("code_challenge_methods_supported")
     if not isinstance(token_url, str) or not is_trustworthy(token_url):
         raise ExecutionError(f"{url} names no token_endpoint with an https URL")
     return ServerMetadata(
         token_url=token_url,
         issuer=issuer,
+        authorization_url=_trusted_url(found, "authorization_endpoint") or "",
+        registration_url=_trusted_url(found, "registration_endpoint"),
+        revocation_url=_trusted_url(found, "revocation_endpoint"),
+        scopes=_strings(found.get("scopes_supported")),
+        challenge_methods=_strings(methods) if isinstance(methods, list) else None,
+        returns_issuer=found.get("authorization_response_iss_parameter_supported") is True,
+        reads_client_documents=found.get("client_id_metadata_document_supported") is True,
+        dpop_algorithms=_strings(found.get("dpop_signing_alg_values_supported")),
         auth_methods=_strings(found.get("token_endpoint_auth_methods_supported")),
         signing_algorithms=_strings(found.get("token_endpoint_auth_signing_alg_values_supported")),
     )
 
 
-async def discover_of_service(service_url: str, sender: Sender) -> ServerMetadata:
+async def discover_of_service(service_url: str, sender: Sender, *, named: str | None = None) -> ServerMetadata:
     """Read the metadata of a service, and of the first authorization server that it names.
 
+    `named` is the URL of the metadata in a challenge of the service, if it has sent one.
+
     Raises:
-        ExecutionError: it cannot be fetched, or is not acceptable.
+        MissingMetadataError: the service has no metadata.
+        ExecutionError: the metadata cannot be fetched, or is not acceptable.
     """
     missing = f"{service_url} does not say which authorization server it trusts (RFC 9728); name it with `issuer`"
-    named = await _named_metadata_url(service_url, sender)
+    if named is None:
+        named = await _named_metadata_url(service_url, sender)
     urls = _resource_metadata_urls(service_url)
     if named is not None:
         urls = iter((named,))
-    url, found = await first_document(urls, partial(fetch_json, sender), missing=missing)
+    url, found = await _first_document(urls, sender, missing=missing)
     resource = found.get("resource")
     # RFC 9728 §3.3: otherwise a document could have tokens issued for somebody else's service.
     if not isinstance(resource, str) or not _is_of(resource, service_url):
@@ -86,7 +117,47 @@ async def discover_of_service(service_url: str, sender: Sender) -> ServerMetadat
     issuer = next(iter(_strings(found.get("authorization_servers"))), "")
     if not is_trustworthy(issuer):
         raise ExecutionError(f"{url} names no authorization server with an https URL")
-    return msgspec.structs.replace(await discover(issuer, sender), resource=resource)
+    scopes = _strings(found.get("scopes_supported"))
+    return msgspec.structs.replace(await discover(issuer, sender), resource=resource, resource_scopes=scopes)
+
+
+async def _first_document(urls: Iterator[str], sender: Sender, *, missing: str) -> tuple[str, JsonObject]:
+    found = False
+
+    async def fetch(url: str) -> Json:
+        nonlocal found
+        document = await fetch_json(sender, url)
+        found = True
+        return document
+
+    try:
+        return await first_document(urls, fetch, missing=missing)
+    except FetchError as error:
+        if not found and str(error) == missing:
+            raise MissingMetadataError(missing) from error
+        raise
+
+
+def challenge_parameters(fields: Iterable[str]) -> dict[str, str]:
+    """Return the parameters of all challenges in `WWW-Authenticate` (RFC 9110 §11.6.1), the first of each name."""
+    found: dict[str, str] = {}
+    for field in fields:
+        for name, quoted, token in _AUTH_PARAM.findall(field):
+            # RFC 9110 §5.6.4: within quotes, a backslash precedes a literal character.
+            found.setdefault(name.lower(), re.sub(r"\\(.)", r"\1", quoted) or token)
+    return found
+
+
+def trusted_metadata_url(parameters: Mapping[str, str], service_url: str) -> str | None:
+    """Return the URL of the service's metadata in a challenge (RFC 9728 §5.1).
+
+    Raises:
+        ExecutionError: the URL does not use https.
+    """
+    url = parameters.get("resource_metadata")
+    if url is not None and not is_trustworthy(url):
+        raise ExecutionError(f"{service_url} names {url} for its metadata, which is no https URL")
+    return url
 
 
 def url_of(text: str) -> URL:
@@ -112,16 +183,7 @@ async def _named_metadata_url(service_url: str, sender: Sender) -> str | None:
     # RFC 9728 §5.1: the parameter comes with a challenge, which is what a 401 is.
     if response.status != _UNAUTHORIZED:
         return None
-    for field in response.headers.getall("WWW-Authenticate", ()):
-        for name, quoted, token in _AUTH_PARAM.findall(field):
-            if name.lower() != "resource_metadata":
-                continue
-            # RFC 9110 §5.6.4: within quotes a backslash stands before a character that means itself.
-            url = re.sub(r"\\(.)", r"\1", quoted) or token
-            if not is_trustworthy(url):
-                raise ExecutionError(f"{service_url} names {url} for its metadata, which is no https URL")
-            return str(url)
-    return None
+    return trusted_metadata_url(challenge_parameters(response.headers.getall("WWW-Authenticate", ())), service_url)
 
 
 def _resource_metadata_urls(service_url: str) -> Iterator[str]:
@@ -143,6 +205,11 @@ def _is_of(resource: str, service_url: str) -> bool:
         return False
     # Both with a slash at the end, lest `/api` be taken for the parent of `/apis`.
     return f"{other.path.rstrip('/')}/".startswith(f"{one.path.rstrip('/')}/")
+
+
+def _trusted_url(found: JsonObject, name: str) -> str | None:
+    url = found.get(name)
+    return url if isinstance(url, str) and is_trustworthy(url) else None
 
 
 def _strings(value: Json) -> Sequence[str]:

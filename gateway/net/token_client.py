@@ -9,7 +9,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 from urllib.parse import parse_qsl, quote_plus, urlencode
 
@@ -72,6 +72,85 @@ class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
         return f"AccessToken(seconds={self.seconds})"
 
 
+class TokenRejectedError(ExecutionError):
+    """The authorization server issued no token."""
+
+    def __init__(self, text: str, response: Response, *, error: str) -> None:
+        super().__init__(text)
+        self.headers: Final = response.headers
+        self.error: Final = error
+        """`error` of the response (RFC 6749 §5.2); empty if it has none."""
+
+
+class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Sends requests to token endpoints, and explains failures without secrets."""
+
+    sender: Sender
+    redactor: Redactor
+    """Masks the secrets of the file in error descriptions of the server."""
+
+    async def post(  # noqa: PLR0913 - the parts of a token request
+        self,
+        server: ServerMetadata,
+        form: Mapping[str, str],
+        authentication: "ClientAuthentication",
+        *,
+        headers: Callable[[], Mapping[str, str]] = dict,
+        secrets: Sequence[str] = (),
+        is_revocation: bool = False,
+    ) -> Response:
+        """Send a token request, once more if the server rejects the client and there is another way to authenticate.
+
+        `headers` returns additional header fields for each attempt. `secrets` are masked in errors.
+
+        Raises:
+            TokenRejectedError: the server issued no token.
+            ExecutionError: there was no response.
+        """
+        proofs = authentication.proofs(server)
+        sent = [*secrets, form.get("subject_token"), form.get("assertion")]
+        sent += [each for fields, value in proofs for each in (fields.get("client_assertion"), value)]
+        try:
+            for proof in proofs:
+                response = await self._send(server, form, proof, headers())
+                if not _refuses_client(response):
+                    break
+            if not is_revocation or response.status != 200:  # RFC 7009 §2.2: its body is ignored
+                _check_success(response, host=host_of_endpoint(server))
+        except TokenRejectedError as error:
+            text = self._shown(str(error), secrets=sent)
+            raise TokenRejectedError(text, response, error=error.error) from error
+        except ExecutionError as error:
+            raise self.failure(str(error), secrets=sent) from error
+        return response
+
+    def failure(self, reason: str, *, secrets: Iterable[str | None] = ()) -> ExecutionError:
+        return ExecutionError(self._shown(reason, secrets=secrets))
+
+    def _shown(self, reason: str, *, secrets: Iterable[str | None]) -> str:
+        text = self.redactor.text(strip_control_characters(reason))
+        # A caller's token, an assertion and an encoded Basic pair are in no file: the redactor does not know them.
+        text = Redactor(filter(None, secrets)).text(text)
+        shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
+        return f"The gateway cannot sign in: {shown}"
+
+    async def _send(
+        self, server: ServerMetadata, form: Mapping[str, str], proof: "Proof", more: Mapping[str, str]
+    ) -> Response:
+        fields, authorization = proof
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json", **more}
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        request = Request(
+            method="POST",
+            url=url_of(server.token_url),
+            headers=bound(headers),
+            body=urlencode({**form, **fields}).encode(),
+            has_secret_body=True,
+        )
+        return await self.sender.send(request, deadline=asyncio.get_running_loop().time() + REQUEST_SECONDS)
+
+
 class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
     """One client of one authorization server."""
 
@@ -79,9 +158,7 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
     authentication: "ClientAuthentication"
     service_url: str
     """The service that is signed in to: it is asked for its authorization server where the file names none."""
-    sender: Sender
-    redactor: Redactor
-    """Masks the secrets of the file in what the server says."""
+    endpoint: TokenEndpoint
 
     async def find_server(self) -> ServerMetadata:
         """Return what is known of the authorization server, asking for what the file does not say.
@@ -92,14 +169,14 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         if self.config.token_url is not None:
             return ServerMetadata(token_url=self.config.token_url)
         if self.config.issuer is not None:
-            return await self._explained(discover(self.config.issuer, self.sender))
-        return await self._explained(discover_of_service(self.service_url, self.sender))
+            return await self._explained(discover(self.config.issuer, self.endpoint.sender))
+        return await self._explained(discover_of_service(self.service_url, self.endpoint.sender))
 
     async def _explained(self, discovery: Awaitable[ServerMetadata]) -> ServerMetadata:
         try:
             return await discovery
         except ExecutionError as error:
-            raise self._failure(str(error)) from error
+            raise self.endpoint.failure(str(error)) from error
 
     async def obtain(self, server: ServerMetadata, *, subject: str | None) -> AccessToken:
         """Ask for a token, in exchange for a caller's where the file says so.
@@ -114,7 +191,7 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
             form = {**form, "assertion": await self._identity_assertion(self.config, server, subject)}
         elif isinstance(self.config, TokenExchange):
             form = {**form, "subject_token": subject or ""}
-        return _read(await self._post(server, form, self.authentication), host=_host(server))
+        return read_token(await self.endpoint.post(server, form, self.authentication), host=host_of_endpoint(server))
 
     async def _identity_assertion(self, config: EnterpriseAuth, server: ServerMetadata, subject: str | None) -> str:
         """Return the ID-JAG that the identity provider issues for the authorization server of the service.
@@ -122,7 +199,7 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         draft-ietf-oauth-identity-assertion-authz-grant §4.3, MCP extension enterprise-managed-authorization.
         """
         idp = config.idp
-        provider = await self._explained(discover(idp.issuer, self.sender))
+        provider = await self._explained(discover(idp.issuer, self.endpoint.sender))
         form = {
             "grant_type": _EXCHANGE,
             "requested_token_type": _ID_JAG,
@@ -134,43 +211,8 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         client: ClientAuthentication = PublicClient(client_id=idp.client_id)
         if idp.client_secret is not None:
             client = ClientSecret(client_id=idp.client_id, secret=idp.client_secret, method=None)
-        response = await self._post(provider, form, client)
-        return _read(response, host=_host(provider), kinds=(_ID_JAG,)).value
-
-    async def _post(
-        self, server: ServerMetadata, form: Mapping[str, str], authentication: "ClientAuthentication"
-    ) -> Response:
-        """Send a token request, once more if the server rejects the client and there is another way to authenticate.
-
-        Raises:
-            ExecutionError: the server did not issue a token.
-        """
-        proofs = authentication.proofs(server)
-        sent = [form.get("subject_token"), form.get("assertion")]
-        sent += [each for fields, value in proofs for each in (fields.get("client_assertion"), value)]
-        try:
-            for proof in proofs:
-                response = await self._send(server, form, proof)
-                if not _refuses_client(response):
-                    break
-            _check_success(response, host=_host(server))
-        except ExecutionError as error:
-            raise self._failure(str(error), secrets=Redactor(filter(None, sent))) from error
-        return response
-
-    async def _send(self, server: ServerMetadata, form: Mapping[str, str], proof: "Proof") -> Response:
-        fields, authorization = proof
-        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-        if authorization is not None:
-            headers["Authorization"] = authorization
-        request = Request(
-            method="POST",
-            url=url_of(server.token_url),
-            headers=bound(headers),
-            body=urlencode({**form, **fields}).encode(),
-            has_secret_body=True,
-        )
-        return await self.sender.send(request, deadline=asyncio.get_running_loop().time() + REQUEST_SECONDS)
+        response = await self.endpoint.post(provider, form, client)
+        return read_token(response, host=host_of_endpoint(provider), kinds=(_ID_JAG,)).value
 
     def _form(self, server: ServerMetadata) -> dict[str, str]:
         """Return the fields of the token request, without the token that is exchanged."""
@@ -196,44 +238,44 @@ class TokenClient(msgspec.Struct, frozen=True, kw_only=True):
         resource = self.config.resource or server.resource
         return form if resource is None else {**form, "resource": resource}
 
-    def _failure(self, reason: str, *, secrets: Redactor | None = None) -> ExecutionError:
-        text = self.redactor.text(strip_control_characters(reason))
-        # A caller's token, an assertion and an encoded Basic pair are in no file: the redactor does not know them.
-        text = text if secrets is None else secrets.text(text)
-        shown = text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
-        return ExecutionError(f"The gateway cannot sign in: {shown}")
 
-
-def _host(server: ServerMetadata) -> str:
+def host_of_endpoint(server: ServerMetadata) -> str:
     return url_of(server.token_url).raw_host or ""
 
 
 def _check_success(response: Response, *, host: str) -> None:
     """Raise `ExecutionError` with the server's `error` and `error_description` if it issued no token."""
-    answer = _content(response)
+    answer = content_of(response)
     # GitHub responds 200 with an `error`.
     if response.status != 200 or not answer or ("error" in answer and not answer.get("access_token")):
-        raise ExecutionError(f"{host} answered {response.status}{_reason(answer)}")
+        error = answer.get("error")
+        raise TokenRejectedError(
+            f"{host} answered {response.status}{_reason(answer)}",
+            response,
+            error=error if isinstance(error, str) else "",
+        )
 
 
-def _read(response: Response, *, host: str, kinds: Sequence[str] = (_ACCESS_TOKEN, _JWT)) -> AccessToken:
+def read_token(
+    response: Response, *, host: str, kinds: Sequence[str] = (_ACCESS_TOKEN, _JWT), types: Sequence[str] = _BEARER
+) -> AccessToken:
     """Read the token in a successful response (RFC 6749 §5, RFC 8693 §2.2).
 
     1. the token can be sent in a header field
     2. it is of one of the expected `kinds`; access tokens must be bearer tokens
     """
-    answer = _content(response)
+    answer = content_of(response)
     token, kind = answer.get("access_token"), answer.get("token_type") or "bearer"
     if not isinstance(token, str) or len(token) > MAX_TOKEN_LENGTH or not _SENDABLE.fullmatch(token):
         raise ExecutionError(f"{host} answered 200 without an access token that can be used")
     # RFC 8693 §2.2.1: `token_type` is N_A for a token that is no access token.
-    is_bearer = (isinstance(kind, str) and kind.strip().lower() in _BEARER) or _ACCESS_TOKEN not in kinds
+    is_bearer = (isinstance(kind, str) and kind.strip().lower() in types) or _ACCESS_TOKEN not in kinds
     if not is_bearer or answer.get("issued_token_type") not in (None, *kinds):
         raise ExecutionError(f"{host} answered with a token of a kind that cannot be used: only bearer tokens can")
     return AccessToken(value=token, seconds=_seconds_to_keep(answer.get("expires_in")))
 
 
-def _content(response: Response) -> Mapping[str, Json]:
+def content_of(response: Response) -> Mapping[str, Json]:
     """Return the members of an answer: JSON, or a form such as GitHub's. Empty if it is neither."""
     text = response.body.decode("utf-8-sig", "replace")
     try:
@@ -246,7 +288,7 @@ def _content(response: Response) -> Mapping[str, Json]:
 
 def _refuses_client(response: Response) -> bool:
     """Return whether another way to authenticate may help."""
-    return response.status == 401 or _content(response).get("error") in _REFUSALS
+    return response.status == 401 or content_of(response).get("error") in _REFUSALS
 
 
 def _reason(answer: Mapping[str, Json]) -> str:

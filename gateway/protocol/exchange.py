@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import msgspec
 
 from gateway.access.credentials import Credential
-from gateway.access.identity import ANONYMOUS, Identity, network_of
+from gateway.access.identity import ANONYMOUS, OPERATORS, Identity, network_of
 from gateway.access.subject import Subject
 from gateway.json_types import JsonObject, empty
 from gateway.protocol.session import Session
@@ -56,7 +56,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         key = self.identity.subject_key
         if key is None and self._is_local:
             key = ""
-        return Subject(key, self.access_token)
+        return Subject(key, self.access_token, is_operator=self.identity.holds(OPERATORS))
 
     @property
     def _is_local(self) -> bool:

@@ -14,6 +14,7 @@ import structlog
 from gateway.config.settings import NO_STATE
 from gateway.json_types import Json
 from gateway.state.database import StateDatabase
+from gateway.state.encrypted_store import ENCRYPTED, EncryptedStore
 from gateway.state.keys import SigningKeys, own_keys
 from gateway.state.replica import Replica
 from gateway.state.session_store import SessionStore, SteadyClock
@@ -61,6 +62,7 @@ def compare_keys(replica: Replica, keys: SigningKeys) -> None:
 
 
 DATABASE: Final = "state.sqlite"
+SECRETS: Final = "secrets.sqlite"
 _LOCK: Final = "lock"
 _MODE: Final = 0o700
 
@@ -133,13 +135,14 @@ class StateDirectory:
 class DaemonState:
     """The state directory and its stores. Without a directory, they are in memory."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the inputs of the state
         self,
         wanted: Path | None,
         *,
         keys: SigningKeys | None = None,
         schemas: Sequence[Schema] = (),
         store: str | None = None,
+        shared_directory: Path | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         """Configure the state.
@@ -149,6 +152,7 @@ class DaemonState:
             keys: The given signing keys; None to use the directory's own.
             schemas: Tables of additional stores.
             store: The URL of the store that replicas share; None for a single process.
+            shared_directory: The directory for secrets that all workers of a daemon use; None for `wanted`.
             clock: Returns seconds since the epoch, and never goes back.
         """
         self._given_keys: Final = keys
@@ -157,6 +161,7 @@ class DaemonState:
         self._stack: Final = AsyncExitStack()
         self.clock: Final = clock or SteadyClock()
         self._store: Final = store
+        self._shared_directory: Final = shared_directory
         self.replica: Replica | None = None
         self.keys: SigningKeys
         self.database: StateDatabase
@@ -164,6 +169,7 @@ class DaemonState:
         self.sessions: SessionStore
         self.used_states: UsedStates
         self.outputs: SqliteOutputs
+        self.encrypted: EncryptedStore
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -185,6 +191,10 @@ class DaemonState:
             shared = None if self.replica is None else self.replica.store
             self.used_states = UsedStates(self.database, clock=self.clock, shared=shared)
             await self.used_states.load()
+            # A file of its own: several workers open it at the same time.
+            place = None if directory.path is None else (self._shared_directory or directory.path) / SECRETS
+            secrets = await stack.enter_async_context(StateDatabase(place, (ENCRYPTED,), why_memory=directory.problem))
+            self.encrypted = EncryptedStore(secrets, keys=self.keys, clock=self.clock, shared=shared)
             # Last, so that `stack` undoes everything if a step fails.
             self._stack.push_async_callback(stack.pop_all().aclose)
         return self

@@ -1,13 +1,13 @@
 """The HTTP server: Streamable HTTP, HTTP+SSE and the admin API with their listeners."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from itertools import chain
 from socket import socket
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 import structlog
@@ -109,6 +109,7 @@ class HttpServer:
         is_draining: Callable[[], bool] = lambda: False,
         mask: Callable[[str], str] = str,
         persistence: SessionPersistence | None = None,
+        pages: "BrowserPages | None" = None,
     ) -> None:
         """Configure the server; `mask` removes secrets from text.
 
@@ -120,6 +121,7 @@ class HttpServer:
         self._tls: Final = tls
         self._is_draining: Final = is_draining
         self._mask: Final = mask
+        self._pages: Final = pages
         self._proxies: Final = TrustedProxies(listen.trusted_proxies, public_url=listen.public_url)
         self._metadata: Final = ResourceMetadata(
             authenticator=authenticator,
@@ -185,12 +187,15 @@ class HttpServer:
             own=admin_api if admin is None else None,
             prefix=self._proxies.prefix,
             cards=self._cards(),
+            pages=self._pages,
         )
         self._main = await self._start(
             stack, main, app.application(), direct=app.direct(), tls=self._tls, limits=self.limits.connections
         )
         # Port 0 has been replaced by the actual port.
         self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
+        if self._pages is not None:
+            self._pages.listen_at(next(_bases(self._listen, self._main.address)))
         # Entered last and closed first, so that cancelled calls can respond before connections close.
         await stack.enter_async_context(self.sessions)
         log.info("listening", url=self.url, **_unix_sockets(main))
@@ -328,6 +333,16 @@ class HttpServer:
         )
 
 
+class BrowserPages(Protocol):
+    """Pages on the main listener that identify people by themselves."""
+
+    def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
+        """Add the pages below each of these prefixes."""
+
+    def listen_at(self, base_url: str) -> None:
+        """Use this URL of the daemon in links."""
+
+
 class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
     """Maps the paths of a listener to endpoints."""
 
@@ -338,6 +353,7 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
     dispatcher: Dispatcher
     own: AdminApi | None
     """None if the admin API has its own listener."""
+    pages: "BrowserPages | None" = None
     cards: ServerCards | None = None
     """None without a public URL."""
     prefix: str = ""
@@ -358,6 +374,8 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
                 router.add_route("*", each, self.door.cors_public(document))
         if self.own is not None:
             self.own.mount(router, self.door, prefixes=("", self.prefix))
+        if self.pages is not None:
+            self.pages.mount(router, self.door, prefixes=("", self.prefix))
         # aiohttp's own 404 would bypass the guard.
         router.add_route("*", "/{path:.*}", self.door.checked(self._not_found))
         return application

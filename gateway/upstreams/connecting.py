@@ -127,7 +127,7 @@ class _ConnectionAttempt:
                 await self.open(self.session)
             return await self._first(self.session, way, seconds)
         except UpstreamError as error:
-            raise self.with_noise(error) from None
+            raise self.with_noise(error) from error.__cause__
 
     async def _first(self, session: Session, way: Way, seconds: float | None) -> tuple[Session, Way] | None:
         newest = asyncio.create_task(session.handshake(way.era), name="handshake with an upstream")

@@ -26,7 +26,7 @@ from gateway.config.models.upstreams import (
 from gateway.executors.content import ABSOLUTE
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.header_parameters import header_parameters
-from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, ToolRelay
+from gateway.upstreams.relay import CompletionRelay, PromptRelay, Relay, ResourceRelay, SignInTool, ToolRelay
 from gateway.upstreams.server_lists import ServerLists
 from gateway.upstreams.type_checks import well_typed
 from gateway.upstreams.uris import page_uris, ui_of
@@ -71,6 +71,30 @@ def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
         else:
             found[key] = definition
     return found
+
+
+def sign_in_tool(entry: UpstreamEntry) -> Definitions:
+    """Return the only tool of an upstream to which no user has signed in yet."""
+    if unfit_prefix(entry.name, entry.config):
+        return {}
+    wire: dict[str, Json] = {
+        "name": "sign_in",
+        "title": f"Sign in to {entry.name}",
+        "description": f"Signs you in to {entry.name}. Its tools are available afterwards.",
+        "inputSchema": {"type": "object", "properties": {}},
+    }
+    override = defaults_of(ToolOverride)
+    backend = RelayBackend(server=entry.name, definition=wire, executor=SignInTool(relay=entry.relay))
+    config = RelayedTool.model_construct(
+        upstream=backend,
+        input_schema=wire["inputSchema"],
+        annotations=ToolAnnotations.model_construct(),
+        task=None,
+        **{key: getattr(override, key) for key in ("output", "confirm", "confirm_fallback", "ask_timeout", "tests")},
+        **_common(entry, override, wire),
+    )
+    key = ("tools", f"{entry.prefix}sign_in")
+    return {key: _source_definition(entry, ("tools", "override", "sign_in"), wire, config)}
 
 
 def unfit_prefix(name: str, config: Upstream) -> str | None:

@@ -157,7 +157,8 @@ class SessionPool:
             raise
         except NoCredentialsError as error:
             self._count("error", began)
-            raise self.circuit.with_name(error) from error
+            # The cause says whether the caller can sign in.
+            raise self.circuit.with_name(error) from error.__cause__
         except ANSWERS as error:
             self._answered("error", began)
             raise self.circuit.with_name(error) from error

@@ -15,6 +15,7 @@ from gateway.catalog.lockfile.pages import LockedPages
 from gateway.catalog.primitives import Suggestions
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
 from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed
+from gateway.executors.sign_in import with_sign_in
 from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.uris.loose_matcher import URI
 from gateway.upstreams.client.relayed_call import MAX_TEXT, RelayedCall
@@ -68,6 +69,21 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             DeadlineExceededError: the deadline of the invocation passed.
             RpcError: the upstream's own error.
         """
+
+        async def work() -> JsonObject:
+            return await self._request(method, params, invocation, is_repeatable=is_repeatable, mirrored=mirrored)
+
+        return await with_sign_in(invocation, work)
+
+    async def _request(
+        self,
+        method: str,
+        params: JsonObject,
+        invocation: Invocation,
+        *,
+        is_repeatable: bool,
+        mirrored: tuple[HeaderParameter, ...],
+    ) -> JsonObject:
         pool = self.servers.pool(self.upstream)
         if pool is None:
             raise UpstreamError(f"{self.upstream} is no longer configured")
@@ -153,6 +169,21 @@ class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
             is_error=result.get("isError") is True,
             meta=_forwarded_meta(result),
         )
+
+
+class SignInTool(msgspec.Struct, frozen=True, kw_only=True):
+    """Signs a user in to an upstream whose tools are not known before."""
+
+    relay: Relay
+
+    def explain(self, _invocation: Invocation) -> Explanation:
+        return Explanation(does=f"signs in to the upstream {self.relay.upstream}")
+
+    async def execute(self, invocation: Invocation) -> Outcome:
+        # The challenge of the upstream says how to sign in.
+        await self.relay.request("tools/list", {}, invocation, is_repeatable=True)
+        text = f"You are signed in to {self.relay.upstream}. List the tools again."
+        return Relayed(content=({"type": "text", "text": text},))
 
 
 class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):

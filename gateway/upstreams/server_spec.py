@@ -10,6 +10,7 @@ from yarl import URL
 
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
+from gateway.config.models.backends import Connection
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
@@ -21,6 +22,7 @@ from gateway.language.uris.urls import base_url_problem
 from gateway.net.address_guard import compile_policy
 from gateway.net.authorization import check_no_authorization, compile_authorization
 from gateway.net.sender import Sender
+from gateway.net.sign_ins import entry_key
 from gateway.net.tls import compile_tls
 from gateway.processes.pipes import LastingInput
 from gateway.processes.process_tree import Command
@@ -77,10 +79,7 @@ def _over_http(
         known = did_you_mean(config.connection, [*connections])
         problems.at("connection").error(f"there is no connection `{config.connection}`{known}")
         return None
-    # Without a scheme, `url` is a path below the connection's base URL.
-    written = config.url or ""
-    if shared is not None and "://" not in written:
-        written = f"{shared.base_url.rstrip('/')}/{written.lstrip('/')}" if written else shared.base_url
+    written = _url_of(config, shared)
     # The URL of an MCP endpoint can have a query. Fragments are not sent.
     if problem := base_url_problem(re.split("[?#]", written, maxsplit=1)[0]):
         problems.at("url").error(problem)
@@ -105,7 +104,11 @@ def _over_http(
             redactor=redactor,
             issuers=[] if document.auth is None else document.auth.issuers,
             # Problems with the `auth` of a connection are reported once, at the connection.
-            problems=problems.at("auth") if config.auth is not None else Problems(),
+            problems=(
+                problems.at("auth")
+                if config.auth is not None
+                else Problems().at("connections", config.connection or "", "auth")
+            ),
         )
     endpoint = Endpoint(
         url=URL(written),
@@ -116,3 +119,26 @@ def _over_http(
     links: dict[str, Callable[[], Link]] = {"http": lambda: HttpLink(endpoint), "sse": lambda: SseLink(endpoint)}
     signs_in_callers = authorization is not None and authorization.is_per_caller
     return ServerSpec(links={name: links[name] for name in _TRANSPORTS[config.kind]}, signs_in_callers=signs_in_callers)
+
+
+def sign_in_keys(document: Document) -> frozenset[str]:
+    """Return the keys of the entries of a file that users sign in to."""
+    found: list[str] = []
+    for name, connection in document.connections.items():
+        if connection.auth is not None and (code := connection.auth.authorization_code) is not None:
+            found.append(entry_key(f"connections.{name}", code, connection.base_url))
+    for name, upstream in document.upstreams.items():
+        shared = document.connections.get(upstream.connection or "")
+        auth = upstream.auth or (None if shared is None else shared.auth)
+        if upstream.command is None and auth is not None and (code := auth.authorization_code) is not None:
+            place = f"upstreams.{name}" if upstream.auth is not None else f"connections.{upstream.connection}"
+            found.append(entry_key(place, code, _url_of(upstream, shared)))
+    return frozenset(found)
+
+
+def _url_of(config: Upstream, shared: Connection | None) -> str:
+    # Without a scheme, the URL is a path below the connection's base URL.
+    written = config.url or ""
+    if shared is not None and "://" not in written:
+        return f"{shared.base_url.rstrip('/')}/{written.lstrip('/')}" if written else shared.base_url
+    return written

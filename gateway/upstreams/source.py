@@ -23,11 +23,11 @@ from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import RpcError
-from gateway.events import Events, RootsChanged, SessionEnded, UpstreamResourceUpdated
+from gateway.events import Events, RootsChanged, SessionEnded, SignInsChanged, UpstreamResourceUpdated
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.upstreams.definitions import UpstreamEntry, definitions_of, unfit_prefix
+from gateway.upstreams.definitions import UpstreamEntry, definitions_of, sign_in_tool, unfit_prefix
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import STARTING, SessionPool
@@ -71,6 +71,7 @@ class UpstreamSource:
         self._events: Final = events or Events()
         self._events.subscribe(RootsChanged, self._roots_changed)
         self._events.subscribe(SessionEnded, self._session_ended)
+        self._events.subscribe(SignInsChanged, self._sign_ins_changed)
         self._first_lists_seconds: Final = first_lists_seconds
         self._servers: dict[str, UpstreamServer] = {}
         self._entries: Final[dict[str, _UpstreamDefinitions]] = {}
@@ -98,7 +99,7 @@ class UpstreamSource:
             server = self._servers.get(name)
             # A reload follows once the lists are known.
             if server is None or server.lists is None:
-                yield SourceEntry(definitions={}, fingerprint="")
+                yield self._sign_in_entry(name, upstream, config)
                 continue
             made = self._definitions_of(name, upstream, server.lists, config, lock)
             # Warnings about the lists of the entry's former server would be wrong.
@@ -167,6 +168,12 @@ class UpstreamSource:
         for server in self._servers.values():
             server.pool.end_session_of(f"session {event.session_id}")
 
+    def _sign_ins_changed(self, _event: SignInsChanged) -> None:
+        """Ask upstreams for lists that were not available before a user signed in."""
+        for server in self._servers.values():
+            if server.lists is None:
+                server.reconnect()
+
     def origin_of(self, catalog: Catalog, uri: str) -> tuple[str, str] | None:
         """Return the upstream that serves a URI, and the URI at that upstream. None if no upstream serves it."""
         found = catalog.resource(uri)
@@ -216,6 +223,19 @@ class UpstreamSource:
             for name, server in self._servers.items()
             if server.config.required and (server.pool.circuit.reason or server.lists is None)
         ]
+
+    def _sign_in_entry(self, name: str, upstream: Upstream, config: LoadedConfig) -> SourceEntry:
+        """Return the tool for signing in to an upstream whose lists are not known, if users sign in to the upstream."""
+        shared = config.document.connections.get(upstream.connection or "")
+        auth = upstream.auth or (None if shared is None else shared.auth)
+        if auth is None or auth.authorization_code is None:
+            return SourceEntry(definitions={}, fingerprint="")
+        ask_timeout = config.document.defaults.ask_timeout or ASK_TIMEOUT
+        relay = Relay(servers=self, upstream=name, uris=PrefixedUris(""), ask_timeout=ask_timeout)
+        found = config.sources.written(("upstreams", name))
+        written = found if isinstance(found, Mapping) else {}
+        entry = UpstreamEntry(name=name, config=upstream, relay=relay, written=written, warnings=[])
+        return SourceEntry(definitions=sign_in_tool(entry), fingerprint="sign_in")
 
     def _definitions_of(
         self,
@@ -267,7 +287,7 @@ class UpstreamSource:
         *,
         before: UpstreamServer | None,
     ) -> UpstreamServer | None:
-        problems = Problems()
+        problems = Problems().at("upstreams", name)
         redactor = Redactor() if config.auth is None else Redactor(config.auth.secrets())
         spec = compile_spec(config, document=document, services=self._services, redactor=redactor, problems=problems)
         if spec is None or problems.has_errors:

@@ -31,6 +31,7 @@ AS_ITSELF: Final = {
     "auth/resource-mismatch",
 }
 """Scenarios in which the gateway signs in as itself. The last two are about metadata alone."""
+CLIENT_DOCUMENT: Final = "https://conformance-test.local/client-metadata.json"
 IDP: Final = {"issuer": "issuer", "client_id": "client_id", "subject_token": "id_token"}
 """Keys of `enterprise.idp`, and the scenario's names for them."""
 SAMPLES: Final[dict[str, Any]] = {
@@ -55,7 +56,7 @@ class Client:
     async def open(self) -> None:
         params = {
             "protocolVersion": "2025-11-25",
-            "capabilities": {"elicitation": {}, "sampling": {}, "roots": {}},
+            "capabilities": {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}},
             "clientInfo": {"name": "conformance", "version": "1"},
         }
         await self.ask("initialize", params)
@@ -70,6 +71,8 @@ class Client:
                 result: dict[str, Any] = message.get("result", {})
                 return result
             if message.get("method") == "elicitation/create":
+                if "url" in message["params"]:
+                    await sign_in(message["params"]["url"])
                 await self._post({"jsonrpc": "2.0", "id": message["id"], "result": _answer(message["params"])})
         raise AssertionError(f"no answer to {method}")
 
@@ -89,7 +92,18 @@ class Client:
                     yield json.loads(line.removeprefix(b"data: "))
 
 
+async def sign_in(link: str) -> None:
+    """Open a link in a browser, submit its form, and follow the authorization server back to the gateway."""
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
+        async with browser.get(link) as page:
+            await page.read()
+        async with browser.post(link, data={"submit": "1"}) as page:
+            sys.stderr.write(f"{page.status} {await page.text()}\n")
+
+
 def _answer(params: dict[str, Any]) -> dict[str, Any]:
+    if params.get("mode") == "url":
+        return {"action": "accept"}
     fields = params["requestedSchema"]["properties"]
     content = {name: field.get("default", SAMPLES[field["type"]]) for name, field in fields.items()}
     return {"action": "accept", "content": content}
@@ -105,17 +119,30 @@ def config_for(url: str, scenario: str, context: dict[str, Any]) -> dict[str, An
         idp = {name: context[f"idp_{key}"] for name, key in IDP.items()}
         client = {name: context[name] for name in ("client_id", "client_secret")}
         upstream["auth"] = {"enterprise": {"idp": idp, **client}}
-    elif scenario in AS_ITSELF:
+    elif scenario in AS_ITSELF and scenario.startswith("auth/client-credentials"):
         key = context.get("private_key_pem")
         credential = {"client_secret": context.get("client_secret", "unknown")} if key is None else {"private_key": key}
         upstream["auth"] = {"client_credentials": {"client_id": context.get("client_id", "unknown"), **credential}}
+    elif scenario.startswith("auth/"):
+        known = {name: context[name] for name in ("issuer", "client_id", "client_secret") if name in context}
+        if scenario == "auth/basic-cimd":
+            known = {"client_id": CLIENT_DOCUMENT}
+        upstream["auth"] = {"authorization_code": known}
     return {"upstreams": {"suite": upstream}}
 
 
 async def use(client: Client, context: dict[str, Any]) -> None:
     """Use everything that is on offer, and what the scenario names as often as it names it."""
     await client.open()
-    tools = {tool["name"]: tool for tool in (await client.ask("tools/list")).get("tools", [])}
+    tools = await listed(client)
+    for _ in range(20):
+        if "sign_in" not in tools:
+            break
+        # The tools of the upstream are listed once a user has signed in.
+        if (await client.ask("tools/call", {"name": "sign_in", "arguments": {}})).get("isError"):
+            return
+        await asyncio.sleep(0.5)
+        tools = await listed(client)
     calls = context.get("toolCalls") or [
         {"name": name, "arguments": _arguments(tool["inputSchema"])} for name, tool in tools.items()
     ]
@@ -129,6 +156,10 @@ async def use(client: Client, context: dict[str, Any]) -> None:
         await client.ask("resources/read", {"uri": resource["uri"]})
     for prompt in (await client.ask("prompts/list")).get("prompts", []):
         await client.ask("prompts/get", {"name": prompt["name"]})
+
+
+async def listed(client: Client) -> dict[str, dict[str, Any]]:
+    return {tool["name"]: tool for tool in (await client.ask("tools/list")).get("tools", [])}
 
 
 def _arguments(schema: dict[str, Any]) -> dict[str, Any]:

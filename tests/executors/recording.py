@@ -119,6 +119,12 @@ class RecordingPermit:
 
     held_by: list[asyncio.Task[None]] = field(default_factory=list)
 
+    def suspend(self) -> None:
+        pass
+
+    def force_resume(self) -> None:
+        pass
+
     def hold_until_done(self, task: asyncio.Task[None]) -> None:
         self.held_by.append(task)
 

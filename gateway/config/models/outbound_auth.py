@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.config.models.auth import IssuerUrl, ScopeToken, TrustedUrl
-from gateway.config.models.base import DISTINCT, Model, NotEmpty, exactly_one, matching, misplaced, not_together
+from gateway.config.models.base import DISTINCT, Flag, Model, NotEmpty, exactly_one, matching, misplaced, not_together
+from gateway.config.models.quantities import PositiveDuration
 
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 """Characters. Access tokens are sent in a header field."""
@@ -139,6 +141,42 @@ class EnterpriseAuth(TokenRequest):
         yield from (self.idp.client_secret, self.idp.subject_token)
 
 
+class AuthorizationCode(Model):
+    """Access tokens of users who sign in with a browser (RFC 6749 §4.1, with PKCE). Each user signs in once."""
+
+    issuer: IssuerUrl | None = None
+    """Issuer URL of the authorization server. By default, the called service names it (RFC 9728)."""
+    client_id: Annotated[str, _NoControls] = ""
+    """Client ID of the gateway at the authorization server. It can be the URL of a client metadata document. By
+    default, the gateway registers itself."""
+    client_secret: Annotated[NotEmpty, _NoControls] | None = None
+    """Client secret."""
+    private_key: NotEmpty | None = None
+    """Private key for private_key_jwt (RFC 7523), instead of the secret: PEM, or the path of a PEM file."""
+    key_id: NotEmpty | None = None
+    """Key ID (`kid`) of the private key at the authorization server."""
+    scopes: Annotated[list[ScopeToken], DISTINCT] = []
+    """Scopes to request. By default, those that the service asks for."""
+    shared: Flag = False
+    """A caller with the scope `gateway:admin` signs in once, and every caller uses that account."""
+    idle: PositiveDuration = timedelta(days=30)
+    """Revoke and forget tokens that were not used for this time."""
+
+    @model_validator(mode="after")
+    def _names_client(self) -> Self:
+        not_together(self, "client_secret", "private_key")
+        for credential in ("client_secret", "private_key"):
+            if getattr(self, credential) is not None and not self.client_id:
+                raise misplaced(credential, goes_with="client_id")
+        if self.key_id is not None and self.private_key is None:
+            raise misplaced("key_id", goes_with="private_key")
+        return self
+
+    def secrets(self) -> Iterator[str | None]:
+        yield self.client_secret
+        yield self.private_key if PEM in (self.private_key or "") else None
+
+
 class OutboundAuth(Model):
     """Authentication of the gateway to a service. Exactly one key is required."""
 
@@ -152,6 +190,8 @@ class OutboundAuth(Model):
     """Access tokens in exchange for the caller's token, which is never forwarded."""
     enterprise: EnterpriseAuth | None = None
     """Access tokens that the identity provider of your enterprise allows."""
+    authorization_code: AuthorizationCode | None = None
+    """Access tokens of users who sign in with a browser."""
 
     @property
     def token_request(self) -> TokenRequest | None:
@@ -161,9 +201,16 @@ class OutboundAuth(Model):
     @property
     def is_per_caller(self) -> bool:
         """Whether requests are authenticated as the caller, with the caller's access token."""
-        return self.token_exchange is not None or (
-            self.enterprise is not None and self.enterprise.idp.subject_token is None
+        return (
+            self.token_exchange is not None
+            or (self.enterprise is not None and self.enterprise.idp.subject_token is None)
+            or (self.authorization_code is not None and not self.authorization_code.shared)
         )
+
+    @property
+    def client(self) -> TokenRequest | AuthorizationCode | None:
+        """The key with a client of an authorization server; None for a fixed credential."""
+        return self.token_request or self.authorization_code
 
     @model_validator(mode="after")
     def _signs_in_one_way(self) -> Self:
@@ -172,6 +219,6 @@ class OutboundAuth(Model):
 
     def secrets(self) -> Iterator[str]:
         """Return the secrets of this entry, including interpolated ones."""
-        client = self.token_request
+        client = self.client
         found = [self.bearer, self.basic and self.basic.password]
         yield from filter(None, [*found, *(() if client is None else client.secrets())])

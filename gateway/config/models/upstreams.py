@@ -254,7 +254,7 @@ class Upstream(Model):
 
 def _below(auth: OutboundAuth, directory: Path) -> OutboundAuth:
     """Return a copy with the absolute path of the private key, if it is a file."""
-    client = auth.token_request
+    client = auth.client
     # A key that is written here, or was filled in, is no path.
     if client is None or client.private_key is None or PEM in client.private_key:
         return auth

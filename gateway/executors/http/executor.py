@@ -23,17 +23,12 @@ from gateway.executors.http.request import RequestTemplate, compile_request
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.media_types import decoded
 from gateway.executors.output.sanitizer import Sanitizer
+from gateway.executors.sign_in import with_sign_in
 from gateway.json_types import Json
 from gateway.language.scope import Scope
 from gateway.net.address_guard import compile_policy
-from gateway.net.authorization import (
-    REJECTIONS,
-    Authorization,
-    OutboundServices,
-    Rejection,
-    check_no_authorization,
-)
-from gateway.net.request import Header, Request
+from gateway.net.authorization import Authorization, OutboundServices, check_no_authorization
+from gateway.net.request import REJECTIONS, Header, Rejection, Request
 from gateway.net.request_facts import facts_of, note_status, span_attributes
 from gateway.net.retries import IDEMPOTENT, RetryPolicy, compile_retry, pause_before, statuses_of
 from gateway.net.sender import ConnectionFailedError, Response, Sender, compile_sender, valid_text
@@ -73,7 +68,8 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
             request = self.request.render(invocation)
-            return self._outcome(await self._answer(request, invocation), request.url.raw_host or "")
+            response = await with_sign_in(invocation, lambda: self._answer(request, invocation))
+            return self._outcome(response, request.url.raw_host or "")
         except DeadlineExceededError as error:
             raise invocation.deadline.exceeded(error) from error
 

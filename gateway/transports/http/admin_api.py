@@ -12,6 +12,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from gateway.access.identity import OPERATORS
 from gateway.json_types import JsonObject
 from gateway.protocol.exchange import FORWARDING_HEADERS
 from gateway.telemetry.health import Health
@@ -19,9 +20,6 @@ from gateway.telemetry.logs import Logs
 from gateway.transports.http.host_and_origin import is_loopback_address, is_loopback_host
 from gateway.transports.http.middleware import Handler, Middleware
 from gateway.transports.http.request import Endpoint, HttpRequest
-
-OPERATORS: Final = frozenset({"gateway:admin"})
-"""The scope of operators."""
 
 log: Final = structlog.get_logger(__name__)
 
@@ -207,7 +205,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response(report, request, status=422 if report["problems"] else 200)
 
 
-def _is_local(request: HttpRequest) -> bool:
+def is_local(request: HttpRequest) -> bool:
     """Whether the request comes from this machine, and not through a local proxy."""
     raw = request.raw
     return (
@@ -250,7 +248,7 @@ def _for_operators(endpoint: Endpoint, *, is_main: bool) -> Endpoint:
         is_known = request.identity.principal is not None  # the middleware has checked the scope
         # CSRF: a web page in a local browser also sends requests from this machine.
         is_of_a_page = request.raw.method not in _READ and "Origin" in request.raw.headers
-        if not is_known and (is_of_a_page or (is_main and not _is_local(request))):
+        if not is_known and (is_of_a_page or (is_main and not is_local(request))):
             error = "not found; the admin API is only available to callers on this machine"
             return json_response({"error": error}, request, status=404)
         return await endpoint(request)
@@ -260,4 +258,4 @@ def _for_operators(endpoint: Endpoint, *, is_main: bool) -> Endpoint:
 
 async def _is_operator(door: Middleware, request: HttpRequest) -> bool:
     """Whether the caller of an open path is an operator."""
-    return _is_local(request) if door.authenticator.is_open else await door.holds(request, OPERATORS)
+    return is_local(request) if door.authenticator.is_open else await door.holds(request, OPERATORS)

@@ -20,8 +20,8 @@ from gateway.access.subject import Subject
 from gateway.errors import ExecutionError
 from gateway.net.address_guard import AddressRefusedError
 from gateway.net.answer import Answer, BodyTooLargeError
-from gateway.net.authorization import REJECTIONS, Authorization, Rejection
-from gateway.net.request import Request, bound, origin_of, parse_url
+from gateway.net.authorization import Authorization
+from gateway.net.request import REJECTIONS, Rejection, Request, bound, origin_of, parse_url
 from gateway.net.sender import Sender, TooManyRedirectsError, explained
 from gateway.upstreams.client.link import Outgoing
 from gateway.upstreams.failures import (

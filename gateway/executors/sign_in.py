@@ -1,0 +1,64 @@
+"""Asks the user to sign in to a service that a call needs, and continues the call."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from gateway.errors import ExecutionError
+from gateway.executors.invocation import Invocation
+from gateway.net.sign_ins import LINK_SECONDS, SignInRequiredError
+
+T = TypeVar("T")
+
+_MAX_ROUNDS: Final = 3
+"""Times that one call asks its user: once, and again for more scopes."""
+
+
+async def with_sign_in(invocation: Invocation, work: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of `work`, after its user has signed in if a service requires that.
+
+    `work` runs again after each sign-in. Requests that require a sign-in have not been processed by the service.
+
+    Raises:
+        ExecutionError: the user cannot be asked, has declined, or did not sign in; the text contains the link.
+    """
+    for number in range(_MAX_ROUNDS + 1):
+        try:
+            return await work()
+        except ExecutionError as error:
+            required = _required(error)
+            if required is None or number == _MAX_ROUNDS:
+                raise
+        await _sign_in(invocation, required, key=f"sign_in.{required.entry.name}.{number}")
+    raise AssertionError("unreachable")
+
+
+def _required(error: BaseException | None) -> SignInRequiredError | None:
+    """Return the error for a missing sign-in among an error and its causes."""
+    while error is not None and not isinstance(error, SignInRequiredError):
+        error = None if error.__cause__ is error else error.__cause__
+    return error
+
+
+async def _sign_in(invocation: Invocation, required: SignInRequiredError, *, key: str) -> None:
+    title, context, sign_ins = required.entry.title, invocation.context, required.sign_ins
+    elicitation = context.client_capabilities.get("elicitation")
+    if not isinstance(elicitation, dict) or "url" not in elicitation:
+        link = await sign_ins.link(required)
+        raise ExecutionError(f"{title} requires that you sign in. Open {link} in your browser, then call again")
+    # A retry of 2026-07-28 finds the link of the first attempt in its request state.
+    link = await context.once(f"{key}.link", lambda: sign_ins.link(required))
+    answer = await context.elicit_url(key, f"Sign in to {title} to continue.", link)
+    if answer.action != "accept":
+        raise ExecutionError(f"{title} requires that you sign in, and you declined")
+    invocation.deadline.pause()
+    invocation.permit.suspend()
+    try:
+        async with asyncio.timeout(LINK_SECONDS):
+            await sign_ins.wait(link)
+    except TimeoutError:
+        raise ExecutionError(f"The sign-in to {title} was not completed in time. Call again for a new link") from None
+    finally:
+        # Not `resume`, which waits: a call that is cancelled must end.
+        invocation.permit.force_resume()
+        invocation.deadline.resume()

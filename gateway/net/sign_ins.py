@@ -1,0 +1,766 @@
+"""Signs users in to services with the authorization code flow (RFC 6749 §4.1, MCP basic/authorization).
+
+Threats handled here:
+
+- A link that is forwarded to another person: the page lets in only the person that it was made for.
+- A stolen or injected code: PKCE S256, and a `state` that belongs to the browser that opened the link.
+- Two authorization servers that are confused: `iss` must be the issuer that the user was sent to (RFC 9207).
+- Tokens for one service, user or entry used for another: records are stored under a digest of all three.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+import msgspec
+import orjson
+import structlog
+from msgspec.structs import replace
+from multidict import MultiMapping
+
+from gateway.access.issuer import is_trustworthy
+from gateway.access.subject import Subject
+from gateway.bounded_map import BoundedMap
+from gateway.config.models.outbound_auth import AuthorizationCode
+from gateway.config.secrets.redactor import ObtainedSecrets
+from gateway.control_characters import strip_control_characters
+from gateway.errors import ExecutionError
+from gateway.events import Events, SignInsChanged
+from gateway.json_types import Json
+from gateway.net import dpop
+from gateway.net.json_fetcher import REQUEST_SECONDS
+from gateway.net.outbound_tokens import SharedFetches
+from gateway.net.request import Request, bound
+from gateway.net.server_metadata import (
+    MissingMetadataError,
+    ServerMetadata,
+    discover,
+    discover_of_service,
+    url_of,
+)
+from gateway.net.token_client import (
+    ClientAuthentication,
+    ClientSecret,
+    PublicClient,
+    TokenEndpoint,
+    TokenRejectedError,
+    content_of,
+    host_of_endpoint,
+    read_token,
+)
+
+log: Final = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+LINK_SECONDS: Final = 600.0
+"""How long a link can be used, and how long a call waits for its user."""
+SHARED: Final = "shared"
+PAGES: Final = "/-/sign-in"
+CLIENT_DOCUMENTS: Final = "/.well-known/oauth-client"
+_TYPES: Final = ("bearer", "dpop")
+_LEASE_SECONDS: Final = 40.0
+_POLL_SECONDS: Final = 0.5
+_TOUCH_SECONDS: Final = 3600.0
+_SWEEP_SECONDS: Final = 3600.0
+_FOREVER_SECONDS: Final = 10 * 365 * 86_400.0
+_MAX_ENTRIES: Final = 1000
+_OFFLINE: Final = "offline_access"
+_REVOKED: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
+"""Errors at refresh that mean that the refresh token cannot be used any more."""
+
+
+class SecretStore(Protocol):
+    """Stores bytes by name until they expire. See `EncryptedStore`."""
+
+    async def read(self, name: str) -> bytes | None: ...
+    async def write(self, name: str, content: bytes, *, expires: float) -> None: ...
+    async def claim(self, name: str, *, expires: float) -> bool: ...
+    async def delete(self, name: str) -> None: ...
+    async def names(self, prefix: str) -> list[str]: ...
+
+
+class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One service of the file that users sign in to."""
+
+    name: str
+    """Its path in the file, such as `upstreams.github`."""
+    config: AuthorizationCode
+    service_url: str
+    endpoint: TokenEndpoint
+    authentication: ClientAuthentication | None
+    """The client of the file; None if the gateway has to register."""
+
+    @property
+    def title(self) -> str:
+        return self.name.partition(".")[2]
+
+    @property
+    def is_mcp(self) -> bool:
+        return self.name.startswith("upstreams.")
+
+    @property
+    def key(self) -> str:
+        """Identifies the entry in stored records: tokens of another server, client or issuer are never used."""
+        return entry_key(self.name, self.config, self.service_url)
+
+
+def entry_key(name: str, config: AuthorizationCode, service_url: str) -> str:
+    return _digest(name, service_url, config.issuer or "", config.client_id, str(config.shared))
+
+
+class RegisteredClient(msgspec.Struct, frozen=True, kw_only=True):
+    """A client at an authorization server."""
+
+    client_id: str
+    secret: str | None = None
+    method: str = "none"
+    """`token_endpoint_auth_method`."""
+
+    @property
+    def authentication(self) -> ClientAuthentication:
+        if self.secret is None:
+            return PublicClient(client_id=self.client_id)
+        is_form = self.method == "client_secret_post"
+        return ClientSecret(client_id=self.client_id, secret=self.secret, method="post" if is_form else "basic")
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of one user for one entry."""
+
+    entry: str
+    """Key of the entry."""
+    access_token: str
+    expires_at: float | None
+    refresh_token: str | None
+    scopes: list[str]
+    server: ServerMetadata
+    client: RegisteredClient | None
+    """The registered client; None for the client of the file."""
+    resource: str | None
+    since: float
+    used_at: float
+    proof_key: str = ""
+    """Private key as PEM if the token is bound to it (DPoP)."""
+
+    def __repr__(self) -> str:
+        """Leave the tokens out, because tracebacks and logs show them."""
+        return f"Tokens(entry={self.entry})"
+
+
+class PendingSignIn(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign-in from its link until the authorization server has issued tokens."""
+
+    id: str
+    """Digest of the link's secret."""
+    entry: str
+    person: str
+    """The caller that the link was made for: `Subject.key`."""
+    owner: str
+    """The person that tokens are stored for: the caller, or `SHARED`."""
+    scopes: list[str]
+    metadata_url: str | None
+    expires_at: float
+    state: str = ""
+    verifier: str = ""
+    browser: str = ""
+    """Digest of the cookie of the browser that opened the link."""
+    redirect_uri: str = ""
+    asked: list[str] = []
+    """The requested scopes."""
+    server: ServerMetadata | None = None
+    client: RegisteredClient | None = None
+    resource: str | None = None
+    is_done: bool = False
+    problem: str = ""
+
+    def __repr__(self) -> str:
+        return f"PendingSignIn(entry={self.entry})"
+
+
+class SignInRequiredError(ExecutionError):
+    """The caller has to sign in to a service before the request can be sent."""
+
+    def __init__(
+        self,
+        sign_ins: "SignIns",
+        entry: ServiceEntry,
+        subject: Subject | None,
+        *,
+        scopes: Sequence[str] = (),
+        metadata_url: str | None = None,
+    ) -> None:
+        super().__init__(f"{entry.title} requires that you sign in first")
+        self.sign_ins: Final = sign_ins
+        self.entry: Final = entry
+        self.subject: Final = subject
+        self.scopes: Final = list(scopes)
+        self.metadata_url: Final = metadata_url
+
+
+class SignIns:
+    """The sign-ins of all users to all services; they outlive reloads."""
+
+    def __init__(self, *, secrets: ObtainedSecrets | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._clock: Final = clock
+        self._secrets: Final = secrets or ObtainedSecrets()
+        self._masked: Final[BoundedMap[str, str]] = BoundedMap(_MAX_ENTRIES)
+        """The access tokens that are masked in logs, by the name of their record."""
+        self._store: SecretStore | None = None
+        self._events: Events | None = None
+        self._base_url: str | None = None
+        self._entries: Final[BoundedMap[str, ServiceEntry]] = BoundedMap(_MAX_ENTRIES)
+        self._refreshes: Final[SharedFetches[Tokens | None]] = SharedFetches()
+        self._nonces: Final[BoundedMap[str, str]] = BoundedMap(_MAX_ENTRIES)
+        self._done: Final = asyncio.Condition()
+
+    def open(self, store: SecretStore, events: Events) -> None:
+        """Use a store from now on."""
+        self._store, self._events = store, events
+
+    def listen_at(self, base_url: str) -> None:
+        """Use links that start with this URL, which is the daemon's own."""
+        self._base_url = base_url
+
+    async def close(self) -> None:
+        await self._refreshes.close()
+
+    @property
+    def base_url(self) -> str | None:
+        return self._base_url
+
+    def add(self, entry: ServiceEntry) -> None:
+        """Remember an entry, for the pages that name its key."""
+        self._entries.put(entry.key, entry)
+
+    def entry(self, key: str) -> ServiceEntry | None:
+        return self._entries.get(key)
+
+    # Tokens.
+
+    async def tokens(self, entry: ServiceEntry, owner: str | None) -> tuple[str, Tokens | None]:
+        """Return the name of a record, and its tokens; `owner` None is the first user who has signed in."""
+        name = record_name(entry.key, owner or "")
+        if owner is None:
+            name = next(iter(await self.store.names(f"tokens:{entry.key}:")), name)
+        tokens = await self._read(name, Tokens)
+        if tokens is not None:
+            await self._mask(name, tokens)
+        if tokens is not None and tokens.used_at + _TOUCH_SECONDS < self._clock():
+            tokens = replace(tokens, used_at=self._clock())
+            await self._write_tokens(name, tokens, entry.config)
+        return name, tokens
+
+    async def refreshed(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
+        """Exchange the refresh token, once for all who wait, in all processes.
+
+        Returns:
+            The new tokens; None if the user has to sign in again.
+
+        Raises:
+            ExecutionError: the authorization server cannot be reached; the tokens are kept.
+        """
+
+        async def fetch() -> tuple[Tokens | None, float]:
+            return await self._refresh(entry, name, stale), 0.0
+
+        return await self._refreshes.get(name.encode(), fetch)
+
+    async def stored(self, entry: ServiceEntry, owner: str) -> Tokens | None:
+        return await self._read(record_name(entry.key, owner), Tokens)
+
+    async def count(self, entry: ServiceEntry) -> int:
+        """Return how many people have signed in."""
+        return len(await self.store.names(f"tokens:{entry.key}:"))
+
+    async def sign_out_of(self, entry: ServiceEntry, owner: str) -> None:
+        await self.sign_out(record_name(entry.key, owner))
+
+    async def forget(self, name: str) -> None:
+        await self.store.delete(name)
+
+    async def sign_out(self, name: str) -> bool:
+        """Delete tokens and revoke them (RFC 7009). Succeeds even if the revocation fails."""
+        tokens = await self._read(name, Tokens)
+        await self.store.delete(name)
+        if tokens is None:
+            return False
+        entry = self._entries.get(tokens.entry)
+        if entry is not None:
+            self._changed(entry)
+        if entry is not None and tokens.server.revocation_url is not None:
+            await self._revoke(entry, tokens, tokens.server.revocation_url)
+        return True
+
+    async def keep(self, keys: frozenset[str]) -> None:
+        """Sign everyone out of the entries that the file no longer has."""
+        if self._store is None:
+            return
+        for name in await self.store.names("tokens:"):
+            if name.split(":")[1] not in keys:
+                await self.sign_out(name)
+
+    async def sweep(self) -> None:
+        """Sign users out whose tokens were not used for `idle`, again and again."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            for name in [] if self._store is None else await self.store.names("tokens:"):
+                tokens = await self._read(name, Tokens)
+                entry = None if tokens is None else self._entries.get(tokens.entry)
+                if tokens is None or entry is None:
+                    continue
+                if tokens.used_at + entry.config.idle.total_seconds() < self._clock():
+                    await self.sign_out(name)
+
+    def is_over(self, tokens: Tokens, margin: float) -> bool:
+        return tokens.expires_at is not None and tokens.expires_at - margin < self._clock()
+
+    def nonce(self, origin: str) -> str | None:
+        """The newest DPoP nonce of a server (RFC 9449 §8, §9)."""
+        return self._nonces.get(origin)
+
+    def note_nonce(self, origin: str, headers: MultiMapping[str]) -> bool:
+        """Keep the nonce of a response, and return whether there is one."""
+        nonce = headers.get("DPoP-Nonce")
+        if nonce:
+            self._nonces.put(origin, nonce)
+        return bool(nonce)
+
+    # The flow.
+
+    async def link(self, required: SignInRequiredError) -> str:
+        """Create a link with which the caller can sign in.
+
+        Raises:
+            ExecutionError: the caller cannot sign in here.
+        """
+        entry, subject = required.entry, required.subject
+        if subject is None or subject.key is None:
+            raise ExecutionError(
+                f"{entry.title} requires that you sign in, and this server does not know who you are. The operator can "
+                "set `auth`"
+            )
+        if entry.config.shared and not subject.is_operator:
+            raise ExecutionError(f"An administrator must sign in to {entry.title} first (scope gateway:admin)")
+        if self._base_url is None:
+            raise ExecutionError(
+                f"{entry.title} requires that you sign in with a browser. Start the server with `--http` for the page"
+            )
+        secret = secrets.token_urlsafe(32)
+        pending = PendingSignIn(
+            id=_digest(secret),
+            entry=entry.key,
+            person=subject.key,
+            owner=SHARED if entry.config.shared else subject.key,
+            scopes=required.scopes,
+            metadata_url=required.metadata_url,
+            expires_at=self._clock() + LINK_SECONDS,
+        )
+        await self._save(pending)
+        return f"{self._base_url}{PAGES}/{secret}"
+
+    async def pending(self, secret: str) -> PendingSignIn | None:
+        """Return the sign-in of a link."""
+        return await self._read(f"pending:{_digest(secret)}", PendingSignIn)
+
+    async def wait(self, link: str) -> None:
+        """Wait until the user of a link has signed in.
+
+        Raises:
+            ExecutionError: the user has not signed in, or the sign-in failed.
+        """
+        secret = link.rpartition("/")[2]
+        while True:
+            pending = await self.pending(secret)
+            if pending is None:
+                raise ExecutionError("The sign-in was not completed in time. Call again for a new link")
+            if pending.problem:
+                raise ExecutionError(f"The sign-in failed: {pending.problem}")
+            if pending.is_done:
+                return
+            async with self._done:
+                try:
+                    # Another process may complete it: look again after a while.
+                    async with asyncio.timeout(_POLL_SECONDS):
+                        await self._done.wait()
+                except TimeoutError:
+                    continue
+
+    async def start(self, pending: PendingSignIn) -> tuple[str, str]:
+        """Return the URL of the authorization server's page, and the content of a cookie for the browser.
+
+        Raises:
+            ExecutionError: the link was used before, or the authorization server cannot be used.
+        """
+        entry = self._known(pending.entry)
+        redirect_uri = f"{self._base_url}{PAGES}/callback"
+        server = await self._discover(entry, pending.metadata_url)
+        _check_server(entry, server)
+        client = await self._client(entry, server, redirect_uri)
+        scopes = _scopes(entry.config, pending.scopes, server)
+        if not await self.store.claim(f"used:{pending.id}", expires=pending.expires_at):
+            raise ExecutionError("This link was used before. Call again for a new one")
+        verifier, browser = secrets.token_urlsafe(48), secrets.token_urlsafe(32)
+        state = f"{pending.id}.{secrets.token_urlsafe(32)}"
+        resource = server.resource or (_canonical(entry.service_url) if entry.is_mcp else None)
+        await self._save(
+            replace(
+                pending,
+                state=state,
+                verifier=verifier,
+                browser=_digest(browser),
+                redirect_uri=redirect_uri,
+                asked=scopes,
+                server=server,
+                client=client,
+                resource=resource,
+            )
+        )
+        query = {
+            "response_type": "code",
+            "client_id": entry.config.client_id if client is None else client.client_id,
+            "redirect_uri": redirect_uri,
+            "state": state,
+            "code_challenge": _challenge(verifier),
+            "code_challenge_method": "S256",
+            **({"scope": " ".join(scopes)} if scopes else {}),
+            **({} if resource is None else {"resource": resource}),
+        }
+        separator = "&" if urlsplit(server.authorization_url).query else "?"
+        return f"{server.authorization_url}{separator}{urlencode(query)}", browser
+
+    async def returned(self, state: str, browser: str) -> PendingSignIn | None:
+        """Return the sign-in of an authorization response; None if it does not belong to this browser."""
+        pending = await self._read(f"pending:{state.partition('.')[0]}", PendingSignIn)
+        if pending is None or not pending.state or pending.is_done:
+            return None
+        is_own = hmac.compare_digest(pending.state.encode(), state.encode()) and hmac.compare_digest(
+            pending.browser, _digest(browser)
+        )
+        return pending if is_own else None
+
+    async def finish(self, pending: PendingSignIn, response: Mapping[str, str]) -> ServiceEntry:
+        """Exchange the code of an authorization response for tokens, and store them.
+
+        Raises:
+            ExecutionError: the response is not acceptable, or the server issued no tokens.
+        """
+        entry, server = self._known(pending.entry), pending.server
+        # RFC 6749 §4.1.2: a code can be used once.
+        if not await self.store.claim(f"code:{pending.id}", expires=pending.expires_at):
+            raise ExecutionError("this response was used before")
+        assert server is not None  # noqa: S101 - `start` has set it
+        try:
+            _check_response(response, server)
+            tokens = await self._exchange(entry, pending, server, response["code"])
+        except ExecutionError as error:
+            await self._save(replace(pending, problem=str(error)))
+            raise
+        await self._write_tokens(record_name(entry.key, pending.owner), tokens, entry.config)
+        await self._save(replace(pending, is_done=True, verifier="", state=""))
+        log.info("user signed in to a service", entry=entry.name)
+        self._changed(entry)
+        return entry
+
+    def client_document(self, entry: ServiceEntry, base_url: str) -> dict[str, Json]:
+        """Return the client metadata document of an entry (draft-ietf-oauth-client-id-metadata-document)."""
+        return {
+            "client_id": f"{base_url}{CLIENT_DOCUMENTS}/{entry.title}.json",
+            **_client_metadata(f"{base_url}{PAGES}/callback", method="none"),
+        }
+
+    def entries(self, keys: frozenset[str]) -> list[ServiceEntry]:
+        """Return the entries with these keys."""
+        found = (self._entries.get(key) for key in keys)
+        return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
+
+    @property
+    def store(self) -> SecretStore:
+        if self._store is None:
+            raise ExecutionError("Users cannot sign in here: there is no state")
+        return self._store
+
+    def _known(self, key: str) -> ServiceEntry:
+        entry = self._entries.get(key)
+        if entry is None:
+            raise ExecutionError("The configuration has changed. Call again for a new link")
+        return entry
+
+    async def _discover(self, entry: ServiceEntry, metadata_url: str | None) -> ServerMetadata:
+        sender = entry.endpoint.sender
+        if entry.config.issuer is not None:
+            server = await discover(entry.config.issuer, sender)
+            return replace(server, resource=_canonical(entry.service_url) if entry.is_mcp else None)
+        try:
+            return await discover_of_service(entry.service_url, sender, named=metadata_url)
+        except MissingMetadataError:
+            if not entry.is_mcp or metadata_url is not None:
+                raise
+        # MCP 2025-03-26 basic/authorization: the server is its own authorization server, with or without metadata.
+        origin = urlunsplit(urlsplit(entry.service_url)._replace(path="", query="", fragment=""))
+        try:
+            return await discover(origin, sender)
+        except MissingMetadataError:
+            return ServerMetadata(
+                issuer=origin,
+                authorization_url=f"{origin}/authorize",
+                token_url=f"{origin}/token",
+                registration_url=f"{origin}/register",
+                challenge_methods=["S256"],
+            )
+
+    async def _client(self, entry: ServiceEntry, server: ServerMetadata, redirect_uri: str) -> RegisteredClient | None:
+        """Return the client to use at a server; None for the client of the file."""
+        if entry.config.client_id:
+            return None
+        base_url = self._base_url or ""
+        if server.reads_client_documents and base_url.startswith("https:"):
+            return RegisteredClient(client_id=f"{base_url}{CLIENT_DOCUMENTS}/{entry.title}.json")
+        # Credentials of one issuer are never sent to another: the record is found by the issuer.
+        name = f"client:{_digest(server.issuer or server.token_url, redirect_uri)}"
+        known = await self._read(name, RegisteredClient)
+        if known is not None:
+            return known
+        if server.registration_url is None:
+            raise ExecutionError(
+                f"{server.issuer} does not allow clients to register. Register the redirect URI {redirect_uri} there, "
+                f"and set `client_id` of {entry.name}"
+            )
+        client, seconds = await self._registered(entry, server, server.registration_url, redirect_uri)
+        await self._write(name, client, seconds=seconds)
+        return client
+
+    async def _registered(
+        self, entry: ServiceEntry, server: ServerMetadata, url: str, redirect_uri: str
+    ) -> tuple[RegisteredClient, float]:
+        """Register the gateway (RFC 7591), and return the client with the seconds for which it is valid."""
+        method = next((each for each in _METHODS if each in server.auth_methods), _METHODS[0])
+        body = orjson.dumps(_client_metadata(redirect_uri, method=method))
+        headers = bound({"Content-Type": "application/json", "Accept": "application/json"})
+        request = Request(method="POST", url=url_of(url), headers=headers, body=body)
+        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
+        response = await entry.endpoint.sender.send(request, deadline=deadline)
+        try:
+            found = orjson.loads(response.body)
+        except orjson.JSONDecodeError:
+            found = {}
+        client_id = found.get("client_id") if isinstance(found, dict) else None
+        if response.status not in {200, 201} or not isinstance(client_id, str) or not client_id:
+            said = str(found.get("error", "")) if isinstance(found, dict) else ""
+            raise entry.endpoint.failure(f"{url} does not register clients: it answered {response.status} {said}")
+        secret = found.get("client_secret")
+        method = str(found.get("token_endpoint_auth_method") or method)
+        client = RegisteredClient(
+            client_id=client_id, secret=secret if isinstance(secret, str) and method != "none" else None, method=method
+        )
+        expires = found.get("client_secret_expires_at")
+        # RFC 7591 §3.2.1: 0 means that the secret does not expire.
+        seconds = expires - self._clock() if isinstance(expires, int) and expires > 0 else _FOREVER_SECONDS
+        if client.secret is not None:
+            await asyncio.to_thread(self._secrets.add, client.secret)
+        return client, seconds
+
+    async def _exchange(self, entry: ServiceEntry, pending: PendingSignIn, server: ServerMetadata, code: str) -> Tokens:
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": pending.redirect_uri,
+            "code_verifier": pending.verifier,
+            **({} if pending.resource is None else {"resource": pending.resource}),
+        }
+        now = self._clock()
+        blank = Tokens(
+            entry=entry.key,
+            access_token="",
+            expires_at=None,
+            refresh_token=None,
+            scopes=pending.asked,
+            server=server,
+            client=pending.client,
+            resource=pending.resource,
+            since=now,
+            used_at=now,
+            proof_key=dpop.new_key() if dpop.ALGORITHM in server.dpop_algorithms else "",
+        )
+        return await self._asked(entry, blank, form, sent=[code, pending.verifier])
+
+    async def _refresh(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
+        lease = f"lease:{_digest(name)}"
+        while True:
+            tokens = await self._read(name, Tokens)
+            if tokens is None or tokens.refresh_token is None or tokens.access_token != stale.access_token:
+                return None if tokens is None or tokens.access_token == stale.access_token else tokens
+            if await self.store.claim(lease, expires=self._clock() + _LEASE_SECONDS):
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": tokens.refresh_token,
+            **({} if tokens.resource is None else {"resource": tokens.resource}),
+        }
+        try:
+            fresh = await self._asked(entry, tokens, form, sent=[tokens.refresh_token])
+        except TokenRejectedError as error:
+            if error.error not in _REVOKED:
+                raise
+            await self.store.delete(name)
+            return None
+        else:
+            await self._write_tokens(name, fresh, entry.config)
+            return fresh
+        finally:
+            await self.store.delete(lease)
+
+    async def _asked(
+        self, entry: ServiceEntry, before: Tokens, form: Mapping[str, str], *, sent: Sequence[str]
+    ) -> Tokens:
+        """Send a token request, and return the tokens of the response."""
+        server, url = before.server, url_of(before.server.token_url)
+        origin = str(url.origin())
+        authentication = self._authentication(entry, before)
+
+        def headers() -> dict[str, str]:
+            if not before.proof_key:
+                return {}
+            return {"DPoP": dpop.proof(before.proof_key, "POST", url, access_token=None, nonce=self.nonce(origin))}
+
+        for is_last in (False, True):
+            try:
+                response = await entry.endpoint.post(server, form, authentication, headers=headers, secrets=sent)
+                break
+            except TokenRejectedError as error:
+                # RFC 9449 §8: the proof must contain the nonce of the server.
+                if is_last or error.error != "use_dpop_nonce" or not self.note_nonce(origin, error.headers):
+                    raise
+        self.note_nonce(origin, response.headers)
+        token = read_token(response, host=host_of_endpoint(server), types=_TYPES)
+        found = content_of(response)
+        refresh_token, scope, kind = found.get("refresh_token"), found.get("scope"), str(found.get("token_type", ""))
+        return replace(
+            before,
+            access_token=token.value,
+            expires_at=None if found.get("expires_in") is None else self._clock() + token.seconds,
+            # RFC 6749 §6: without a new refresh token, the old one stays valid.
+            refresh_token=refresh_token if isinstance(refresh_token, str) and refresh_token else before.refresh_token,
+            scopes=scope.split() if isinstance(scope, str) else before.scopes,
+            proof_key=before.proof_key if kind.lower() == "dpop" else "",
+        )
+
+    def _authentication(self, entry: ServiceEntry, tokens: Tokens) -> ClientAuthentication:
+        if tokens.client is not None:
+            return tokens.client.authentication
+        return entry.authentication or PublicClient(client_id=entry.config.client_id)
+
+    async def _revoke(self, entry: ServiceEntry, tokens: Tokens, url: str) -> None:
+        form = {"token": tokens.refresh_token or tokens.access_token}
+        server = replace(tokens.server, token_url=url)
+        try:
+            await entry.endpoint.post(server, form, self._authentication(entry, tokens), is_revocation=True)
+        except ExecutionError as error:
+            log.warning("tokens not revoked", entry=entry.name, reason=str(error))
+
+    async def _mask(self, name: str, tokens: Tokens) -> None:
+        if self._masked.get(name) != tokens.access_token:
+            self._masked.put(name, tokens.access_token)
+            for secret in filter(None, (tokens.access_token, tokens.refresh_token)):
+                await asyncio.to_thread(self._secrets.add, secret)
+
+    async def _write_tokens(self, name: str, tokens: Tokens, config: AuthorizationCode) -> None:
+        await self._mask(name, tokens)
+        # A day more than `idle`, so that `sweep` can revoke them.
+        await self._write(name, tokens, seconds=config.idle.total_seconds() + 86_400)
+
+    async def _save(self, pending: PendingSignIn) -> None:
+        await self._write(f"pending:{pending.id}", pending, seconds=pending.expires_at - self._clock())
+        if pending.is_done or pending.problem:
+            async with self._done:
+                self._done.notify_all()
+
+    async def _read(self, name: str, kind: type[T]) -> T | None:
+        content = await self.store.read(name)
+        try:
+            return None if content is None else msgspec.json.decode(content, type=kind)
+        except msgspec.DecodeError:  # written by another version
+            return None
+
+    async def _write(self, name: str, value: object, *, seconds: float) -> None:
+        await self.store.write(name, msgspec.json.encode(value), expires=self._clock() + seconds)
+
+    def _changed(self, entry: ServiceEntry) -> None:
+        if self._events is not None:
+            self._events.publish(SignInsChanged(entry.name))
+
+
+_METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
+"""Values of `token_endpoint_auth_method`, the preferred one first."""
+
+
+def record_name(entry: str, owner: str) -> str:
+    return f"tokens:{entry}:{_digest(owner)}"
+
+
+def _client_metadata(redirect_uri: str, *, method: str) -> dict[str, Json]:
+    is_local = redirect_uri.startswith("http:")
+    return {
+        "client_name": "mcp-gateway",
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+        "application_type": "native" if is_local else "web",
+    }
+
+
+def _check_server(entry: ServiceEntry, server: ServerMetadata) -> None:
+    if not server.authorization_url or not is_trustworthy(server.authorization_url):
+        raise ExecutionError(f"{server.issuer} has no authorization endpoint with an https URL")
+    # MCP 2025-11-25 basic/authorization: without this member, the server does not support PKCE. Servers of other
+    # services ignore what they do not know.
+    methods = server.challenge_methods
+    if "S256" not in (methods or ()) and (methods is not None or entry.is_mcp):
+        raise ExecutionError(f"{server.issuer} does not support PKCE with S256, so a code could be stolen")
+
+
+def _check_response(response: Mapping[str, str], server: ServerMetadata) -> None:
+    """Check an authorization response.
+
+    1. `iss` is exactly the issuer that the user was sent to; it is present if the server promises it (RFC 9207 §2.4)
+    2. the response is no error (RFC 6749 §4.1.2.1)
+    3. it contains a code
+    """
+    issuer = response.get("iss")
+    if (issuer is None and server.returns_issuer) or (issuer is not None and issuer != server.issuer):
+        raise ExecutionError("the response is from another authorization server")
+    if "error" in response:
+        said = " ".join(filter(None, (response["error"], response.get("error_description"))))
+        raise ExecutionError(strip_control_characters(said)[:400])
+    if not response.get("code"):
+        raise ExecutionError("the response has no code")
+
+
+def _scopes(config: AuthorizationCode, challenged: Sequence[str], server: ServerMetadata) -> list[str]:
+    """Choose scopes: those of the file and the challenge, or else those that the service supports."""
+    scopes = dict.fromkeys([*config.scopes, *challenged] or server.resource_scopes)
+    if _OFFLINE in server.scopes and scopes:
+        scopes[_OFFLINE] = None
+    return list(scopes)
+
+
+def _canonical(service_url: str) -> str:
+    """The resource identifier of an MCP server (RFC 8707, MCP "Canonical Server URI")."""
+    return urlunsplit(urlsplit(service_url)._replace(query="", fragment=""))
+
+
+def _challenge(verifier: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+
+
+def _digest(*parts: str) -> str:
+    # Each part with its length, so that no two lists of parts are joined to the same text.
+    return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).hexdigest()[:32]

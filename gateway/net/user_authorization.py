@@ -1,0 +1,92 @@
+"""Signs requests with the access token of the user who signed in (`authorization_code`)."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.access.subject import Subject
+from gateway.errors import ExecutionError
+from gateway.net import dpop
+from gateway.net.request import Rejection, Request, bound
+from gateway.net.server_metadata import challenge_parameters, trusted_metadata_url
+from gateway.net.sign_ins import SHARED, ServiceEntry, SignInRequiredError, SignIns, Tokens
+
+_MAX_ATTEMPTS: Final = 4
+"""Times that a request is sent: without a valid token, with a new one, and for each kind of nonce."""
+_MARGIN_SECONDS: Final = 5.0
+
+
+class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
+    """Implements `Authorization`."""
+
+    summary: str
+    is_per_caller: bool
+    entry: ServiceEntry
+    sign_ins: SignIns
+
+    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:  # noqa: ARG002
+        name, tokens = await self.sign_ins.tokens(self.entry, self._owner(subject))
+        if tokens is not None and self.sign_ins.is_over(tokens, _MARGIN_SECONDS):
+            tokens = await self.sign_ins.refreshed(self.entry, name, tokens)
+        if tokens is not None:
+            return self._signed(request, tokens)
+        # The challenge of an MCP server says which scopes to request. The gateway itself cannot sign in.
+        if self.entry.is_mcp or subject is None:
+            return request
+        raise SignInRequiredError(self.sign_ins, self.entry, subject)
+
+    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
+        request, headers = rejection.request, rejection.headers
+        challenge = challenge_parameters(headers.getall("WWW-Authenticate", ()))
+        sent = next((field.value for field in request.headers if field.name == "Authorization"), None)
+        name, tokens = await self.sign_ins.tokens(self.entry, self._owner(subject))
+        if rejection.status == 403:
+            if sent is None or tokens is None or challenge.get("error") != "insufficient_scope":
+                return False
+            raise self._required(subject, challenge, tokens.scopes)
+        is_new_nonce = self.sign_ins.note_nonce(_origin(request), headers)
+        if is_new_nonce and challenge.get("error") == "use_dpop_nonce" and rejection.attempt < _MAX_ATTEMPTS:
+            return True
+        if sent is None or tokens is None:
+            raise self._required(subject, challenge)
+        if sent.partition(" ")[2] != tokens.access_token:
+            return rejection.attempt < _MAX_ATTEMPTS  # another call has refreshed them
+        if tokens.refresh_token is not None and rejection.attempt == 1:
+            fresh = await self.sign_ins.refreshed(self.entry, name, tokens)
+            if fresh is not None:
+                return True
+        await self.sign_ins.forget(name)
+        raise self._required(subject, challenge)
+
+    def _owner(self, subject: Subject | None) -> str | None:
+        if self.entry.config.shared:
+            return SHARED
+        if subject is not None and subject.key is None:
+            raise ExecutionError(
+                f"{self.entry.title} requires that you sign in, and this server does not know who you are. The operator"
+                " can set `auth`"
+            )
+        return None if subject is None else subject.key
+
+    def _required(
+        self, subject: Subject | None, challenge: dict[str, str], granted: Sequence[str] = ()
+    ) -> SignInRequiredError:
+        url = trusted_metadata_url(challenge, self.entry.service_url) if self.entry.is_mcp else None
+        scopes = dict.fromkeys([*granted, *challenge.get("scope", "").split()])
+        return SignInRequiredError(self.sign_ins, self.entry, subject, scopes=list(scopes), metadata_url=url)
+
+    def _signed(self, request: Request, tokens: Tokens) -> Request:
+        headers = {"Authorization": f"Bearer {tokens.access_token}"}
+        if tokens.proof_key:
+            nonce = self.sign_ins.nonce(_origin(request))
+            proof = dpop.proof(
+                tokens.proof_key, request.method, request.url, access_token=tokens.access_token, nonce=nonce
+            )
+            headers = {"Authorization": f"DPoP {tokens.access_token}", "DPoP": proof}
+        return replace(request, headers=(*request.headers, *bound(headers)))
+
+
+def _origin(request: Request) -> str:
+    return str(request.url.origin())

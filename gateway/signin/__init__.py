@@ -1,0 +1,1 @@
+"""Pages with which people sign in to services."""

@@ -1,0 +1,329 @@
+"""The pages for signing in to services: the link, the callback, `/-/connections`, and client metadata documents.
+
+Threats handled here:
+
+- Another person opens a link: only the caller that the link was made for is redirected to the authorization server.
+- A response of the authorization server arrives in another browser: the cookie of the browser that left is required.
+- A page of another origin submits a form: `Origin` must be the daemon's own. No page can be framed or run scripts.
+- Without `auth`, a person on another machine opens a page: only clients on this machine are served.
+"""
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from html import escape
+from typing import Final
+from urllib.parse import parse_qs
+
+import structlog
+from aiohttp import web
+
+from gateway.access.auth_error import AuthError
+from gateway.access.identity import ANONYMOUS, OPERATORS, Identity
+from gateway.access.subject import Subject
+from gateway.console.console_access import ConsoleAccess, own_origins
+from gateway.console.security_headers import without_cors
+from gateway.console.session_cookie import place_of
+from gateway.errors import ExecutionError
+from gateway.json_types import Json
+from gateway.net.sign_ins import (
+    CLIENT_DOCUMENTS,
+    PAGES,
+    SHARED,
+    PendingSignIn,
+    ServiceEntry,
+    SignInRequiredError,
+    SignIns,
+)
+from gateway.transports.errors import HttpError
+from gateway.transports.http.admin_api import is_local
+from gateway.transports.http.host_and_origin import origin_of
+from gateway.transports.http.middleware import Middleware
+from gateway.transports.http.request import Endpoint, HttpRequest
+
+log: Final = structlog.get_logger(__name__)
+
+CONNECTIONS: Final = "/-/connections"
+_READ: Final = frozenset({"GET", "HEAD"})
+_MAX_FORM: Final = 32 * 1024
+_FORM_SECONDS: Final = 10.0
+_STYLE: Final = "body{font:16px/1.5 system-ui,sans-serif;max-width:40em;margin:3em auto;padding:0 1em}input{width:100%}"
+_STYLE_DIGEST: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_HEADERS: Final = {
+    # Browsers apply `form-action` to redirects too, and a form leads to the authorization server.
+    "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'self' https: http://127.0.0.1:* http://localhost:* http://[::1]:*",
+    "Content-Type": "text/html; charset=utf-8",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    # With `no-referrer`, browsers send `Origin: null` with forms.
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class PageError(Exception):
+    """A request that is answered with a page about an error."""
+
+    def __init__(self, status: int, text: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status: Final = status
+        self.headers: Final = headers or {}
+
+
+class SignInPages:
+    """The pages of one daemon."""
+
+    def __init__(self, sign_ins: SignIns, *, access: ConsoleAccess, served: Callable[[], frozenset[str]]) -> None:
+        """`access` identifies people. `served` returns the keys of the entries of the file."""
+        self._sign_ins: Final = sign_ins
+        self._access: Final = access
+        self._served: Final = served
+
+    def listen_at(self, base_url: str) -> None:
+        self._sign_ins.listen_at(base_url)
+
+    def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
+        """Add the pages to a listener, below each prefix."""
+        pages = {
+            f"{PAGES}/callback": self._callback,
+            f"{PAGES}/{{link:[A-Za-z0-9_-]+}}": self._link,
+            CONNECTIONS: self._connections,
+        }
+        for prefix in dict.fromkeys(prefixes):
+            for path, page in pages.items():
+                router.add_route("*", f"{prefix}{path}", door.checked(self._guarded(page)))
+            document = door.cors_public(self._client_document)
+            router.add_route("*", f"{prefix}{CLIENT_DOCUMENTS}/{{name}}.json", document)
+
+    def _guarded(self, page: Endpoint) -> Endpoint:
+        async def answer(request: HttpRequest) -> web.StreamResponse:
+            try:
+                self._check_local(request)
+                return await page(request)
+            except PageError as error:
+                return _page(request, f"<p>{escape(str(error))}</p>", status=error.status, headers=error.headers)
+
+        return answer
+
+    def _check_local(self, request: HttpRequest) -> None:
+        if self._access.authenticator.is_open and not is_local(request):
+            raise PageError(403, "Without `auth`, only this machine can use this page.")
+
+    async def _client_document(self, request: HttpRequest) -> web.StreamResponse:
+        name, base_url = request.raw.match_info["name"], self._sign_ins.base_url
+        for entry in self._sign_ins.entries(self._served()):
+            if entry.title == name and base_url is not None:
+                return request.answer(self._sign_ins.client_document(entry, base_url), headers={})
+        return request.answer({"error": "not found"}, status=404, headers={})
+
+    async def _link(self, request: HttpRequest) -> web.StreamResponse:
+        form = await _form(request)
+        pending = await self._sign_ins.pending(request.raw.match_info["link"])
+        if pending is None:
+            raise PageError(404, "This link does not exist or has expired. Repeat your request for a new link.")
+        if pending.state or pending.is_done:
+            raise PageError(410, "This link was used before. Repeat your request for a new link.")
+        title = self._title(pending.entry)
+        identity = await self._identified(request, form)
+        if identity is not None and (identity.subject_key or "") != pending.person:
+            raise PageError(403, "This link was made for another person. Repeat your request yourself.")
+        if request.raw.method in _READ or identity is None:
+            key = _KEY_FIELD if identity is None else ""
+            return _page(request, f"<form method=post>{key}<button>Sign in to {escape(title)}</button></form>")
+        return await self._redirect(request, pending)
+
+    async def _redirect(self, request: HttpRequest, pending: PendingSignIn) -> web.StreamResponse:
+        try:
+            url, cookie = await self._sign_ins.start(pending)
+        except ExecutionError as error:
+            raise PageError(424, str(error)) from error
+        response = web.Response(status=303, headers={**_of(request), **_HEADERS, "Location": url})
+        is_secure = request.client_endpoint.base_url.startswith("https:")
+        # Lax: the response of the authorization server is a navigation from another site.
+        response.set_cookie(
+            _cookie_name(pending.id),
+            cookie,
+            max_age=600,
+            path=f"{request.client_endpoint.prefix}{PAGES}/",
+            secure=is_secure,
+            httponly=True,
+            samesite="Lax",
+        )
+        return response
+
+    async def _callback(self, request: HttpRequest) -> web.StreamResponse:
+        if request.raw.method not in _READ:
+            raise PageError(405, "Method not allowed.", headers={"Allow": "GET, HEAD"})
+        query = request.raw.query
+        # RFC 6749 §3.1: parameters must not be included more than once.
+        if any(len(query.getall(name)) > 1 for name in set(query)):
+            raise PageError(400, "The response contains a parameter twice.")
+        state = query.get("state", "")
+        cookie = request.raw.cookies.get(_cookie_name(state.partition(".")[0]), "")
+        pending = await self._sign_ins.returned(state, cookie)
+        if pending is None:
+            raise PageError(400, "This response does not belong to a sign-in of this browser.")
+        try:
+            entry = await self._sign_ins.finish(pending, query)
+        except ExecutionError as error:
+            raise PageError(400, f"You are not signed in: {error}") from error
+        return _page(request, f"<p>You are signed in to {escape(entry.title)}. You can close this page.</p>")
+
+    async def _connections(self, request: HttpRequest) -> web.StreamResponse:
+        form = await _form(request)
+        identity = await self._identified(request, form)
+        is_json = "application/json" in request.raw.headers.get("Accept", "")
+        if identity is None:
+            if is_json:
+                return request.answer({"error": "authentication required"}, status=401, headers=_HEADERS_OF_JSON)
+            return _page(request, f"<form method=post>{_KEY_FIELD}<button>Show my connections</button></form>")
+        if "action" in form:
+            return await self._act(request, identity, form, is_json=is_json)
+        rows = [await self._row(entry, identity) for entry in self._sign_ins.entries(self._served())]
+        if is_json:
+            return request.answer({"connections": rows}, headers=_HEADERS_OF_JSON)
+        response = _page(request, "".join(map(_shown, rows)) or "<p>No service requires that you sign in.</p>")
+        if form.get("token"):
+            session = self._access.session_of(identity, place_of(request.raw, request.client_endpoint))
+            self._access.cookies.give(session, endpoint=request.client_endpoint, response=response)
+        return response
+
+    async def _act(
+        self, request: HttpRequest, identity: Identity, form: Mapping[str, str], *, is_json: bool
+    ) -> web.StreamResponse:
+        """Sign in to or out of the entry that a form names."""
+        found = (each for each in self._sign_ins.entries(self._served()) if each.name == form.get("entry"))
+        entry = next(found, None)
+        if entry is None:
+            raise PageError(404, "There is no such service.")
+        if entry.config.shared and not identity.holds(OPERATORS):
+            raise PageError(403, "Only an administrator can do this (scope gateway:admin).")
+        subject = _subject(identity)
+        if form["action"] == "sign_out":
+            await self._sign_ins.sign_out_of(entry, _owner(entry, subject))
+        else:
+            link = await self._sign_ins.link(SignInRequiredError(self._sign_ins, entry, subject))
+            if is_json:
+                return request.answer({"link": link}, headers=_HEADERS_OF_JSON)
+            pending = await self._sign_ins.pending(link.rpartition("/")[2])
+            assert pending is not None  # noqa: S101 - just created
+            return await self._redirect(request, pending)
+        if is_json:
+            return request.answer({"signed_out": entry.name}, headers=_HEADERS_OF_JSON)
+        return web.Response(status=303, headers={**_of(request), **_HEADERS, "Location": "connections"})
+
+    async def _row(self, entry: ServiceEntry, identity: Identity) -> dict[str, Json]:
+        tokens = await self._sign_ins.stored(entry, _owner(entry, _subject(identity)))
+        row: dict[str, Json] = {"entry": entry.name, "signed_in": tokens is not None, "shared": entry.config.shared}
+        if tokens is not None:
+            since = datetime.fromtimestamp(tokens.since, tz=UTC).isoformat(timespec="seconds")
+            row = {**row, "since": since, "scopes": tokens.scopes}
+        if identity.holds(OPERATORS):
+            row["people"] = await self._sign_ins.count(entry)
+        return row
+
+    async def _identified(self, request: HttpRequest, form: Mapping[str, str]) -> Identity | None:
+        """Return who sends a request; None if the person has to send a key.
+
+        1. without `auth`, everyone on this machine is the same person
+        2. the field `token` of a form, or a credential in the header
+        3. the cookie of an earlier sign-in
+        """
+        if self._access.authenticator.is_open:
+            return ANONYMOUS
+        fields, address = request.raw.headers, request.client_endpoint.address
+        if token := form.get("token", "").strip():
+            found: Identity | AuthError | HttpError = await self._access.by_credential(token, address=address)
+        elif "Authorization" in fields or "X-API-Key" in fields:
+            found = await self._access.authenticator.identify(
+                authorization=fields.getall("Authorization", ()), api_key=fields.getall("X-API-Key", ())
+            )
+        else:
+            return self._access.of_cookie(request)
+        if isinstance(found, AuthError):
+            self._access.authenticator.record_denial(found, address=address, path=request.raw.path)
+        if isinstance(found, AuthError | HttpError):
+            raise PageError(found.status if found.status >= 400 else 401, found.message)
+        return found
+
+    def _title(self, key: str) -> str:
+        entry = self._sign_ins.entry(key)
+        if entry is None:
+            raise PageError(410, "The configuration has changed. Repeat your request for a new link.")
+        return entry.title
+
+
+_KEY_FIELD: Final = (
+    "<p><label>API key or access token of this server"
+    "<input type=password name=token autocomplete=current-password required></label></p>"
+)
+_HEADERS_OF_JSON: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def _shown(row: Mapping[str, Json]) -> str:
+    entry, is_in = escape(str(row["entry"])), row["signed_in"]
+    facts = [f"signed in since {row['since']}", f"scopes: {' '.join(row['scopes']) or 'none'}"] if is_in else []
+    if "people" in row:
+        facts.append(f"people: {row['people']}")
+    action, label = ("sign_out", "Sign out") if is_in else ("sign_in", "Sign in")
+    return (
+        f"<h2>{entry}</h2><p>{escape(', '.join(facts)) or 'not signed in'}</p><form method=post action=connections>"
+        f'<input type=hidden name=entry value="{entry}"><button name=action value={action}>{label}</button></form>'
+    )
+
+
+def _subject(identity: Identity) -> Subject:
+    return Subject(identity.subject_key or "", is_operator=identity.holds(OPERATORS))
+
+
+def _owner(entry: ServiceEntry, subject: Subject) -> str:
+    return SHARED if entry.config.shared else subject.key or ""
+
+
+def _cookie_name(pending: str) -> str:
+    return f"mcp-gateway-sign-in-{pending[:8]}"
+
+
+def _of(request: HttpRequest) -> dict[str, str]:
+    return without_cors(request.response_headers)
+
+
+def _page(
+    request: HttpRequest, body: str, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    text = (
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>Sign in</title><style>{_STYLE}</style><body><h1>mcp-gateway</h1>{body}</body></html>"
+    )
+    return web.Response(body=text.encode(), status=status, headers={**_of(request), **_HEADERS, **(headers or {})})
+
+
+async def _form(request: HttpRequest) -> Mapping[str, str]:
+    """Return the fields of a POST; of other methods none.
+
+    Raises:
+        PageError: the form is not from a page of this daemon, or cannot be read.
+    """
+    raw = request.raw
+    if raw.method in _READ:
+        return {}
+    if raw.method != "POST":
+        raise PageError(405, "Method not allowed.", headers={"Allow": "GET, HEAD, POST"})
+    # Programs send a credential and no Origin. Browsers send Origin with every POST (Fetch Standard).
+    origin = raw.headers.get("Origin")
+    is_program = origin is None and "Sec-Fetch-Site" not in raw.headers
+    if not is_program and (origin is None or origin_of(origin) not in own_origins(request)):
+        raise PageError(403, "The form is not from a page of this server.")
+    if raw.content_type != "application/x-www-form-urlencoded" or (raw.content_length or 0) > _MAX_FORM:
+        raise PageError(415, "Expected a form.")
+    try:
+        async with asyncio.timeout(_FORM_SECONDS):
+            body = await raw.content.read(_MAX_FORM + 1)
+    except TimeoutError:
+        raise PageError(408, "The form did not arrive in time.") from None
+    fields = parse_qs(body[:_MAX_FORM].decode(errors="replace"))
+    return {name: values[0] for name, values in fields.items()}

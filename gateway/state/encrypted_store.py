@@ -1,0 +1,119 @@
+"""Stores secrets that must survive a restart: tokens of users, registered clients and unfinished sign-ins.
+
+Contents are encrypted with AES-GCM, in the state database or, with several replicas, in Redis. The key is derived from
+the signing keys, so contents of other keys cannot be read and count as missing.
+"""
+
+import hashlib
+import hmac
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from gateway.state.database import StateDatabase
+from gateway.state.fallback_connection import SqliteStatement
+from gateway.state.keys import SigningKeys
+from gateway.state.redis_connection import RedisConnection
+from gateway.state.sqlite_file import Schema
+
+ENCRYPTED: Final = Schema(
+    store="encrypted",
+    steps=("CREATE TABLE encrypted (name TEXT PRIMARY KEY, content BLOB NOT NULL, expires REAL NOT NULL) STRICT",),
+)
+_NONCE_BYTES: Final = 12
+"""NIST SP 800-38D §8.2: 96 bits."""
+_SCAN: Final = 500
+
+
+class EncryptedStore:
+    """Encrypted bytes by name, each until it expires."""
+
+    def __init__(
+        self,
+        database: StateDatabase,
+        *,
+        keys: SigningKeys,
+        clock: Callable[[], float],
+        shared: RedisConnection | None = None,
+    ) -> None:
+        self._database: Final = database
+        self._keys: Final = keys
+        self._clock: Final = clock
+        self._shared: Final = shared
+
+    async def read(self, name: str) -> bytes | None:
+        """Return the content; None if there is none, it has expired, or it was encrypted with another key."""
+        if self._shared is not None:
+            encrypted = await self._shared.command("GET", self._key(name))
+        else:
+            query = "SELECT content FROM encrypted WHERE name = ? AND expires > ?"
+            rows = await self._database.run(SqliteStatement(query, (name, self._clock())))
+            encrypted = rows[0][0] if rows else None
+        return None if encrypted is None else self._opened(name, encrypted)
+
+    async def write(self, name: str, content: bytes, *, expires: float) -> None:
+        """Write the content, until `expires` (Unix time)."""
+        encrypted = self._encrypted(name, content)
+        if self._shared is not None:
+            await self._shared.command("SET", self._key(name), encrypted, "PXAT", int(expires * 1000))
+        else:
+            row = (name, encrypted, expires)
+            await self._database.run(SqliteStatement("INSERT OR REPLACE INTO encrypted VALUES (?, ?, ?)", row))
+
+    async def claim(self, name: str, *, expires: float) -> bool:
+        """Create an empty entry; False if there is one already."""
+        if self._shared is not None:
+            words = ("SET", self._key(name), b"", "NX", "PXAT", int(expires * 1000))
+            return await self._shared.command(*words) is not None
+        await self._database.run(SqliteStatement("DELETE FROM encrypted WHERE expires <= ?", (self._clock(),)))
+        query = "INSERT OR IGNORE INTO encrypted VALUES (?, x'', ?) RETURNING name"
+        return bool(await self._database.run(SqliteStatement(query, (name, expires))))
+
+    async def delete(self, name: str) -> None:
+        if self._shared is not None:
+            await self._shared.command("DEL", self._key(name))
+        else:
+            await self._database.run(SqliteStatement("DELETE FROM encrypted WHERE name = ?", (name,)))
+
+    async def names(self, prefix: str) -> list[str]:
+        """Return the names that start with a prefix, which must consist of letters, digits and colons."""
+        if self._shared is None:
+            query = "SELECT name FROM encrypted WHERE name GLOB ? AND expires > ? ORDER BY name"
+            rows = await self._database.run(SqliteStatement(query, (f"{prefix}*", self._clock())))
+            return [row[0] for row in rows]
+        found: set[str] = set()
+        cursor: Any = b"0"
+        while True:
+            pattern = f"{self._key(prefix)}*"
+            cursor, keys = await self._shared.command("SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN)
+            found.update(key.decode().removeprefix(self._key("")) for key in keys)
+            if int(cursor) == 0:
+                return sorted(found)
+
+    def _key(self, name: str) -> str:
+        assert self._shared is not None  # noqa: S101
+        return f"{self._shared.prefix}encrypted:{name}"
+
+    def _encrypted(self, name: str, content: bytes) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        # The name is authenticated: a content cannot be moved to another name.
+        encrypted: bytes = _cipher(self._keys()[0]).encrypt(nonce, content, name.encode())
+        return nonce + encrypted
+
+    def _opened(self, name: str, encrypted: bytes) -> bytes | None:
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - of the extra
+
+        for key in self._keys():
+            try:
+                opened = _cipher(key).decrypt(encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], name.encode())
+            except (InvalidTag, ValueError):
+                continue
+            return bytes(opened)
+        return None
+
+
+def _cipher(key: bytes) -> Any:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - of the extra
+
+    # RFC 5869 §2.2: a key of its own for each purpose.
+    return AESGCM(hmac.new(key, b"encrypted store", hashlib.sha256).digest())

@@ -1,0 +1,338 @@
+"""Users sign in to a service behind the gateway with the authorization code flow; attacks beside their controls."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+import aiohttp
+import pytest
+
+from gateway.app.gateway import Gateway
+from gateway.config.settings import read_settings
+from gateway.errors import ConfigError
+from tests.e2e.daemon import request
+from tests.sign_in_server import Provider, provider
+from tests.transports.http_server import BOTH, modern_headers
+
+SECONDS: Final = 40
+ANN: Final = "key-of-ann-0123456789"
+BOB: Final = "key-of-bob-0123456789"
+ROOT: Final = "key-of-root-0123456789"
+URL_CLIENT: Final[dict[str, Any]] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"url": {}}}}
+
+
+@pytest.fixture
+async def idp() -> AsyncIterator[Provider]:
+    async with asyncio.timeout(SECONDS), provider() as found:
+        yield found
+
+
+class Served:
+    """A gateway over HTTP, and browsers."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.base = url.removesuffix("/mcp")
+        self.http = http
+
+    async def result(self, key: str | None, **params: Any) -> dict[str, Any]:
+        named = {"name": "whoami", "arguments": {}, **params}
+        headers = {**modern_headers("tools/call", named), "Accept": BOTH}
+        if key is not None:
+            headers["Authorization"] = f"Bearer {key}"
+        async with self.http.post(self.url, json=request("tools/call", named), headers=headers) as response:
+            answer = await response.json()
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    async def text(self, key: str | None) -> str:
+        return str((await self.result(key))["content"][0]["text"])
+
+    async def link(self, key: str | None) -> str:
+        found = re.search(r"http://\S+/-/sign-in/\S+", await self.text(key))
+        assert found is not None
+        return found[0]
+
+    async def sign_in(self, key: str | None, link: str | None = None) -> tuple[int, str]:
+        """Follow a link in a new browser, and return the last page."""
+        async with browser() as page, page.post(link or await self.link(key), data=_form(key)) as response:
+            return response.status, await response.text()
+
+
+def browser() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+
+
+def _form(key: str | None) -> dict[str, str]:
+    return {"token": key} if key is not None else {"submit": "1"}
+
+
+def file_for(idp: Provider, *, auth: bool = True, **options: Any) -> dict[str, Any]:
+    keys = {"ann": {"secret": ANN}, "bob": {"secret": BOB}, "root": {"secret": ROOT, "scopes": ["gateway:admin"]}}
+    code = {"issuer": idp.issuer, "scopes": ["read"], **options}
+    connection = {"base_url": f"{idp.issuer}/api", "allow_private": True, "auth": {"authorization_code": code}}
+    tool = {"description": "Who am I?", "http": {"connection": "api", "url": "/whoami"}}
+    return {
+        **({"auth": {"api_keys": keys}} if auth else {}),
+        "connections": {"api": connection},
+        "tools": {"whoami": tool},
+    }
+
+
+@asynccontextmanager
+async def serving(folder: Path, file: dict[str, Any], *, secret_key: str = "k" * 40) -> AsyncIterator[Served]:
+    config = folder / "config.yaml"
+    config.write_text(json.dumps(file))
+    settings = {"config": config, "no_watch": True, "http": "127.0.0.1:0", "state_dir": str(folder / "state")}
+    async with (
+        Gateway(read_settings({**settings, "secret_key": secret_key, "log_level": "debug"})) as gateway,
+        aiohttp.ClientSession() as http,
+    ):
+        await gateway.start()
+        yield Served(str(gateway.url), http)
+
+
+async def test_each_user_sees_their_own_data(tmp_path: Path, idp: Provider) -> None:
+    async with serving(tmp_path, file_for(idp)) as served:
+        assert "requires that you sign in. Open http://" in await served.text(ANN)
+        idp.user = "ann"
+        status, page = await served.sign_in(ANN)
+        assert (status, "You are signed in to api" in page) == (200, True)
+        idp.user = "bob"
+        await served.sign_in(BOB)
+        assert await served.text(ANN) == "ann"
+        assert await served.text(BOB) == "bob"
+        assert "requires that you sign in" in await served.text(ROOT)
+    assert all(asked["code_challenge_method"] == "S256" for asked in idp.asked)
+    assert all(asked["scope"] == "read" for asked in idp.asked)
+
+
+async def test_call_continues_after_url_elicitation(tmp_path: Path, idp: Provider) -> None:
+    async with serving(tmp_path, file_for(idp)) as served:
+        asked = await served.result(ANN, _meta=URL_CLIENT)
+        [(key, question)] = asked["inputRequests"].items()
+        assert question["params"]["mode"] == "url"
+        answer = {"inputResponses": {key: {"action": "accept"}}, "requestState": asked["requestState"]}
+        retry = asyncio.create_task(served.result(ANN, _meta=URL_CLIENT, **answer))
+        await served.sign_in(ANN, question["params"]["url"])
+        assert (await retry)["content"][0]["text"] == "ann"
+
+
+async def test_declined_sign_in_is_an_error(tmp_path: Path, idp: Provider) -> None:
+    async with serving(tmp_path, file_for(idp)) as served:
+        asked = await served.result(ANN, _meta=URL_CLIENT)
+        [key] = asked["inputRequests"]
+        answer = {"inputResponses": {key: {"action": "decline"}}, "requestState": asked["requestState"]}
+        result = await served.result(ANN, _meta=URL_CLIENT, **answer)
+        assert result["isError"]
+        assert "you declined" in result["content"][0]["text"]
+
+
+async def test_link_is_refused_to_another_person_and_stays_usable(tmp_path: Path, idp: Provider) -> None:
+    async with serving(tmp_path, file_for(idp)) as served:
+        link = await served.link(ANN)
+        status, page = await served.sign_in(BOB, link)
+        assert (status, "another person" in page) == (403, True)
+        assert (await served.sign_in("no-key-of-anyone", link))[0] == 401
+        async with served.http.get(link) as response:
+            assert response.status == 200
+            assert "type=password name=token" in await response.text()
+            assert "frame-ancestors 'none'" in response.headers["Content-Security-Policy"]
+            assert response.headers["Cache-Control"] == "no-store"
+        assert not idp.asked
+        assert (await served.sign_in(ANN, link))[0] == 200
+        assert (await served.sign_in(ANN, link))[0] == 410
+        assert (await served.sign_in(ANN, f"{served.base}/-/sign-in/{'x' * 43}"))[0] == 404
+
+
+async def _callback_url(served: Served, page: aiohttp.ClientSession, link: str) -> str:
+    """Start a sign-in in a browser, and return the URL that the authorization server redirects to."""
+    async with page.post(link, data=_form(ANN), allow_redirects=False) as response:
+        target = response.headers["Location"]
+    async with page.get(target, allow_redirects=False) as response:
+        return response.headers["Location"]
+
+
+def _changed(url: str, **changes: str) -> str:
+    parts = urlsplit(url)
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()} | changes
+    return urlunsplit(parts._replace(query="&".join(f"{name}={value}" for name, value in query.items())))
+
+
+async def test_callback_rejects_forged_and_foreign_responses(tmp_path: Path, idp: Provider) -> None:
+    async with serving(tmp_path, file_for(idp)) as served, browser() as page, browser() as other:
+        url = await _callback_url(served, page, await served.link(ANN))
+        state = parse_qs(urlsplit(url).query)["state"][0]
+        for attacker, attack in (
+            (other, url),  # a browser that did not open the link
+            (page, _changed(url, state=f"{state}x")),
+            (page, _changed(url, state=state.partition(".")[0])),
+            (page, f"{url}&code=other"),
+        ):
+            async with attacker.get(attack) as response:
+                assert response.status == 400, attack
+        assert not idp.grants
+        async with page.get(url) as response:
+            assert response.status == 200
+        async with page.get(url) as response:
+            assert response.status == 400
+        assert await served.text(ANN) == "ann"
+
+
+@pytest.mark.parametrize("issuer", ["https://evil.example.com", "SLASH", ""])
+async def test_response_of_another_issuer_is_rejected_before_the_code_is_sent(
+    tmp_path: Path, idp: Provider, issuer: str
+) -> None:
+    idp.response = {"iss": f"{idp.issuer}/" if issuer == "SLASH" else issuer}
+    async with serving(tmp_path, file_for(idp)) as served:
+        status, page = await served.sign_in(ANN)
+        assert (status, "another authorization server" in page) == (400, True)
+    assert not idp.grants
+
+
+async def test_denied_sign_in_shows_the_reason_as_text(tmp_path: Path, idp: Provider) -> None:
+    idp.response = {"error": "access_denied", "error_description": "<script>alert(1)</script>"}
+    async with serving(tmp_path, file_for(idp)) as served:
+        status, page = await served.sign_in(ANN)
+    assert status == 400
+    assert "access_denied &lt;script&gt;" in page
+    assert "<script" not in page
+
+
+async def test_server_without_pkce_is_refused(tmp_path: Path, idp: Provider) -> None:
+    idp.metadata = {"code_challenge_methods_supported": ["plain"]}
+    async with serving(tmp_path, file_for(idp)) as served:
+        status, page = await served.sign_in(ANN)
+        assert (status, "PKCE" in page) == (424, True)
+    assert not idp.asked
+
+
+async def test_expired_token_is_refreshed_once_for_all_calls(tmp_path: Path, idp: Provider) -> None:
+    idp.lifetime = 1
+    async with serving(tmp_path, file_for(idp)) as served:
+        await served.sign_in(ANN)
+        idp.lifetime = 3600
+        assert set(await asyncio.gather(*(served.text(ANN) for _ in range(8)))) == {"ann"}
+        assert idp.grants["refresh_token"] == 1
+        assert await served.text(ANN) == "ann"
+        # The next refresh uses the rotated token.
+        idp.access.clear()
+        assert await served.text(ANN) == "ann"
+        assert idp.grants["refresh_token"] == 2
+
+
+async def test_failed_refresh_keeps_tokens_unless_the_grant_is_invalid(tmp_path: Path, idp: Provider) -> None:
+    async with serving(tmp_path, file_for(idp)) as served:
+        await served.sign_in(ANN)
+        idp.access.clear()
+        idp.token_failure = (503, "temporarily_unavailable")
+        text = await served.text(ANN)
+        assert "503" in text
+        assert "/-/sign-in/" not in text
+        idp.token_failure = None
+        assert await served.text(ANN) == "ann"
+        idp.access.clear()
+        idp.refresh.clear()
+        assert "/-/sign-in/" in await served.text(ANN)
+
+
+async def test_tokens_survive_a_restart_encrypted_and_unseen(
+    tmp_path: Path, idp: Provider, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(tmp_path, file_for(idp)) as served:
+        await served.sign_in(ANN)
+        shown = [await served.text(ANN)]
+        for path in ("/-/status", "/-/config", "/metrics", "/-/connections"):
+            async with served.http.get(f"{served.base}{path}", headers={"Authorization": f"Bearer {ROOT}"}) as response:
+                shown.append(await response.text())
+    async with serving(tmp_path, file_for(idp)) as served:
+        assert await served.text(ANN) == "ann"
+    async with serving(tmp_path, file_for(idp), secret_key="another" * 8) as served:
+        assert "/-/sign-in/" in await served.text(ANN)
+    captured = capfd.readouterr()
+    stored = b"".join(file.read_bytes() for file in (tmp_path / "state").rglob("*") if file.is_file())
+    everything = f"{shown}{captured.out}{captured.err}".encode() + stored
+    assert idp.issued
+    for secret in idp.issued:
+        assert secret.encode() not in everything
+
+
+async def test_sign_out_revokes_tokens_of_this_person_only(tmp_path: Path, idp: Provider) -> None:
+    async with serving(tmp_path, file_for(idp)) as served, browser() as page:
+        for idp.user, key in (("ann", ANN), ("bob", BOB)):
+            await served.sign_in(key)
+        connections = f"{served.base}/-/connections"
+        async with page.post(connections, data=_form(ANN)) as response:
+            assert "signed in since" in await response.text()
+        form = {"entry": "connections.api", "action": "sign_out"}
+        async with page.post(connections, data=form, headers={"Origin": "http://127.0.0.1:1"}) as response:
+            assert response.status == 403  # a page of another origin
+        assert not idp.revoked
+        async with page.post(connections, data=form, headers={"Origin": served.base}) as response:
+            assert "not signed in" in await response.text()
+        assert [token[:3] for token in idp.revoked] == ["rt-"]
+        assert "/-/sign-in/" in await served.text(ANN)
+        assert await served.text(BOB) == "bob"
+
+
+async def test_removed_entry_revokes_its_tokens(tmp_path: Path, idp: Provider) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps(file_for(idp)))
+    settings = {"config": config, "no_watch": True, "http": "127.0.0.1:0", "log_level": "error"}
+    async with Gateway(read_settings(settings)) as gateway, aiohttp.ClientSession() as http:
+        await gateway.start()
+        served = Served(str(gateway.url), http)
+        await served.sign_in(ANN)
+        config.write_text(
+            json.dumps(
+                {"tools": {"x": {"shell": {"command": ["true"]}, "description": "x"}}, "auth": file_for(idp)["auth"]}
+            )
+        )
+        await gateway.app.reloads.reload()
+        for _ in range(200):
+            if idp.revoked:
+                break
+            await asyncio.sleep(0.02)
+        assert [token[:3] for token in idp.revoked] == ["rt-"]
+
+
+async def test_shared_account_is_signed_in_by_an_operator_for_everyone(tmp_path: Path, idp: Provider) -> None:
+    async with serving(tmp_path, file_for(idp, shared=True)) as served:
+        text = await served.text(ANN)
+        assert "administrator" in text
+        assert "/-/sign-in/" not in text
+        idp.user = "robot"
+        await served.sign_in(ROOT)
+        assert await served.text(ANN) == await served.text(BOB) == "robot"
+
+
+async def test_without_auth_only_clients_on_this_machine_can_sign_in(tmp_path: Path, idp: Provider) -> None:
+    async with serving(tmp_path, file_for(idp, auth=False)) as served:
+        link = await served.link(None)
+        for headers in ({"X-Forwarded-For": "203.0.113.1"}, {"Via": "1.1 proxy"}, {"Host": "evil.example.com"}):
+            async with served.http.get(link, headers=headers) as response:
+                assert 400 <= response.status < 500
+        assert (await served.sign_in(None, link))[0] == 200
+        assert await served.text(None) == "ann"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"client_secret": "x"}, "`client_secret` goes with `client_id`"),
+        ({"private_key": "key.pem"}, "`private_key` goes with `client_id`"),
+        ({"client_id": "x", "key_id": "k"}, "`key_id` goes with `private_key`"),
+        ({"token_url": "https://x.example.com"}, "unknown key"),
+    ],
+)
+async def test_contradictory_keys_are_an_error(
+    tmp_path: Path, idp: Provider, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        async with serving(tmp_path, file_for(idp, **options)):
+            pass

@@ -1,0 +1,117 @@
+"""An OpenID provider with a protected API behind it: codes, rotating refresh tokens, revocation."""
+
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from tests.authorization_server import challenge_of
+from tests.local_server import listening
+
+METADATA: Final = "/.well-known/oauth-authorization-server"
+
+
+@dataclass(kw_only=True)
+class Provider:
+    """One issuer. The person in `user` approves every authorization request."""
+
+    issuer: str = ""
+    user: str = "ann"
+    lifetime: int | None = 3600
+    metadata: dict[str, Any] = field(default_factory=dict)
+    response: dict[str, str] = field(default_factory=dict)
+    """Parameters that replace those of authorization responses."""
+    token_failure: tuple[int, str] | None = None
+    """Status and error of token responses."""
+    access: dict[str, str] = field(default_factory=dict)
+    """Valid access tokens, with their users."""
+    refresh: dict[str, str] = field(default_factory=dict)
+    issued: list[str] = field(default_factory=list)
+    """All tokens, codes and client secrets that were issued."""
+    revoked: list[str] = field(default_factory=list)
+    asked: list[dict[str, str]] = field(default_factory=list)
+    """Authorization requests."""
+    grants: Counter[str] = field(default_factory=Counter)
+    codes: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_get(METADATA, self._metadata)
+        application.router.add_post("/register", self._register)
+        application.router.add_get("/authorize", self._authorize)
+        application.router.add_post("/token", self._token)
+        application.router.add_post("/revoke", self._revoke)
+        application.router.add_get("/api/whoami", self._whoami)
+        return application
+
+    async def _metadata(self, _request: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "issuer": self.issuer,
+                "authorization_endpoint": f"{self.issuer}/authorize",
+                "token_endpoint": f"{self.issuer}/token",
+                "registration_endpoint": f"{self.issuer}/register",
+                "revocation_endpoint": f"{self.issuer}/revoke",
+                "code_challenge_methods_supported": ["S256"],
+                "token_endpoint_auth_methods_supported": ["client_secret_basic"],
+                "authorization_response_iss_parameter_supported": True,
+                **self.metadata,
+            }
+        )
+
+    def _secret(self, kind: str) -> str:
+        self.issued.append(f"{kind}-{secrets.token_urlsafe(24)}")
+        return self.issued[-1]
+
+    async def _register(self, request: web.Request) -> web.Response:
+        wanted = await request.json()
+        return web.json_response({**wanted, "client_id": "registered", "client_secret": self._secret("s")}, status=201)
+
+    async def _authorize(self, request: web.Request) -> web.Response:
+        asked = {name: str(value) for name, value in request.query.items()}
+        self.asked.append(asked)
+        code = self._secret("code")
+        self.codes[code] = (self.user, asked["code_challenge"])
+        answer = {"code": code, "state": asked["state"], "iss": self.issuer, **self.response}
+        raise web.HTTPFound(f"{asked['redirect_uri']}?{urlencode(answer)}")
+
+    async def _token(self, request: web.Request) -> web.Response:
+        form = await request.post()
+        self.grants[str(form["grant_type"])] += 1
+        if self.token_failure is not None:
+            status, error = self.token_failure
+            return web.json_response({"error": error}, status=status)
+        if form["grant_type"] == "authorization_code":
+            user, challenge = self.codes.pop(str(form["code"]))
+            assert challenge_of(str(form["code_verifier"])) == challenge
+        else:
+            user = self.refresh.pop(str(form["refresh_token"]), "")
+            if not user:
+                return web.json_response({"error": "invalid_grant"}, status=400)
+        access, refresh = self._secret("at"), self._secret("rt")
+        self.access[access], self.refresh[refresh] = user, user
+        answer = {"access_token": access, "refresh_token": refresh, "token_type": "Bearer", "scope": "read"}
+        return web.json_response(answer if self.lifetime is None else {**answer, "expires_in": self.lifetime})
+
+    async def _revoke(self, request: web.Request) -> web.Response:
+        token = str((await request.post())["token"])
+        self.revoked.append(token)
+        self.refresh.pop(token, None)
+        return web.Response()
+
+    async def _whoami(self, request: web.Request) -> web.Response:
+        user = self.access.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
+        return web.Response(status=401) if user is None else web.Response(text=user)
+
+
+@asynccontextmanager
+async def provider() -> AsyncIterator[Provider]:
+    found = Provider()
+    async with listening(found.application()) as port:
+        found.issuer = f"http://127.0.0.1:{port}"
+        yield found

@@ -1,4 +1,4 @@
-"""Fixtures that the executors' tests share."""
+"""Shared fixtures."""
 
 import tempfile
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ def permit() -> RecordingPermit:
 
 @pytest.fixture
 async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
-    """Services whose temporary directories stand under this test's own."""
+    """Services with temporary directories below the test's directory."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))

@@ -1,4 +1,4 @@
-"""Stand-ins for what hands an executor its call: a context and a slot that remember, and places of a file."""
+"""Fakes of contexts, permits and configuration places."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -31,7 +31,7 @@ LOCAL: Final = Subject("")
 
 @dataclass(kw_only=True)
 class RecordingContext:
-    """A `Context` that keeps what it is told, and cannot ask anybody anything."""
+    """A `Context` that records calls and has no client."""
 
     request_meta: JsonObject = field(default_factory=dict)
     caller: Caller | None = None
@@ -115,7 +115,7 @@ class RecordingContext:
 
 @dataclass
 class RecordingPermit:
-    """A `Slot` that remembers what holds it."""
+    """A permit that records its holders."""
 
     held_by: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -129,14 +129,14 @@ class RecordingPermit:
         self.held_by.append(task)
 
     async def freed(self) -> None:
-        """Wait until nothing holds it any more."""
+        """Wait until the permit has no holders."""
         async with asyncio.timeout(15):
             await asyncio.gather(*self.held_by)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedCall:
-    """An `InvokedCall` whose facts are given."""
+    """An `InvokedCall` with fixed values."""
 
     caller: "RecordedSender"
     rights: Hashable = None
@@ -157,7 +157,7 @@ class RecordedSender:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedInvocation:
-    """An `Invocation` whose facts are given."""
+    """An `Invocation` with fixed values."""
 
     arguments: JsonObject
     context: Context
@@ -187,7 +187,7 @@ def make_invocation(
     headers: Mapping[str, str] = MappingProxyType({}),
     subject: Subject = LOCAL,
 ) -> RecordedInvocation:
-    """One call, due `timeout` seconds from now, which has `waited` before; to be made while the loop runs."""
+    """A call with a deadline in `timeout` seconds that has `waited` before. Needs a running loop."""
     return RecordedInvocation(
         arguments=arguments,
         context=context or RecordingContext(),
@@ -199,7 +199,7 @@ def make_invocation(
 
 @dataclass(frozen=True)
 class OneFile:
-    """A source map whose every node stands in one directory, on no particular line."""
+    """A source map with all nodes in one directory, without lines."""
 
     folder: Path
 
@@ -218,11 +218,11 @@ def make_scope(
     names: Sequence[str] = (),
     folder: Path = Path("/"),
 ) -> Scope:
-    """A place of a file where these inputs may be named; all are always given, but for the `optional` ones."""
+    """A place with these inputs. All except `optional` are always given."""
     inputs = Inputs(schemas=schemas, always_given=frozenset(schemas) - frozenset(optional), is_open=is_open)
     return Scope(inputs=inputs, problems=Problems(OneFile(folder)), names=frozenset(names))
 
 
 def messages_of(scope: Scope) -> list[str]:
-    """What was found wrong so far, each as `path: message`."""
+    """The problems so far, as `path: message`."""
     return [str(problem) for problem in scope.problems]

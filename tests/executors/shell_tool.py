@@ -1,4 +1,4 @@
-"""Shell backends for tests: compiled from a mapping, called with arguments, in a directory of their own."""
+"""Shell backends for tests, compiled from a mapping in a temporary directory."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ SCHEMAS: Final[dict[str, JsonObject]] = {
 
 
 class Tool:
-    """A shell backend in a directory of its own."""
+    """A shell backend with a temporary directory."""
 
     def __init__(self, services: Services, folder: Path) -> None:
         self._services = services
@@ -36,7 +36,7 @@ class Tool:
             redactor=Redactor(secrets),
             max_output=max_output,
         )
-        # Root is warned of what a sandbox may leave; what else there is to say is a mistake of the test's.
+        # As root, a writable sandbox is a warning. Anything else is a mistake in the test.
         assert [message for message in messages_of(scope) if "set-user-ID" not in message] == []
         return executor
 
@@ -44,7 +44,7 @@ class Tool:
         return await self.compiled(config).execute(make_invocation(arguments))
 
     def problems(self, config: JsonObject) -> list[str]:
-        """What is said of a backend when the file is read."""
+        """The problems of a backend at load."""
         scope = make_scope(SCHEMAS, optional=list(SCHEMAS), folder=self.folder)
         compile_shell(
             Shell.model_validate(config), scope=scope.at("shell"), services=self._services, redactor=Redactor()

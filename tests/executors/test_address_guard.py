@@ -1,4 +1,4 @@
-"""Which addresses sockets may be connected to."""
+"""Rules for addresses that sockets can connect to."""
 
 import socket
 
@@ -79,7 +79,7 @@ def test_a_listed_network_is_allowed_and_nothing_beside_it() -> None:
             open_to(guard, address)
 
 
-def test_a_listed_host_may_be_anywhere_and_no_other_host_may() -> None:
+def test_only_listed_hosts_can_be_private() -> None:
     allowed = policy("Db.Internal", "10.0.0.0/8")
     open_to(allowed.guard_for("db.internal."), "127.0.0.1")
     with pytest.raises(AddressRefusedError):
@@ -90,7 +90,7 @@ def test_true_allows_all() -> None:
     open_to(compile_policy(True, make_scope().problems).guard_for("x"), "127.0.0.1")  # noqa: FBT003 - as the file has it
 
 
-def test_a_network_that_is_none_is_a_mistake() -> None:
+def test_malformed_network_is_an_error() -> None:
     scope = make_scope()
     compile_policy(["10.0.0.1/8"], scope.problems)
     assert messages_of(scope) == ["0: is not a network: 10.0.0.1/8 has host bits set; expected one such as 10.0.0.0/8"]

@@ -1,4 +1,4 @@
-"""A caller's value is one argument, whatever is in it: checked against the arguments that a real child sees."""
+"""A caller's value is one argument. Checked with a real child."""
 
 import json
 import subprocess
@@ -72,9 +72,7 @@ def when(condition: str, *then: str) -> Conditional:
         (["sudo", "{{ tool }}", "{{ a }}"], {"tool": "du", "a": "x"}, ["sudo", "du", "x"]),
     ],
 )
-def test_arguments_are_built_as_the_language_says(
-    items: Sequence[ArgvItem], variables: JsonObject, built: list[str]
-) -> None:
+def test_arguments_are_built_from_templates(items: Sequence[ArgvItem], variables: JsonObject, built: list[str]) -> None:
     assert build(items, **variables) == built
 
 
@@ -107,7 +105,7 @@ def test_a_value_cannot_become_an_option(items: Sequence[ArgvItem], variables: J
         ("ü" * 65536, "the argument {{ a }} has 131072 bytes, but the limit is 128 KiB. Use `stdin`"),
     ],
 )
-def test_what_no_argument_can_hold_is_refused_and_named(value: str, message: str) -> None:
+def test_impossible_argument_is_refused_with_its_name(value: str, message: str) -> None:
     with pytest.raises(ExecutionError) as raised:
         build(["ls", "{{ a }}"], a=value)
     assert message in str(raised.value)
@@ -120,7 +118,7 @@ def test_the_longest_argument_is_the_systems() -> None:
         subprocess.run(["true", f"{longest}x"], check=True)
 
 
-def test_messages_do_not_show_what_was_interpolated() -> None:
+def test_messages_do_not_contain_interpolated_values() -> None:
     secret = InterpolatedText(("{{ a }}", Interpolation("hunter22", secret=True)))
     with pytest.raises(ExecutionError, match=r"the argument \{\{ a \}\}… contains"):
         build(["ls", secret], a="\0")
@@ -146,7 +144,7 @@ def test_a_caller_cannot_choose_the_program(items: list[ArgvItem]) -> None:
     assert "the program must be a literal, or an input that is always given and has an `enum`" in found[0]
 
 
-def test_a_command_begins_with_its_program() -> None:
+def test_command_must_start_with_a_program() -> None:
     message = "command.0: the first item must be the program, without a condition"
     assert message in problems_in(when("flag", "sudo"), "ls")
     assert message in problems_in(("sudo", "{{ n }}"), "ls")
@@ -304,7 +302,7 @@ def test_expressions_elsewhere_in_such_commands_are_fine(items: list[ArgvItem]) 
     assert problems_in(*items) == []
 
 
-def test_each_row_says_why() -> None:
+def test_each_interpreter_has_a_reason() -> None:
     assert all(interpreter.why for interpreter in INTERPRETERS.values())
     assert all(name == name.lower() for name in [*INTERPRETERS, *COMMAND_WRAPPERS])
 
@@ -336,7 +334,7 @@ ITEMS: dict[str, ArgvItem] = {
 
 
 def stated(kind: str, variables: JsonObject) -> list[tuple[str, bool]]:
-    """The rules once more, in other words: the arguments that an item makes, and whether each is the caller's."""
+    """A second implementation of the rules: the arguments of an item, and whether the caller provided them."""
     a, b, n = (variables.get(name) for name in ("a", "b", "n"))
     texts = [(text, True) for text in variables.get("items", [])]
     rows: dict[str, list[tuple[str, bool]]] = {
@@ -367,8 +365,8 @@ def seen_by_child(arguments: list[str]) -> list[str]:
 
 @examples(30)
 @given(calls=st.lists(st.tuples(st.lists(st.sampled_from(sorted(ITEMS)), max_size=6), GIVEN), min_size=10, max_size=30))
-def test_a_child_sees_exactly_what_the_rules_say(calls: list[tuple[list[str], JsonObject]]) -> None:
-    """Many calls share one child, each behind a separator: starting one takes longer than everything else."""
+def test_child_gets_arguments_by_the_rules(calls: list[tuple[list[str], JsonObject]]) -> None:
+    """Many calls share one child, with separators, because starting a child is slow."""
     built, expected = [], []
     for kinds, variables in calls:
         arguments = [argument for kind in kinds for argument in stated(kind, variables)]

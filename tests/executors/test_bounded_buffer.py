@@ -1,4 +1,4 @@
-"""Head and tail of a stream are kept, and what lies between is counted."""
+"""The buffer keeps the head and tail of a stream."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from gateway.processes.pipes import BoundedBuffer
 
 
 @given(limit=st.integers(2, 40), chunks=st.lists(st.binary(max_size=30), max_size=20), size=st.integers(1, 50))
-def test_what_is_kept_is_the_head_and_the_tail(limit: int, chunks: list[bytes], size: int) -> None:
+def test_buffer_keeps_head_and_tail(limit: int, chunks: list[bytes], size: int) -> None:
     capture, whole = BoundedBuffer(limit), b"".join(chunks)
     for chunk in chunks:
         capture.feed(chunk)

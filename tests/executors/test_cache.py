@@ -1,4 +1,4 @@
-"""Cached answers: how long, for whom, and how many bytes of them."""
+"""The response cache: lifetime, keys and size."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ class Clock:
 
 @dataclass
 class Answering:
-    """An executor with answers ready; the last one is repeated."""
+    """An executor with prepared outcomes. The last one is repeated."""
 
     answers: list[Outcome | ExecutionError]
     calls: list[Invocation] = field(default_factory=list)
@@ -54,7 +54,7 @@ async def test_the_same_question_is_asked_once_until_the_answer_expires() -> Non
     assert await cached.execute(make_invocation({"a": 1, "b": 2})) == Value(value=2)
 
 
-async def test_arguments_callers_their_rights_and_definitions_are_kept_apart() -> None:
+async def test_cache_distinguishes_arguments_callers_rights_and_definitions() -> None:
     executor, cache = Answering([Value(value=1)]), ResponseCache()
     await caching(executor, cache).execute(make_invocation({"a": 1}))
     await caching(executor, cache).execute(make_invocation({"a": "1"}))
@@ -75,7 +75,7 @@ async def test_a_failure_is_never_cached(failed: Outcome | ExecutionError) -> No
     assert await cached.execute(make_invocation()) == Value(value=1)
 
 
-async def test_identical_calls_at_once_may_both_run() -> None:
+async def test_concurrent_identical_calls_both_run() -> None:
     executor = Answering([Value(value=1)])
     cached = caching(executor, ResponseCache())
     await asyncio.gather(cached.execute(make_invocation()), cached.execute(make_invocation()))

@@ -1,4 +1,4 @@
-"""One request and its answer, as they go over the wire."""
+"""Requests and responses on the wire."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -47,9 +47,7 @@ async def said(pool: Pool, url: URL, method: str = "GET", body: bytes | None = N
     ("method", "body", "length"),
     [("GET", None, None), ("POST", None, b"0"), ("POST", b"{}", b"2"), ("GET", b"x", b"1")],
 )
-async def test_a_request_says_what_it_must_and_comes_in_one_piece(
-    method: str, body: bytes | None, length: bytes | None
-) -> None:
+async def test_request_has_required_headers_in_one_write(method: str, body: bytes | None, length: bytes | None) -> None:
     came: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -72,7 +70,7 @@ async def test_a_request_says_what_it_must_and_comes_in_one_piece(
     assert rest == (body or b"")
 
 
-async def test_fields_that_are_given_take_the_place_of_those_that_every_request_has() -> None:
+async def test_given_headers_replace_default_headers() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(head), head))
@@ -100,7 +98,7 @@ async def test_a_field_that_breaks_its_line_is_never_sent(value: str) -> None:
 
 @pytest.mark.parametrize(("method", "is_repeated"), [("GET", True), ("PUT", True), ("POST", False)])
 async def test_a_kept_connection_that_was_closed_is_noticed(method: str, *, is_repeated: bool) -> None:
-    """RFC 9112 §9.3.1: a request that may have been acted on is sent again only if that does no harm."""
+    """RFC 9112 §9.3.1: a request that was possibly processed is only repeated if it is idempotent."""
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,7 +106,7 @@ async def test_a_kept_connection_that_was_closed_is_noticed(method: str, *, is_r
         connections += 1
         await reader.readuntil(b"\r\n\r\n")
         writer.write(OK)
-        await reader.readuntil(b"\r\n\r\n")  # and hangs up instead of answering
+        await reader.readuntil(b"\r\n\r\n")  # and closes the connection instead of responding
 
     async with serving(serve) as url, pool_of() as pool:
         assert await said(pool, url, method) == b"ok"

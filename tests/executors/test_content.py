@@ -1,4 +1,4 @@
-"""Content blocks: what the file says, filled in, in wire form; and what is wrong with it, found at load."""
+"""Content blocks in wire form, and their errors at load."""
 
 import base64
 from collections.abc import AsyncIterator, Sequence
@@ -72,15 +72,13 @@ async def test_an_image_file_is_read_at_each_call(reader: FileReader, tmp_path: 
     assert block == {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
 
 
-async def test_media_may_stand_in_the_file_itself(reader: FileReader) -> None:
+async def test_media_can_be_inline(reader: FileReader) -> None:
     data = base64.b64encode(PNG).decode()
     [block] = await render(reader, {"audio": {"base64": f"{data[:4]}\n {data[4:]}\n", "mime_type": "audio/wav"}})
     assert block == {"type": "audio", "data": data, "mimeType": "audio/wav"}
 
 
-async def test_a_file_that_vanished_or_grew_is_an_error_without_its_directory(
-    reader: FileReader, tmp_path: Path
-) -> None:
+async def test_missing_or_grown_file_is_an_error_without_its_directory(reader: FileReader, tmp_path: Path) -> None:
     (tmp_path / "logo.png").write_bytes(PNG)
     scope = make_scope(folder=tmp_path)
     template = compile_blocks([Block.model_validate({"image": "logo.png"})], scope=scope, reader=reader)
@@ -142,7 +140,7 @@ async def test_a_link_names_a_resource(reader: FileReader) -> None:
     ]
 
 
-async def test_a_fixed_error_says_that_it_is_one(reader: FileReader) -> None:
+async def test_fixed_error_has_is_error(reader: FileReader) -> None:
     blocks = compile_blocks([Block(text="no")], scope=make_scope(), reader=reader)
     outcome = await ContentExecutor(blocks=blocks, is_error=True).execute(make_invocation())
     assert outcome == Blocks(content=({"type": "text", "text": "no"},), is_error=True)
@@ -169,7 +167,7 @@ def test_a_mistake_is_found_at_load(tmp_path: Path, block: Json, message: str) -
     assert problems_of(block, folder=tmp_path) == [f"0.{message}"]
 
 
-def test_a_name_that_is_no_input_is_found_in_every_place(tmp_path: Path) -> None:
+def test_unknown_input_is_reported_in_every_place(tmp_path: Path) -> None:
     for block in (
         {"text": "{{ nam }}"},
         {"resource": "docs:///{nam}"},

@@ -1,4 +1,4 @@
-"""What is read of a resource."""
+"""Contents of resources."""
 
 import base64
 
@@ -79,7 +79,7 @@ def test_the_media_type_of_the_file_goes_before_the_backends() -> None:
         (7, {"mimeType": "application/json", "text": "7"}),
     ],
 )
-def test_what_a_function_returns_is_text_or_json(value: Json, contents: Json) -> None:
+def test_function_result_is_text_or_json(value: Json, contents: Json) -> None:
     assert only(Value(value=value)) == contents
 
 
@@ -113,12 +113,12 @@ def test_a_failure_is_an_error() -> None:
         Blocks(content=({"type": "image", "data": "A" * 2000, "mimeType": "image/png"},)),
     ],
 )
-def test_what_is_too_large_is_an_error(outcome: Outcome) -> None:
+def test_resource_over_the_limit_is_an_error(outcome: Outcome) -> None:
     with pytest.raises(ExecutionError, match=r"^The resource has [0-9]+ bytes, but its `max_size` is 1000$"):
         shaper().contents(outcome, uri="a://x")
 
 
-def test_a_name_that_is_no_text_does_not_keep_its_value_from_being_sanitized() -> None:
+def test_value_under_a_non_text_name_is_sanitized() -> None:
     for keeps_controls in (True, False):
         sanitizer = Sanitizer(redactor=Redactor([SECRET]), keeps_controls=keeps_controls)
         assert sanitizer.json({7: f"is {SECRET}"}) == {7: "is ***"}

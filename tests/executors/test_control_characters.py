@@ -1,4 +1,4 @@
-"""What a terminal understands is taken out, and nothing else."""
+"""Control characters for terminals are removed, and nothing else."""
 
 import time
 
@@ -28,7 +28,7 @@ from gateway.control_characters import strip_control_characters
         ("\x1b[", ""),
     ],
 )
-def test_escapes_and_controls_are_taken_out(text: str, cleaned: str) -> None:
+def test_escapes_and_control_characters_are_removed(text: str, cleaned: str) -> None:
     assert strip_control_characters(text) == cleaned
 
 

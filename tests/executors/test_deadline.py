@@ -1,4 +1,4 @@
-"""The deadline of a call, which is moved back while an input request is open."""
+"""Deadlines, which pause during input requests."""
 
 import asyncio
 
@@ -28,14 +28,14 @@ async def test_time_that_it_stood_still_does_not_count() -> None:
     async with deadline.limit("it", 2 * SOON):
         deadline.pause()
         await asyncio.sleep(3 * SOON)
-        deadline.pause()  # it stands still already
+        deadline.pause()  # already paused
         await asyncio.sleep(SOON)
         deadline.resume()
         deadline.resume()
     assert deadline.at >= due + 4 * SOON - 0.001
 
 
-async def test_it_goes_on_from_where_it_stood() -> None:
+async def test_resumed_deadline_continues() -> None:
     deadline = Deadline(now() + SOON, SOON)
     deadline.pause()
     await asyncio.sleep(2 * SOON)
@@ -45,7 +45,7 @@ async def test_it_goes_on_from_where_it_stood() -> None:
             await asyncio.sleep(30)
 
 
-async def test_a_limit_that_begins_while_it_stands_still_begins_when_it_goes_on() -> None:
+async def test_limit_that_starts_while_paused_starts_on_resume() -> None:
     deadline = Deadline(now() + 30, 30)
     deadline.pause()
     await asyncio.sleep(SOON)
@@ -54,7 +54,7 @@ async def test_a_limit_that_begins_while_it_stands_still_begins_when_it_goes_on(
     async def limited() -> None:
         nonlocal went_on
         async with deadline.limit("it", 2 * SOON):
-            await asyncio.sleep(4 * SOON)  # nothing ends it
+            await asyncio.sleep(4 * SOON)  # no deadline
             deadline.resume()
             went_on = now()
             await asyncio.sleep(30)
@@ -86,7 +86,7 @@ async def test_work_that_somebody_else_cancels_as_well_stays_cancelled() -> None
             try:
                 await asyncio.sleep(30)
             finally:
-                await asyncio.wait([asyncio.create_task(asyncio.sleep(SOON))])  # and its time runs out meanwhile
+                await asyncio.wait([asyncio.create_task(asyncio.sleep(SOON))])  # and its deadline passes
 
     working = asyncio.create_task(limited())
     await asyncio.wait([working], timeout=30)

@@ -1,4 +1,4 @@
-"""What a file resource gives, for each thing that a name may turn out to be."""
+"""File resources, for every kind of file and name."""
 
 import asyncio
 import os
@@ -59,7 +59,7 @@ def served(root: Path, threads: DaemonThreadPool, *patterns: str, max_size: int 
 
 
 async def read(files: ServedFiles, uri: str) -> bytes:
-    """Read as a request does: the matcher first, then the executor."""
+    """Read like a request: with the matcher, then the executor."""
     variables = RequestedFile(files, "path").match(uri)
     if variables is None:
         raise ResourceNotFoundError(uri)
@@ -80,9 +80,7 @@ async def test_a_file_of_any_name_is_read_under_its_uri(root: Path, threads: Dae
     assert listed == RawOutput(data=os.fsencode(name), media_type="text/markdown")
 
 
-async def test_a_client_may_leave_characters_unencoded_that_the_template_leaves(
-    root: Path, threads: DaemonThreadPool
-) -> None:
+async def test_client_can_leave_template_characters_unencoded(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a:b.md").write_text("x")
     assert await read(served(root, threads), "docs:///a:b.md") == b"x"
 
@@ -122,7 +120,7 @@ async def test_a_client_may_leave_characters_unencoded_that_the_template_leaves(
         "x/" * 3000 + "y",
     ],
 )
-async def test_whatever_is_no_served_file_is_not_found(root: Path, threads: DaemonThreadPool, path: str) -> None:
+async def test_unserved_paths_are_not_found(root: Path, threads: DaemonThreadPool, path: str) -> None:
     (root.parent / "secret").write_text("secret")
     (root / "sub").mkdir()
     (root / ".git").mkdir()
@@ -165,7 +163,7 @@ def test_every_name_comes_back_from_its_uri(name: bytes) -> None:
     assert files.path_of(files.uri_of(path)) == (None if path.startswith(".") else path)
 
 
-async def test_only_what_the_globs_mean_is_read(root: Path, threads: DaemonThreadPool) -> None:
+async def test_only_matching_files_are_read(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_text("a")
     (root / "a.txt").write_text("a")
     files = served(root, threads, "*.md")
@@ -174,7 +172,7 @@ async def test_only_what_the_globs_mean_is_read(root: Path, threads: DaemonThrea
         await read(files, "docs:///a.txt")
 
 
-async def test_a_file_is_what_it_is_now(root: Path, threads: DaemonThreadPool) -> None:
+async def test_file_is_read_at_each_call(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_text("old")
     files = served(root, threads)
     listed = ListedFile(files, "a.md")
@@ -204,7 +202,7 @@ async def test_a_root_that_is_gone_leaves_nothing_to_be_found(root: Path, thread
         await read(files, "docs:///a.md")
 
 
-async def test_a_file_over_the_cap_is_an_error_that_says_so(root: Path, threads: DaemonThreadPool) -> None:
+async def test_file_over_the_limit_is_an_error(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_bytes(b"x" * 1001)
     with pytest.raises(ExecutionError, match="larger than 1,000 bytes"):
         await read(served(root, threads), "docs:///a.md")
@@ -281,7 +279,7 @@ def test_a_glob_written_wrongly_is_reported(
     assert messages_of(scope) == messages
 
 
-def test_a_glob_may_begin_outside_its_files_directory(tmp_path: Path) -> None:
+def test_glob_can_start_outside_the_files_directory(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "conf").mkdir()
     scope = make_scope(folder=tmp_path / "conf")

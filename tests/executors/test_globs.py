@@ -1,4 +1,4 @@
-"""Which paths globs mean, and what a walk lists."""
+"""Matching of globs, and listings."""
 
 import os
 import socket
@@ -64,7 +64,7 @@ def test_a_pattern_means_exactly_these_paths(pattern: str, path: str, *, is_mean
     assert compile_globs("/", [pattern]).matches(path) is is_meant
 
 
-def test_several_patterns_mean_what_any_of_them_means() -> None:
+def test_several_patterns_match_any() -> None:
     globs = compile_globs("/", ["*.md", "**/*.txt"])
     assert globs.matches("a.md")
     assert globs.matches("x/a.txt")
@@ -76,7 +76,7 @@ def test_a_long_path_under_many_stars_is_answered_at_once() -> None:
     assert not globs.matches("/".join(["aaaaaaa"] * 500 + ["b"]))
 
 
-def test_a_walk_lists_what_is_meant_in_order(tmp_path: Path) -> None:
+def test_walk_lists_matching_files_in_order(tmp_path: Path) -> None:
     tree(tmp_path, "b.md", "a.md", "x/y/c.md", "x/d.txt", ".hidden/e.md", ".f.md")
     assert listed(compile_globs(str(tmp_path), ["**/*.md"])) == ["a.md", "b.md", "x/y/c.md"]
 
@@ -96,7 +96,7 @@ def test_links_count_where_they_stay_under_the_root(tmp_path: Path) -> None:
     root = tree(tmp_path / "root", "..data/deep/a.md", "real.md")
     tree(tmp_path / "outside", "secret.md")
     (root / "inside.md").symlink_to("real.md")
-    (root / "deep").symlink_to("..data/deep")  # as Kubernetes mounts a volume
+    (root / "deep").symlink_to("..data/deep")  # like a Kubernetes volume
     (root / "outside.md").symlink_to(tmp_path / "outside" / "secret.md")
     (root / "out").symlink_to(tmp_path / "outside")
     assert listed(compile_globs(str(root), ["**/*.md"])) == ["deep/a.md", "inside.md", "real.md"]
@@ -141,7 +141,7 @@ def test_a_root_that_is_a_link_is_a_root(tmp_path: Path) -> None:
     assert listed(compile_globs(str(tmp_path / "root"), ["*.md"])) == ["a.md"]
 
 
-def test_a_neighbour_whose_name_begins_like_the_root_is_outside(tmp_path: Path) -> None:
+def test_sibling_with_the_roots_prefix_is_outside(tmp_path: Path) -> None:
     tree(tmp_path, "docs/a.md", "docs-private/b.md")
     (tmp_path / "docs" / "b.md").symlink_to(tmp_path / "docs-private" / "b.md")
     assert listed(compile_globs(str(tmp_path / "docs"), ["*.md"])) == ["a.md"]
@@ -155,7 +155,7 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     assert listed(compile_globs(str(tmp_path), ["**/*.md"])) == ["x/a.md", "y/b.md"]
 
 
-def test_a_walk_stops_at_its_limit_and_says_so(tmp_path: Path) -> None:
+def test_walk_stops_at_its_limit(tmp_path: Path) -> None:
     tree(tmp_path, *(f"{n}.md" for n in range(9)))
     globs = compile_globs(str(tmp_path), ["*.md"])
     assert globs.listing(at_most=9).is_cut is False
@@ -180,7 +180,7 @@ def test_names_that_are_not_utf_8_are_listed(tmp_path: Path) -> None:
 @given(
     st.lists(st.sampled_from(["**", "*", "a", "?b", "*.md"]), min_size=1, max_size=4), st.text("ab./md", max_size=12)
 )
-def test_a_path_that_is_meant_never_has_a_hidden_or_dotted_name(pattern: list[str], path: str) -> None:
+def test_matching_paths_have_no_hidden_or_dotted_names(pattern: list[str], path: str) -> None:
     if compile_globs("/", ["/".join(pattern)]).matches(path):
         assert not any(name.startswith(".") for name in path.split("/"))
 

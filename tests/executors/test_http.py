@@ -42,7 +42,7 @@ async def services() -> AsyncIterator[Services]:
 
 
 class Server:
-    """A server on loopback that remembers what it was asked."""
+    """A loopback server that records requests."""
 
     def __init__(self) -> None:
         self.seen: list[web.Request] = []
@@ -79,7 +79,7 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def other() -> AsyncIterator[Server]:
-    """Another origin."""
+    """A server with a different origin."""
     async for server in Server().run():
         yield server
 
@@ -120,7 +120,7 @@ async def call(
     seconds: float = 20.0,
     waited: float = 0.0,
 ) -> Outcome:
-    """Compile and execute; arguments are the inputs, those named `optional…` are optional."""
+    """Compile and execute. The arguments are the inputs, optional if their name starts with `optional`."""
     inputs: dict[str, Json] = {"optional": {}} | {name: {} for name in arguments or {}}
     executor = compiled(config, services, connections=connections, inputs=inputs, optional=("optional",))
     invocation = make_invocation(arguments or {}, headers=headers or {}, timeout=seconds, waited=waited)
@@ -143,14 +143,12 @@ async def test_an_answer_comes_with_status_headers_and_media_type(services: Serv
     assert server.seen[0].method == "GET"
 
 
-async def test_the_url_goes_out_as_it_was_expanded(services: Services, server: Server) -> None:
+async def test_url_is_sent_as_expanded(services: Services, server: Server) -> None:
     await call(http(url=f"{server.url}/%7Ea/{{x}}?q={{y}}"), services, {"x": "a/b c", "y": "&%41"})
     assert server.seen[0].raw_path == "/%7Ea/a%2Fb%20c?q=%26%2541"
 
 
-async def test_query_headers_and_json_take_values_and_leave_out_what_is_absent(
-    services: Services, server: Server
-) -> None:
+async def test_absent_values_are_left_out_of_query_headers_and_json(services: Services, server: Server) -> None:
     config = http(
         url=f"{server.url}/?a=1",
         query={"q": "{{ text }}", "gone": "{{ optional }}"},
@@ -167,7 +165,7 @@ async def test_query_headers_and_json_take_values_and_leave_out_what_is_absent(
     assert request.headers["Content-Type"] == "application/json"
 
 
-async def test_form_and_body_say_what_they_are(services: Services, server: Server) -> None:
+async def test_form_and_body_have_a_content_type(services: Services, server: Server) -> None:
     await call(http(url=server.url, form={"a": "{{ v }}", "b": "{{ optional }}"}), services, {"v": "x=1&y"})
     await call(http(url=server.url, body="<{{ v }}>"), services, {"v": "ü"})
     await call(http(url=server.url, body="x", headers={"content-type": "text/csv"}), services)
@@ -265,7 +263,7 @@ async def test_an_unsuccessful_answer_is_a_failure_with_status_reason_and_excerp
     assert len(outcome.text) < 2100
 
 
-async def test_success_is_what_the_file_says(services: Services, server: Server) -> None:
+async def test_success_statuses_come_from_the_file(services: Services, server: Server) -> None:
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=404, text="none")
 
@@ -316,7 +314,7 @@ async def test_another_origin_gets_no_credentials_and_no_forwarded_header(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "0x7f.1"])
-async def test_what_a_refusal_says_would_allow_it(services: Services, host: str) -> None:
+async def test_refusal_names_the_setting_that_allows_it(services: Services, host: str) -> None:
     url = f"http://{host}:1/"
     said = re.search(
         r"`(allow_private: .+)`, or `true` for every address", await refusal(call(Http(url=url), services))
@@ -398,7 +396,7 @@ def compressed_as(body: bytes, encodings: Sequence[str]) -> Callable[[web.Reques
         (b"", ["compress"]),
     ],
 )
-async def test_what_is_compressed_arrives_unpacked(
+async def test_compressed_response_is_decompressed(
     services: Services, server: Server, body: bytes, encodings: Sequence[str]
 ) -> None:
     server.answer = compressed_as(body, encodings)
@@ -418,7 +416,7 @@ async def test_what_is_compressed_arrives_unpacked(
         (gzip.compress(gzip.compress(b"\0" * 2**26)), "gzip, gzip", "is over 8MiB"),
     ],
 )
-async def test_what_cannot_be_decompressed_is_never_shown(
+async def test_malformed_compressed_body_is_not_shown(
     services: Services, server: Server, body: bytes, encoding: str, said: str
 ) -> None:
     server.answer = compressed_as(body, [encoding])
@@ -436,7 +434,7 @@ async def test_a_failure_is_read_in_its_charset(services: Services, server: Serv
 
 
 async def talking(sent: bytes, services: Services) -> Outcome:
-    """Call a server that answers with these bytes, whatever they are."""
+    """Call a server that responds with these bytes."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -463,7 +461,7 @@ async def test_a_broken_answer_is_an_error_in_words(services: Services, sent: by
     assert said in await refusal(talking(sent, services))
 
 
-async def test_a_server_that_never_comes_to_its_answer_is_left(services: Services) -> None:
+async def test_server_that_never_completes_its_response_times_out(services: Services) -> None:
     interim = b"HTTP/1.1 102 Processing\r\n\r\n"
     final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
     assert isinstance(await talking(interim * 20 + final, services), RawOutput)
@@ -492,7 +490,7 @@ async def test_a_closed_port_and_an_unknown_host_are_errors_in_words(services: S
     )
 
 
-async def test_plain_http_where_tls_is_expected_is_an_error_in_words(services: Services, server: Server) -> None:
+async def test_plain_http_instead_of_tls_is_a_clear_error(services: Services, server: Server) -> None:
     text = await refusal(call(http(url=f"https://127.0.0.1:{server.port}/"), services))
     assert text.startswith("No TLS connection with 127.0.0.1: ")
 
@@ -544,7 +542,7 @@ async def test_a_cancelled_call_closes_its_connection(services: Services, server
 def failing(
     times: int, *, status: int = 503, retry_after: str = "0"
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Answer so many times with `status`, then well."""
+    """Respond a number of times with `status`, then succeed."""
     left = iter(range(times))
 
     async def answer(_request: web.Request) -> web.StreamResponse:
@@ -595,7 +593,7 @@ async def test_a_timeout_is_tried_again_within_the_deadline(services: Services, 
     assert isinstance(outcome, RawOutput)
 
 
-async def test_only_what_may_be_repeated_is_sent_again(services: Services, server: Server) -> None:
+async def test_only_repeatable_requests_are_retried(services: Services, server: Server) -> None:
     shared = Connection.model_validate({"base_url": server.url, "allow_private": True, "retry": {"attempts": 3}})
     config = Http(connection="api", url="/", body="x")
     for idempotent, times in ((False, 1), (True, 2)):

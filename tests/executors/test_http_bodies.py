@@ -1,4 +1,4 @@
-"""Bodies of HTTP backends against a real server: multipart, nested forms, files; a value stays in its place."""
+"""Bodies of HTTP backends, checked by a real server: multipart, nested forms, files."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ PHOTO: Final = FileArgument(b"\x89PNG\r\n\x1a\n" * 100_000, media_type="image/pn
 
 
 class Server:
-    """Reads what it is sent, and answers 503 to the first so many requests."""
+    """Reads requests, and responds to the first ones with 503."""
 
     def __init__(self) -> None:
         self.seen: list[web.Request] = []
@@ -143,19 +143,19 @@ HOSTILE: Final = [
     "..\\..\\boot.ini", "/", "", ".", "a" * 10_000, "\x00", "\x7f\x1b[2J", "ü.png", "😀.png", "\u202egnp.exe",
     "\ud800", "%22%0D%0A", "; name=admin", "=?utf-8?q?x?=", "filename*=UTF-8''x", "a\u2028b", "\u0085", "a;b=c",
     "--mcp-gateway-", "\r\n--mcp-gateway--\r\n", "name\r\n\tfolded", "'\"`$(id)", "a\x0bb\x0cc",
-    # RFC 2231, RFC 8187 and RFC 2047: encodings of names that receivers may decode once more.
+    # RFC 2231, RFC 8187 and RFC 2047: encodings of names that receivers can decode again.
     "utf-8''%2e%2e%2fpasswd", "UTF-8'en'%0d%0aX: 1", "filename*0=a; filename*1=b", "*0*=utf-8''a", "a*", "name*=x",
     "=?utf-8?b?Li4vLi4v?=", "=?iso-8859-1?q?=0D=0AX:_1?=", "%e2%80%ae", "%", "%2", "%zz", "%00.png", "%2525", "+",
     # Quotes, escapes and separators of parameters (RFC 9110 §5.6.4).
     'a\\"b', "a\\", "\\\\", '""', '"', ';"', '";', 'x" ;name="v', "a=b", "a,b", "a:b", "<a>", "[a]", "f[]", "{{ v }}",
-    # Fields and parts of its own: folded lines (RFC 5322 §2.2.3), bare CR, other line ends, boundaries.
+    # Injected fields and parts: folded lines (RFC 5322 §2.2.3), bare CR, other line ends, boundaries.
     "a\r\n b", "a\n\tb", "\rX-Admin: 1", "\n\n", "\r\n\r\n", "a\u2029b", "a\x1cb\x1db\x1eb", "--", "----", "\r\n--",
     "\r\n----\r\n", "boundary=x", "--mcp-gateway-0--", "\n--mcp-gateway-0\nContent-Disposition: form-data; name=v\n\n",
     "Content-Transfer-Encoding: base64", "\r\nContent-Transfer-Encoding: base64\r\n\r\n", "\r\nContent-Length: 0\r\n",
-    # Paths and names that mean something to a system.
+    # Paths and names with a meaning for operating systems.
     "C:\\a.png", "\\\\host\\share", "a.png::$DATA", "CON", ".htaccess", "a.php\x00.png", "a.png/", "...", "~", "-rf",
     "a" * 255 + ".png", "ü" * 300, "\u2215etc\u2215passwd", "\uff0e\uff0e\uff0fa",
-    # Text that looks like another, or is none.
+    # Lookalike and invalid text.
     "\u2066a\u2069", "\u200b", "\ufeffa", "e\u0301", "\udfff\ud800", "\x1b]0;x\x07", "\x08\x08", "\U000e0061",
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Pools of connections: shared where they may be, apart where they must be, closed in the end."""
+"""Connection pools: shared for equal settings, separate for others, closed at the end."""
 
 import asyncio
 import socket

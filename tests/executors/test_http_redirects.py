@@ -1,4 +1,4 @@
-"""Where a redirect leads, and what goes there."""
+"""Targets and requests of redirects."""
 
 import pytest
 from yarl import URL

@@ -1,4 +1,4 @@
-"""How long to wait before a request is sent again."""
+"""Pauses before retries."""
 
 import math
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ def test_pauses_grow_and_vary(attempt: int, dice: float, pause: float) -> None:
         ("", 0.25),
     ],
 )
-def test_what_the_server_asks_for_is_heeded(value: str, pause: float) -> None:
+def test_retry_after_is_respected(value: str, pause: float) -> None:
     assert pause_before(2, dice=1.0, headers={"Retry-After": value}, now=NOW) == pause
 
 
@@ -44,7 +44,7 @@ def test_statuses_and_classes_are_spelled_out() -> None:
     assert statuses_of((404, "5xx")) == {404, *range(500, 600)}
 
 
-def test_timeout_stands_for_connection_errors_and_is_no_status() -> None:
+def test_timeout_in_retry_means_connection_errors() -> None:
     policy = compile_retry(Retry(attempts=5, on=(429, "timeout")))
     assert (policy.attempts, policy.statuses, policy.after_failures) == (5, frozenset({429}), True)
     assert not compile_retry(Retry(on=(429,))).after_failures

@@ -1,4 +1,4 @@
-"""Styles of query fields, header fields and cookies: what goes out, and what cannot leave its place."""
+"""Styles of query fields, header fields and cookies."""
 
 from collections.abc import Mapping
 
@@ -74,7 +74,7 @@ async def test_a_header_field_is_written_in_the_simple_style(
 
 
 @pytest.mark.parametrize("value", [[], {}, {"none": None}])
-async def test_what_has_no_members_is_no_header_field_and_no_cookie(value: Json) -> None:
+async def test_empty_values_are_not_sent_as_header_or_cookie(value: Json) -> None:
     assert request("headers", {"X-C": {"value": "{{ v }}", "explode": True}}, {"v": value}).headers == ()
     assert request("cookies", {"c": {"value": "{{ v }}", "explode": False}}, {"v": value}).headers == ()
 
@@ -112,7 +112,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("field", "written", "value"), HOSTILE)
-async def test_a_value_that_would_leave_its_place_is_refused(field: str, written: Json, value: Json) -> None:
+async def test_value_with_a_delimiter_is_refused(field: str, written: Json, value: Json) -> None:
     request(field, written, {"v": {"a": "b"} if isinstance(value, dict) else ["a"]})  # the control
     with pytest.raises(ExecutionError):
         request(field, written, {"v": value})
@@ -130,7 +130,7 @@ async def test_a_member_cannot_repeat_a_field_of_the_url() -> None:
         ("query", "simple", "the style `simple` is not supported in a query or"),
     ],
 )
-async def test_a_style_of_another_place_is_an_error(place: str, style: str, message: str) -> None:
+async def test_style_of_another_location_is_an_error(place: str, style: str, message: str) -> None:
     config = Http.model_validate({"url": "https://a.example", place: {"c": {"value": "x", "style": style}}})
     scope = make_scope({})
     compile_request(config, connection=None, scope=scope, threads=DaemonThreadPool(1))
@@ -140,7 +140,7 @@ async def test_a_style_of_another_place_is_an_error(place: str, style: str, mess
 @pytest.mark.parametrize(
     ("kind", "written"), [("json", {"a": "{{ v }}"}), ("form", {"a": "{{ v }}"}), ("body", "{{ v }}")]
 )
-async def test_an_optional_body_of_which_nothing_is_given_is_not_sent(kind: str, written: Json) -> None:
+async def test_optional_body_without_members_is_not_sent(kind: str, written: Json) -> None:
     empty = request(kind, written, {}, optional_body=True)
     assert (empty.body, empty.headers) == (None, ())
     assert request(kind, written, {"v": "1"}, optional_body=True).body

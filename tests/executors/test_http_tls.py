@@ -1,4 +1,4 @@
-"""Trust and identity of connections, against a real TLS server with a certificate authority of its own."""
+"""TLS trust and client certificates, with a real server and certificate authority."""
 
 import shutil
 import ssl
@@ -33,7 +33,7 @@ def openssl(*arguments: str, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority, and a certificate each for the server and a client."""
+    """A certificate authority with certificates for the server and a client."""
     folder = tmp_path_factory.mktemp("tls")
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     openssl(
@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def port(folder: Path) -> AsyncIterator[int]:
-    """A server that says who its client is."""
+    """A server that returns the name of its client."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.pem")
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -110,7 +110,7 @@ async def test_a_certificate_is_shown(port: int, folder: Path) -> None:
     assert said(await get(port, folder, tls)) == "client"
 
 
-async def test_a_certificate_is_not_shown_to_another_origin(port: int, folder: Path) -> None:
+async def test_client_certificate_is_not_sent_to_other_origins(port: int, folder: Path) -> None:
     tls = ClientTls(ca="ca.pem", cert="client.pem", key="client.key")
     assert said(await get(port, folder, tls, "/moved")) == "nobody"
 
@@ -133,7 +133,7 @@ def test_a_mistake_is_found_at_load(folder: Path, tls: ClientTls, message: str) 
     assert messages_of(scope)[0].startswith(message.format(folder=folder))
 
 
-def test_trust_is_the_same_where_the_files_are(folder: Path) -> None:
+def test_relative_certificate_paths_give_equal_trust(folder: Path) -> None:
     scope = make_scope(folder=folder)
     first, second = (compile_tls(ClientTls(ca="ca.pem"), scope.problems) for _ in range(2))
     other = compile_tls(ClientTls(ca="server.pem"), scope.problems)

@@ -1,4 +1,4 @@
-"""What `shell.limits` bounds, from the first instruction on, and how a call that met a limit says so."""
+"""`shell.limits`, and the messages of calls that reached a limit."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from tests.programs import need
 ALL: JsonObject = {"memory": "512MiB", "cpu": "1500ms", "file_size": "1MB"}
 
 WRITER = "import sys; file = open(sys.argv[1], 'wb', 0); [file.write(bytes(600)) for _ in range(3)]"
-"""Python ignores the signal, and hears of the limit as an error."""
+"""Python ignores the signal, and gets an error."""
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,8 @@ def _prlimit() -> None:
     need("prlimit")
 
 
-async def test_a_child_has_its_limits_from_its_first_instruction(tool: Tool) -> None:
-    """The first program that runs is the one that reads them: nothing came before in which to escape."""
+async def test_child_has_limits_from_its_start(tool: Tool) -> None:
+    """The first program that runs reads its limits, so none ran without them."""
     lines = text_of(await tool({"command": ["cat", "/proc/self/limits"], "limits": ALL})).splitlines()
     limits = {line[:26].strip(): line[26:].split()[:2] for line in lines}
     assert limits["Max address space"] == ["536870912", "536870912"]
@@ -33,12 +33,12 @@ async def test_a_child_has_its_limits_from_its_first_instruction(tool: Tool) -> 
     assert limits["Max core file size"] == ["0", "0"]
 
 
-async def test_what_a_child_forks_at_once_has_them_too(tool: Tool) -> None:
+async def test_forked_processes_have_limits(tool: Tool) -> None:
     script = "for n in 1 2 3 4 5 6 7 8; do (sh -c 'ulimit -v') & done; wait"
     assert text_of(await tool({"script": script, "limits": {"memory": "512MiB"}})).split() == ["524288"] * 8
 
 
-async def test_a_call_without_limits_has_none(tool: Tool) -> None:
+async def test_call_without_limits_is_not_limited(tool: Tool) -> None:
     config: JsonObject = {"command": ["sh", "-c", "ulimit -f"]}
     assert text_of(await tool(config)) == text_of(await tool({**config, "limits": {}})) == "unlimited\n"
 
@@ -49,7 +49,7 @@ async def test_a_limit_of_nothing_is_one(tool: Tool) -> None:
     )
 
 
-async def test_a_child_that_stays_below_its_limits_is_left_alone(tool: Tool) -> None:
+async def test_child_below_its_limits_succeeds(tool: Tool) -> None:
     script = 'head -c 900000 /dev/zero > "$(dirname "$INPUTS_FILE")/file" && echo "$INPUT_A"'
     assert text_of(await tool({"script": script, "limits": ALL}, a="fine")) == "fine\n"
 
@@ -68,7 +68,9 @@ IGNORES_XCPU = "trap '' XCPU; while :; do :; done"
         ("file_size", 1000, f'python3 -c "{WRITER}" "$INPUTS_FILE.more"', "1,000 bytes in one file"),
     ],
 )
-async def test_a_call_that_met_a_limit_says_which(tool: Tool, key: str, value: object, script: str, said: str) -> None:
+async def test_call_names_the_limit_that_it_reached(
+    tool: Tool, key: str, value: object, script: str, said: str
+) -> None:
     text = failure_of(await tool({"script": script, "limits": {key: value}}))
     assert f"its limit `shell.limits.{key}` ({said}" in text
 
@@ -87,7 +89,7 @@ async def test_a_call_that_failed_otherwise_blames_no_limit(tool: Tool) -> None:
         (1, "", False),
     ],
 )
-def test_a_limit_is_known_by_its_signal_or_by_what_was_written(exit_code: int, stderr: str, *, is_met: bool) -> None:
+def test_limit_is_recognized_by_signal_or_message(exit_code: int, stderr: str, *, is_met: bool) -> None:
     limit = ChildLimit(key="any", shown="5", signals=frozenset({signal.SIGXCPU}), hints=("cannot fork",))
     assert (limit.met(exit_code, stderr) is not None) is is_met
 
@@ -101,7 +103,7 @@ async def test_a_program_that_is_not_there_is_named(tool: Tool, tmp_path: Path) 
 
 
 async def test_a_failing_program_cannot_pass_for_the_shim(tool: Tool) -> None:
-    """What it says of itself is a failure of its own, with all that it wrote."""
+    """Its own message is a normal failure, with all output."""
     script = "echo out; echo 'prlimit: failed to execute it: No such file or directory' >&2; exit 127"
     assert "stdout:\nout" in failure_of(await tool({"script": script, "limits": ALL}))
 
@@ -111,7 +113,7 @@ async def test_a_limit_above_the_daemons_own_is_the_daemons_own(tool: Tool) -> N
     assert text_of(await tool(config)).strip() in {"unlimited", str(1024 * 10**9 // 1024)}
 
 
-async def test_root_is_told_that_it_is_not_bound(tool: Tool) -> None:
+async def test_process_limit_as_root_is_a_warning(tool: Tool) -> None:
     [warning] = tool.problems({"command": ["true"], "limits": {"processes": 5}}) or [""]
     assert ("has no effect because the daemon runs as root" in warning) is (os.geteuid() == 0)
 

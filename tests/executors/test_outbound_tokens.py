@@ -1,4 +1,4 @@
-"""Tokens for other services: fetched once for all who ask, and what a service says of who issues them is data."""
+"""Outbound tokens: fetched once for all waiters. Challenges are untrusted data."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from tests.local_server import listening
 
 @dataclass
 class Source:
-    """Gives a new number for each fetch, once it may."""
+    """Returns a new number for each fetch, when released."""
 
     seconds: float = 60
     error: Exception | None = None
@@ -46,7 +46,7 @@ async def _turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_those_who_wait_share_one_fetch_and_a_cancelled_one_ends_it_for_nobody() -> None:
+async def test_waiters_share_one_fetch_that_survives_a_cancelled_waiter() -> None:
     source, shared = Source(), SharedFetches[int]()
     waiting = [asyncio.create_task(shared.get(b"key", source.fetch)) for _ in range(5)]
     await _turns()
@@ -58,7 +58,7 @@ async def test_those_who_wait_share_one_fetch_and_a_cancelled_one_ends_it_for_no
     assert await shared.get(b"key", source.fetch) == 1
 
 
-async def test_a_fetch_for_which_nobody_waits_any_more_is_kept_for_the_next() -> None:
+async def test_abandoned_fetch_is_used_by_the_next_call() -> None:
     source, shared = Source(), SharedFetches[int]()
     alone = asyncio.create_task(shared.get(b"key", source.fetch))
     await _turns()
@@ -68,19 +68,19 @@ async def test_a_fetch_for_which_nobody_waits_any_more_is_kept_for_the_next() ->
     assert await shared.get(b"key", source.fetch) == 1
 
 
-async def test_a_failed_fetch_is_told_to_all_who_waited_and_tried_again_by_the_next() -> None:
+async def test_failed_fetch_fails_all_waiters_and_the_next_call_retries() -> None:
     source, shared = Source(error=ExecutionError("not now")), SharedFetches[int]()
     waiting = [asyncio.create_task(shared.get(b"key", source.fetch)) for _ in range(3)]
     await _turns()
     source.free.set()
     results = await asyncio.gather(*waiting, return_exceptions=True)
     assert [str(each) for each in results] == ["not now"] * 3
-    assert len(set(map(id, results))) == 3  # each raises its own, which gets a traceback of its own
+    assert len(set(map(id, results))) == 3  # each raises a separate exception with its traceback
     source.error = None
     assert await shared.get(b"key", source.fetch) == 2
 
 
-async def test_what_is_kept_expires_and_what_is_not_to_be_kept_is_not() -> None:
+async def test_stored_token_expires_and_uncacheable_token_is_not_stored() -> None:
     clock = Clock()
     source, shared = Source(), SharedFetches[int](clock=clock)
     source.free.set()
@@ -94,17 +94,17 @@ async def test_what_is_kept_expires_and_what_is_not_to_be_kept_is_not() -> None:
     assert await shared.get(b"other", source.fetch) == 4
 
 
-async def test_a_value_is_discarded_only_while_it_is_the_one_that_is_kept() -> None:
+async def test_only_the_current_value_is_discarded() -> None:
     source, shared = Source(), SharedFetches[int]()
     source.free.set()
     old = await shared.get(b"key", source.fetch)
     shared.discard(b"key", lambda kept: kept == old)
     new = await shared.get(b"key", source.fetch)
-    shared.discard(b"key", lambda kept: kept == old)  # somebody else who was refused with the old one
+    shared.discard(b"key", lambda kept: kept == old)  # another caller that was refused with the old token
     assert await shared.get(b"key", source.fetch) == new
 
 
-async def test_the_end_of_the_daemon_ends_a_fetch_and_tells_those_who_wait() -> None:
+async def test_shutdown_cancels_a_fetch_and_its_waiters() -> None:
     source, shared = Source(), SharedFetches[int]()
     waiting = asyncio.create_task(shared.get(b"key", source.fetch))
     await _turns()
@@ -113,8 +113,8 @@ async def test_the_end_of_the_daemon_ends_a_fetch_and_tells_those_who_wait() -> 
         await waiting
 
 
-async def test_no_challenge_of_a_service_holds_up_others() -> None:
-    """Fields without an end to their names: each took three seconds and a half, in which nothing else ran."""
+async def test_slow_token_fetch_does_not_block_others() -> None:
+    """Fields with endless names, which once blocked the loop for seconds."""
 
     async def refuse(_request: web.Request) -> web.Response:
         return web.Response(status=401, headers=CIMultiDict([("WWW-Authenticate", "a" * 8000)] * 20))

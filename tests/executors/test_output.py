@@ -1,4 +1,4 @@
-"""What the model reads of what a backend answered."""
+"""Results for the model from outcomes of backends."""
 
 import base64
 
@@ -89,7 +89,7 @@ async def test_raw_keeps_escapes_and_still_masks_secrets() -> None:
     assert text_of(await shape(raw(f"\x1b[31m{SECRET}"), raw=True)) == "\x1b[31m***"
 
 
-async def test_what_is_not_utf8_is_replaced() -> None:
+async def test_invalid_utf8_is_replaced() -> None:
     assert text_of(await shape(raw(b"a\xffb"), backend="shell")) == "a\N{REPLACEMENT CHARACTER}b"
 
 
@@ -158,18 +158,18 @@ async def test_a_json_answer_is_text_and_structure(media_type: str) -> None:
     assert text_of(result) == '{"a":[1,"x ***"]}'
 
 
-async def test_json_of_a_command_is_text_unless_the_file_says_otherwise() -> None:
+async def test_json_output_of_a_command_is_text_by_default() -> None:
     output = raw('{"a": 1}')
     assert (await shape(output, backend="shell")).structured is ABSENT
     for fields in ({"format": "json"}, {"schema": {"type": "object"}}, {"select": "@"}):
         assert (await shape(output, backend="shell", **fields)).structured == {"a": 1}
 
 
-async def test_what_only_claims_to_be_json_is_text() -> None:
+async def test_invalid_json_with_a_json_type_is_text() -> None:
     assert text_of(await shape(raw("<html>", "application/json"))) == "<html>"
 
 
-async def test_what_should_be_json_and_is_not_is_an_error_that_shows_it() -> None:
+async def test_invalid_json_is_an_error_that_shows_its_start() -> None:
     text = error_of(await shape(raw("Oops " + "x" * 1000), format="json"))
     assert text.startswith("The output is not JSON (")
     assert ". It starts with: Oops xxx" in text
@@ -207,7 +207,7 @@ async def test_the_template_of_a_command_sees_exit_code_and_stderr() -> None:
     assert text_of(result) == "3 warned *** out\n"
 
 
-async def test_a_result_that_does_not_fit_the_schema_is_an_error_that_says_how() -> None:
+async def test_schema_mismatch_is_an_error_with_details() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     assert (await shape(raw('{"n": 1}'), schema=schema)).structured == {"n": 1}
     text = error_of(await shape(raw('{"n": "x"}'), schema=schema))
@@ -230,7 +230,7 @@ async def test_a_schema_need_not_be_of_an_object() -> None:
         ([1], "[1]", [1]),
     ],
 )
-async def test_what_a_function_returns_is_text_and_lists_and_objects_are_structured(
+async def test_function_result_is_text_and_lists_and_objects_are_structured(
     value: Json, text: str, structured: Json
 ) -> None:
     result = await shape(Value(value=value), backend="python")
@@ -250,7 +250,7 @@ async def test_media_are_blocks_by_their_type(kind: str) -> None:
     assert named.content[0]["mimeType"] == f"{kind}/y"
 
 
-async def test_an_image_that_is_none_is_an_error() -> None:
+async def test_image_with_another_media_type_is_an_error() -> None:
     text = error_of(await shape(raw("<html>", "text/html"), format="image"))
     assert text == "The output is text/html, but must be image/…"
 
@@ -301,9 +301,9 @@ async def test_truncation_keeps_head_and_tail_and_says_what_is_missing() -> None
     assert text == f"{'a' * 20}\n[… 80 of 120 bytes omitted …]\n{'b' * 20}"
 
 
-async def test_what_the_backend_left_out_is_told() -> None:
+async def test_bytes_omitted_by_the_backend_are_counted() -> None:
     output = RawOutput(data=b"a" * 100 + b"b" * 100, omitted=1000)
-    torn = longest_form_of(SECRET) - 1  # which could be half a secret, and is left out on both sides
+    torn = longest_form_of(SECRET) - 1  # possibly half a secret, so it is dropped on both sides
     kept = 100 - torn
     assert text_of(await shape(output, backend="shell")) == f"{'a' * kept}\n[… 1000 bytes omitted …]\n{'b' * kept}"
     assert "is too large" in error_of(await shape(output, backend="shell", format="json"))
@@ -360,15 +360,13 @@ async def test_an_overflow_can_be_parked_for_the_caller() -> None:
         (100, {"format": "binary"}, {"error": 1}),
     ],
 )
-async def test_what_becomes_of_outputs_that_are_too_large_is_counted(
-    size: int, fields: dict[str, Json], expected: dict[str, int]
-) -> None:
+async def test_outputs_over_the_limit_are_counted(size: int, fields: dict[str, Json], expected: dict[str, int]) -> None:
     overflows = OverflowCounter()
     await shape(raw("x" * size), max_size=40, overflows=overflows, **fields)
     assert overflows.counts == {"truncate": 0, "resource": 0, "error": 0, **expected}
 
 
-async def test_structure_without_room_is_left_out_or_an_error_where_it_was_promised() -> None:
+async def test_structure_over_the_limit_is_left_out_or_an_error() -> None:
     output = raw(orjson.dumps({"a": "x" * 100}), "application/json")
     result = await shape(output, max_size=40)
     assert result.structured is ABSENT
@@ -457,15 +455,13 @@ PROMISED: Json = {"type": "object", "properties": {"n": {"type": "integer"}}}
         ("null", {"result": None}, 1),
     ],
 )
-async def test_a_result_that_need_not_fit_is_given_as_an_object_and_counted(
-    data: str, structured: Json, count: int
-) -> None:
+async def test_accepted_schema_mismatch_is_returned_and_counted(data: str, structured: Json, count: int) -> None:
     mismatches = MismatchCounter()
     result = await shape(raw(data, "application/json"), mismatches=mismatches, schema=PROMISED, mismatch="accept")
     assert (result.structured, result.is_error, mismatches.count) == (structured, False, count)
 
 
-async def test_what_is_no_json_is_an_error_where_a_result_need_not_fit_either() -> None:
+async def test_invalid_json_is_an_error_even_if_mismatches_are_accepted() -> None:
     result = await shape(raw("<html>", "text/html"), schema=PROMISED, mismatch="accept")
     assert result.is_error
     assert "<html>" in text_of(result)

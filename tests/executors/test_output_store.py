@@ -1,4 +1,4 @@
-"""Parked outputs: for whom, how long, how many."""
+"""Stored outputs: owners, lifetime and limits."""
 
 import asyncio
 import base64
@@ -14,7 +14,7 @@ from gateway.state.state import DaemonState
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """A clock that is set by hand."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -40,7 +40,7 @@ async def test_an_output_is_read_as_it_was_parked() -> None:
     }
 
 
-async def test_an_output_is_there_for_its_caller_alone_under_a_uri_that_cannot_be_guessed() -> None:
+async def test_output_has_a_random_uri_and_only_its_caller_can_read_it() -> None:
     output_store = OutputStore()
     uri = park(output_store, "x")
     assert await output_store.read(uri, caller="you") is None
@@ -59,9 +59,9 @@ async def test_an_output_is_gone_after_ten_minutes() -> None:
     assert await output_store.read(uri, caller="me") is None
 
 
-async def test_an_expired_output_is_dropped_although_nobody_comes_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_output_is_dropped_by_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     class Text(str):
-        """A text that can be referenced weakly."""
+        """A text with weak references."""
 
         __slots__ = ("__weakref__",)
 
@@ -103,7 +103,7 @@ async def test_bytes_are_bounded_for_each_output_each_caller_and_all_together() 
     assert await output_store.read(second, caller="me") is None
 
 
-async def test_what_outlives_its_call_outlives_the_process_and_its_bounds_hold_on(tmp_path: Path) -> None:
+async def test_archived_outputs_survive_a_restart_with_their_limits(tmp_path: Path) -> None:
     clock = Clock()
     async with DaemonState(tmp_path, clock=clock) as state:
         store = OutputStore(clock=clock)

@@ -1,4 +1,4 @@
-"""Whatever a child does, its call ends in time, and nothing of it is left behind."""
+"""Calls end in time and leave no process, whatever their children do."""
 
 import asyncio
 import os
@@ -29,11 +29,11 @@ Run = Callable[[Coroutine[Any, Any, T]], T]
 
 GRACE = 0.2
 
-# A daemon as they are written: forks twice, with a session of its own in between.
+# Daemonizes: forks twice, with a new session in between.
 DAEMONIZE = "import os, sys, time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep({})"
 
 
-# Leaves its session, forks and ends, again and again; then stays for so many seconds.
+# Repeatedly starts a session, forks and exits, then sleeps.
 HOP = (
     "import os, sys, time\n"
     "for _ in range({}):\n    os.setsid() if os.getsid(0) != os.getpid() else None\n    if os.fork(): os._exit(0)\n"
@@ -43,7 +43,7 @@ HOP = (
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Iterator[Run[Any]]:
-    """Run a coroutine on each kind of loop, and see to it that no task is left."""
+    """Run a coroutine on each kind of loop, and check that no task is left."""
     factory = uvloop.new_event_loop if request.param == "uvloop" else None
 
     async def bounded(work: Coroutine[Any, Any, T]) -> T:
@@ -58,7 +58,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run[Any]]:
 
 @pytest.fixture
 def mark() -> Iterator[str]:
-    """A text that stands in the environment of every process that a test starts; none may outlive it."""
+    """A text in the environment of all processes of a test. None of them must survive the test."""
     mark = uuid4().hex
     yield mark
     left = alive(mark)
@@ -69,7 +69,7 @@ def mark() -> Iterator[str]:
 
 @pytest.fixture
 def inherited() -> set[int]:
-    """Orphans of daemons that earlier tests ended: the test process is their subreaper, and has nothing of theirs."""
+    """Orphans of daemons from earlier tests, whose subreaper is the test process."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
@@ -77,7 +77,7 @@ def inherited() -> set[int]:
 
 
 def alive(mark: str) -> list[int]:
-    """Processes with the mark in their environment, zombies apart, which have none."""
+    """Processes with the mark in their environment, without zombies."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -93,7 +93,7 @@ async def until(holds: Callable[[], object], *, seconds: float = 10) -> None:
 
 
 def wait_until(holds: Callable[[], object]) -> None:
-    """The same outside of a loop."""
+    """Like `until`, without a loop."""
     give_up = time.monotonic() + 20
     while not holds():
         assert time.monotonic() < give_up
@@ -124,7 +124,7 @@ async def call(
     )
 
 
-def test_a_child_is_fed_and_heard_and_its_exit_code_known(run: Run[int]) -> None:
+def test_child_gets_input_and_returns_output_and_exit_code(run: Run[int]) -> None:
     out, err = BoundedBuffer(1000), BoundedBuffer(1000)
 
     async def work() -> int:
@@ -136,7 +136,7 @@ def test_a_child_is_fed_and_heard_and_its_exit_code_known(run: Run[int]) -> None
     assert (out.data, err.data) == (b"in", b"no\n")
 
 
-def test_a_signal_is_told_as_its_negative_number(run: Run[int]) -> None:
+def test_signal_is_returned_as_negative_number(run: Run[int]) -> None:
     async def work() -> int:
         async with Processes() as processes:
             return await call(processes, shell("kill -KILL $$"))
@@ -144,7 +144,7 @@ def test_a_signal_is_told_as_its_negative_number(run: Run[int]) -> None:
     assert run(work()) == -signal.SIGKILL
 
 
-def test_a_child_without_input_reads_nothing_and_never_the_daemons(run: Run[int]) -> None:
+def test_child_without_input_reads_dev_null(run: Run[int]) -> None:
     out = BoundedBuffer(1000)
 
     async def work() -> int:
@@ -155,7 +155,7 @@ def test_a_child_without_input_reads_nothing_and_never_the_daemons(run: Run[int]
     assert out.data == b"/dev/null\n"
 
 
-def test_a_child_has_no_descriptors_of_the_daemon(run: Run[int]) -> None:
+def test_child_has_no_descriptors_of_the_daemon(run: Run[int]) -> None:
     out = BoundedBuffer(1000)
     inheritable = os.dup2(0, 100, inheritable=True)
 
@@ -165,7 +165,7 @@ def test_a_child_has_no_descriptors_of_the_daemon(run: Run[int]) -> None:
 
     run(work())
     os.close(inheritable)
-    assert out.data == b"0\n1\n2\n3\n"  # the fourth is of ls itself
+    assert out.data == b"0\n1\n2\n3\n"  # the fourth belongs to ls
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_child_has_no_descriptors_of_the_daemon(run: Run[int]) -> None:
         pytest.param("f() { (setsid sh -c 'trap \"\" TERM; sleep 600' &) ; }; f; f; sleep 600", id="all of it"),
     ],
 )
-def test_at_the_deadline_the_caller_hears_at_once_and_the_slot_is_free_when_the_tree_is_gone(
+def test_timeout_is_returned_at_once_and_the_permit_is_held_until_the_tree_ends(
     run: Run[None], mark: str, script: str
 ) -> None:
     async def work() -> None:
@@ -215,7 +215,7 @@ def test_at_the_deadline_the_caller_hears_at_once_and_the_slot_is_free_when_the_
     ],
 )
 @pytest.mark.parametrize("exit_code", [0, 4])
-def test_a_call_ends_with_its_main_process_and_takes_the_rest_along(
+def test_call_ends_with_its_main_process_and_ends_the_others(
     run: Run[None], mark: str, inherited: set[int], script: str, exit_code: int
 ) -> None:
     out = BoundedBuffer(1000)
@@ -233,7 +233,7 @@ def test_a_call_ends_with_its_main_process_and_takes_the_rest_along(
     assert out.data == b"said\n"
 
 
-def test_what_a_background_process_writes_is_read_for_a_moment(run: Run[int], mark: str) -> None:
+def test_output_of_a_background_process_is_read_briefly(run: Run[int], mark: str) -> None:
     out = BoundedBuffer(1000)
 
     async def work() -> int:
@@ -248,7 +248,7 @@ def test_what_a_background_process_writes_is_read_for_a_moment(run: Run[int], ma
     assert out.data == b"soon\nlate\n"
 
 
-def test_a_cancelled_call_ends_its_tree_and_stays_cancelled(run: Run[None], mark: str) -> None:
+def test_cancelled_call_ends_its_process_tree(run: Run[None], mark: str) -> None:
     async def work() -> None:
         permit = RecordingPermit()
         async with Processes(grace_seconds=GRACE) as processes:
@@ -265,7 +265,7 @@ def test_a_cancelled_call_ends_its_tree_and_stays_cancelled(run: Run[None], mark
     run(work())
 
 
-def test_a_flood_starves_nobody_and_is_not_kept(run: Run[int], mark: str) -> None:
+def test_flood_of_output_does_not_block_the_loop_or_grow_memory(run: Run[int], mark: str) -> None:
     out = BoundedBuffer(10_000)
 
     async def work() -> int:
@@ -286,7 +286,7 @@ def test_a_flood_starves_nobody_and_is_not_kept(run: Run[int], mark: str) -> Non
 
 
 @pytest.mark.parametrize("script", ["exec <&-; sleep 0.1", "true", "head -c 10", "sleep 0.2"])
-def test_a_child_that_does_not_read_its_input_harms_nobody(run: Run[int], script: str) -> None:
+def test_child_that_does_not_read_its_input_can_exit(run: Run[int], script: str) -> None:
     async def work() -> int:
         async with Processes() as processes:
             return await call(processes, shell(script, stdin=b"x" * 10_000_000))
@@ -325,7 +325,7 @@ def test_a_large_input_arrives_whole(run: Run[int]) -> None:
         (command("ls", "\ud800"), "'ls' cannot be started: "),
     ],
 )
-def test_a_command_that_cannot_be_started_says_why(run: Run[None], what: Command, message: str) -> None:
+def test_command_that_cannot_start_is_an_error_with_the_reason(run: Run[None], what: Command, message: str) -> None:
     async def work() -> None:
         gone = asyncio.Event()
         async with Processes() as processes:
@@ -353,8 +353,8 @@ def test_missing_interpreter_of_a_script_is_named(run: Run[None], tmp_path: Path
     run(work())
 
 
-def test_a_program_is_the_first_on_its_path_also_where_that_has_changed(run: Run[None], tmp_path: Path) -> None:
-    """It may be a second until one is noticed that stands before the last one; one that is gone is not missed."""
+def test_program_is_the_first_on_its_current_path(run: Run[None], tmp_path: Path) -> None:
+    """The program is searched on PATH at each start."""
     first, second = tmp_path / "first", tmp_path / "second"
     for directory in (first, second):
         directory.mkdir()
@@ -403,10 +403,10 @@ def test_a_text_file_without_interpreter_line_says_why(run: Run[None], tmp_path:
     run(work())
 
 
-def test_on_exit_every_tree_is_ended_within_a_bound(run: Run[None], mark: str, tmp_path: Path) -> None:
+def test_all_trees_are_ended_at_exit(run: Run[None], mark: str, tmp_path: Path) -> None:
     async def work() -> None:
         async with asyncio.timeout(15), Processes(grace_seconds=GRACE) as processes:
-            ready = f"touch {tmp_path}/$$"  # each has set its trap, which a count of processes does not tell
+            ready = f"touch {tmp_path}/$$"  # after setting the trap
             stubborn = shell(f"trap '' TERM; (setsid sleep 600 &); {ready}; while :; do sleep 0.1; done", mark=mark)
             waiting = [asyncio.create_task(call(processes, stubborn)) for _ in range(3)]
             await until(lambda: len(list(tmp_path.iterdir())) == 3)
@@ -434,7 +434,7 @@ def test_on_exit_every_tree_is_ended_within_a_bound(run: Run[None], mark: str, t
         f"env -i {sys.executable} -c '{HOP.format(20, 600)}'",
     ],
 )
-def test_a_process_that_hides_where_it_comes_from_does_not_outlive_its_call(
+def test_process_that_hides_its_origin_does_not_outlive_its_call(
     run: Run[None], inherited: set[int], script: str
 ) -> None:
     async def work() -> None:
@@ -447,9 +447,7 @@ def test_a_process_that_hides_where_it_comes_from_does_not_outlive_its_call(
     run(work())
 
 
-def test_an_orphan_that_may_belong_to_a_running_call_is_left_until_that_ends(
-    run: Run[None], inherited: set[int], mark: str
-) -> None:
+def test_orphan_is_kept_while_its_possible_call_runs(run: Run[None], inherited: set[int], mark: str) -> None:
     hiding = shell("(env -i setsid sleep 600 &)")
 
     async def work() -> None:
@@ -469,10 +467,8 @@ def test_an_orphan_that_may_belong_to_a_running_call_is_left_until_that_ends(
     run(work())
 
 
-def test_a_chain_of_processes_that_end_leaves_no_zombies_while_its_call_runs(
-    run: Run[None], inherited: set[int], mark: str
-) -> None:
-    """Nobody waits for any of them: each was an orphan when it ended."""
+def test_chain_of_exiting_processes_leaves_no_zombies(run: Run[None], inherited: set[int], mark: str) -> None:
+    """Each of them is an orphan when it exits."""
 
     async def work() -> None:
         permit = RecordingPermit()
@@ -517,8 +513,8 @@ def test_exit_status_of_other_children_is_not_taken(run: Run[None], mark: str) -
         assert (in_session.wait(), earlier.wait(), living.wait()) == (7, 8, 0)
 
 
-def test_what_a_plugins_child_leaves_running_is_left_alone(run: Run[None], mark: str) -> None:
-    """It is no call's, and who started it may want it: an agent that the next command asks."""
+def test_orphan_of_a_plugins_child_is_not_ended(run: Run[None], mark: str) -> None:
+    """It belongs to no call: for example, an agent that the plugin uses later."""
 
     def leave() -> None:
         subprocess.run(["setsid", "-f", "sleep", "600"], env={**os.environ, "MARK": mark}, check=True)
@@ -537,7 +533,7 @@ def test_what_a_plugins_child_leaves_running_is_left_alone(run: Run[None], mark:
     run(work())
 
 
-def test_grandchildren_that_ended_by_themselves_are_reaped(run: Run[None], inherited: set[int]) -> None:
+def test_exited_grandchildren_are_reaped(run: Run[None], inherited: set[int]) -> None:
     async def work() -> None:
         async with Processes() as processes:
             for script in ("(true &)", "(setsid true &)", f"{sys.executable} -c '{DAEMONIZE.format(0)}'; sleep 0.1"):
@@ -548,7 +544,7 @@ def test_grandchildren_that_ended_by_themselves_are_reaped(run: Run[None], inher
 
 
 @pytest.mark.build
-def test_many_calls_leave_nothing_behind(run: Run[None], mark: str) -> None:
+def test_many_calls_leave_no_resources(run: Run[None], mark: str) -> None:
     scripts = [
         "true",
         "exit 3",
@@ -562,7 +558,7 @@ def test_many_calls_leave_nothing_behind(run: Run[None], mark: str) -> None:
     async def work() -> None:
         permit = RecordingPermit()
         async with Processes(grace_seconds=GRACE) as processes:
-            await asyncio.gather(*[call(processes, shell("true")) for _ in range(30)])  # more than is kept ready
+            await asyncio.gather(*[call(processes, shell("true")) for _ in range(30)])  # warm up
             before = resources()
             for _ in range(30):
                 calls: list[Awaitable[int]] = [
@@ -577,12 +573,12 @@ def test_many_calls_leave_nothing_behind(run: Run[None], mark: str) -> None:
 
 
 def resources() -> tuple[int, int, int, int]:
-    """How many descriptors, threads, tasks and children there are."""
+    """The numbers of descriptors, threads, tasks and children."""
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     return descriptors, threading.active_count(), len(asyncio.all_tasks()), len(child_pids())
 
 
-def test_it_works_where_the_loop_is_not_in_the_main_thread(run: Run[None], mark: str) -> None:
+def test_calls_work_outside_the_main_thread(run: Run[None], mark: str) -> None:
     async def work() -> None:
         permit = RecordingPermit()
         async with Processes(grace_seconds=GRACE) as processes:
@@ -595,7 +591,7 @@ def test_it_works_where_the_loop_is_not_in_the_main_thread(run: Run[None], mark:
     assert not thread.is_alive()
 
 
-def test_it_works_without_pidfds(run: Run[None], mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_work_without_pidfds(run: Run[None], mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
 
     async def work() -> None:
@@ -701,14 +697,14 @@ finally:
 
 
 def program(text: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a program of Python that knows this project."""
+    """Run a Python program that can import this project."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     argv = [sys.executable, "-c", text, *arguments]
     return subprocess.run(argv, env=environment, capture_output=True, timeout=60, check=False)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes a user without processes")
-def test_a_start_that_finds_no_process_left_reaps_tries_again_and_says_why() -> None:
+def test_start_without_free_process_reaps_and_retries() -> None:
     nobody_else = 50_000 + os.getpid() % 10_000
     finished = program(NO_PROCESS_LEFT, str(nobody_else))
     assert finished.returncode == 0, finished.stderr
@@ -734,21 +730,21 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-def test_what_a_killed_daemon_leaves_running_is_ended_by_the_next_one(mark: str) -> None:
+def test_leftover_processes_are_ended_by_the_next_daemon(mark: str) -> None:
     script = "setsid sleep 600 & (sleep 600 &) & sleep 600"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "MARK": mark}
     argv = [sys.executable, "-c", DAEMON, script]
     with subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL) as killed:
         wait_until(lambda: len(alive(mark)) >= 5)
         killed.kill()
-    # Another daemon of the machine may be the next one, and end them before this one does.
+    # Another daemon on this machine can end them first.
     finished = program(DAEMON, "")
     assert finished.returncode == 0, finished.stderr
     wait_until(lambda: not alive(mark))
 
 
-def test_nothing_is_ended_at_the_start_that_is_not_left_over_for_certain(mark: str) -> None:
-    """What another daemon's call runs, or may run, where its process id means something else; what plugins left."""
+def test_only_certain_leftovers_are_ended_at_start(mark: str) -> None:
+    """Processes of other daemons and of plugins stay."""
     namespace, own, started = own_identity().split(".")
     with subprocess.Popen(["true"]) as ended:
         pass
@@ -774,7 +770,7 @@ def test_nothing_is_ended_at_the_start_that_is_not_left_over_for_certain(mark: s
             each.wait()
 
 
-def test_it_works_as_the_first_process_of_a_container() -> None:
+def test_calls_work_as_the_first_process_of_a_container() -> None:
     before = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no permission to make a process namespace")
@@ -791,7 +787,7 @@ def test_it_works_as_the_first_process_of_a_container() -> None:
 
 @pytest.mark.build
 def test_starting_a_child_does_not_copy_the_daemon(run: Run[float]) -> None:
-    """A fork copies page tables, which takes tens of milliseconds where the parent is large; a vfork does not."""
+    """A fork of a large process copies page tables for tens of milliseconds. A vfork does not."""
 
     async def cost() -> float:
         async with Processes() as processes:

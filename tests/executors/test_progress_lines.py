@@ -1,4 +1,4 @@
-"""Lines become progress: each by itself at a human pace, joined in a flood, and never in the way of the pipes."""
+"""Lines become progress messages. Fast lines are joined, and pipes are never blocked."""
 
 import asyncio
 import time
@@ -50,7 +50,7 @@ async def test_a_flood_is_joined_and_its_numbers_still_grow(context: RecordingCo
     assert all(message is not None and len(message) <= MAX_MESSAGE_LENGTH for _, _, message in context.progressed)
 
 
-async def test_at_twenty_lines_at_once_none_is_joined(context: RecordingContext) -> None:
+async def test_twenty_lines_at_once_are_not_joined(context: RecordingContext) -> None:
     async with lines_to(context) as lines:
         lines.feed(b"".join(b"%d\n" % number for number in range(PER_SECOND)))
     assert [message for _, _, message in context.progressed] == [str(number) for number in range(PER_SECOND)]

@@ -1,4 +1,4 @@
-"""Plugins are called in time, whatever they do; and what they return becomes an outcome."""
+"""Calls of plugin functions, their deadlines and results."""
 
 import asyncio
 import math
@@ -52,7 +52,7 @@ from tests.executors.recording import (
 
 @pytest.fixture
 async def threads() -> AsyncIterator[DaemonThreadPool]:
-    others = set(threading.enumerate())  # such as those of a gateway that other tests keep in this process
+    others = set(threading.enumerate())  # such as those of a gateway of other tests
     async with DaemonThreadPool(4) as threads:
         yield threads
         async with asyncio.timeout(15):
@@ -66,7 +66,7 @@ async def threads() -> AsyncIterator[DaemonThreadPool]:
 
 @pytest.fixture
 async def echo() -> AsyncIterator[str]:
-    """The URL of a server that answers with the trace that it is told."""
+    """The URL of a server that returns its trace headers."""
 
     async def handle(request: web.Request) -> web.Response:
         return web.json_response([request.headers.get(name) for name in ("traceparent", "tracestate")])
@@ -165,7 +165,7 @@ class Nested:
         ),
     ],
 )
-async def test_what_a_function_returns_becomes_an_outcome(
+async def test_function_result_becomes_an_outcome(
     threads: DaemonThreadPool, returned: object, expected: Outcome
 ) -> None:
     assert await outcome(lambda: returned, threads) == expected
@@ -208,7 +208,7 @@ def recursive() -> list[Any]:
         (recursive(), "Recursion limit reached"),
     ],
 )
-def test_what_json_cannot_say_is_an_error_that_names_the_type(returned: object, reason: str) -> None:
+def test_value_without_json_form_is_an_error_with_its_type(returned: object, reason: str) -> None:
     with pytest.raises(ExecutionError, match="cannot be converted to JSON") as caught:
         outcome_of(returned)
     assert reason in str(caught.value)
@@ -237,7 +237,7 @@ async def test_a_coroutine_from_a_plain_function_is_an_error(threads: DaemonThre
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_whatever_a_plugin_raises_ends_its_own_call_alone(
+async def test_plugin_exceptions_end_only_their_call(
     threads: DaemonThreadPool,
     raised: BaseException,
     is_async: bool,  # noqa: FBT001 - a parametrised value
@@ -271,7 +271,7 @@ async def test_a_plugins_own_errors_reach_the_caller(threads: DaemonThreadPool) 
 
 
 class Hanging:
-    """A plain function that begins, and goes on when it is released."""
+    """A plain function that waits until it is released."""
 
     def __init__(self) -> None:
         self.has_begun = threading.Event()
@@ -283,7 +283,7 @@ class Hanging:
 
 
 async def times_out(call: PythonExecutor, invocation: Invocation, has_begun: threading.Event) -> None:
-    """The time that it has begins when the function does, however long its thread takes to start."""
+    """The timeout starts with the function, not with the wait for a thread."""
     invocation.deadline.pause()
     running = asyncio.create_task(call.execute(invocation))
     async with asyncio.timeout(15):
@@ -303,7 +303,7 @@ async def test_a_hanging_thread_is_answered_for_at_the_deadline_and_keeps_the_sl
     assert threads.stuck == 0
 
 
-async def test_an_async_function_that_swallows_its_cancellation_is_answered_for_too(threads: DaemonThreadPool) -> None:
+async def test_async_function_that_ignores_cancellation_times_out(threads: DaemonThreadPool) -> None:
     release, permit = asyncio.Event(), RecordingPermit()
 
     async def stubborn() -> None:
@@ -371,7 +371,7 @@ async def outcome_within(call: PythonExecutor, invocation: Invocation) -> Outcom
         return await call.execute(invocation)
 
 
-async def test_a_plain_function_speaks_to_its_context_from_its_thread(threads: DaemonThreadPool) -> None:
+async def test_plain_function_uses_its_context_from_a_thread(threads: DaemonThreadPool) -> None:
     context = RecordingContext(principal="ada", request_meta={"k": 1})
 
     def speak(context: SyncContext) -> list[Any]:
@@ -389,7 +389,7 @@ async def test_a_plain_function_speaks_to_its_context_from_its_thread(threads: D
     assert context.changed == ["tools", ("enable", "tools", "x")]
 
 
-async def test_what_a_context_raises_is_raised_in_the_thread(threads: DaemonThreadPool) -> None:
+async def test_context_errors_are_raised_in_the_thread(threads: DaemonThreadPool) -> None:
     def ask(context: SyncContext) -> str:
         try:
             context.list_roots("key")
@@ -400,7 +400,7 @@ async def test_what_a_context_raises_is_raised_in_the_thread(threads: DaemonThre
     assert await outcome(ask, threads) == Value(value="raised")
 
 
-async def test_a_function_that_outlived_its_call_ends_at_its_next_word(threads: DaemonThreadPool) -> None:
+async def test_function_that_exceeded_its_deadline_ends_at_its_next_context_call(threads: DaemonThreadPool) -> None:
     hanging = Hanging()
     heard: list[object] = []
 
@@ -421,7 +421,7 @@ async def test_a_function_that_outlived_its_call_ends_at_its_next_word(threads: 
     assert context.progressed == []
 
 
-async def test_a_step_that_outlives_its_call_ends_like_every_other_method(threads: DaemonThreadPool) -> None:
+async def test_step_that_outlives_its_call_raises(threads: DaemonThreadPool) -> None:
     hanging = Hanging()
     heard: list[str] = []
 
@@ -433,7 +433,7 @@ async def test_a_step_that_outlives_its_call_ends_like_every_other_method(thread
 
     permit = RecordingPermit()
     await times_out(executor(linger, threads), make_invocation(permit=permit, timeout=0.05), hanging.has_begun)
-    for _ in range(10):  # until the loop has given the step up, too
+    for _ in range(10):  # until the loop has dropped the step
         await asyncio.sleep(0)
     hanging.release.set()
     await permit.freed()
@@ -451,7 +451,7 @@ class NeverAnswering(RecordingContext):
         return [uri]
 
 
-async def test_a_thread_that_waits_for_its_context_is_let_go_at_the_deadline(threads: DaemonThreadPool) -> None:
+async def test_thread_that_waits_for_its_context_is_released_at_the_deadline(threads: DaemonThreadPool) -> None:
     def wait(context: SyncContext) -> None:
         context.read_resource("x:/a")
 
@@ -473,7 +473,7 @@ async def test_an_async_function_gets_the_context_itself(threads: DaemonThreadPo
     assert seen == [context]
 
 
-async def test_what_is_returned_can_be_converted_by_whoever_calls(threads: DaemonThreadPool) -> None:
+async def test_caller_can_convert_the_result(threads: DaemonThreadPool) -> None:
     names = await executor(lambda: "a b", threads).call(
         make_invocation(), convert=lambda returned: str(returned).split()
     )

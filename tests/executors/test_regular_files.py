@@ -1,4 +1,4 @@
-"""Only regular files are read, only where they may lie, and never more than the cap."""
+"""Only regular files in the served directory are read, up to a limit."""
 
 import os
 import threading
@@ -21,14 +21,14 @@ def test_a_file_up_to_the_cap_is_read_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no file here that says it is empty")
-def test_the_cap_holds_for_a_file_that_does_not_say_its_size() -> None:
+def test_limit_applies_to_files_without_a_known_size() -> None:
     assert read_regular("/proc/self/status", max_size=100_000).startswith(b"Name:")
     with pytest.raises(TooLargeError):
         read_regular("/proc/self/status", max_size=10)
 
 
 @pytest.mark.parametrize("name", ["fifo", "directory", "device"])
-def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path, name: str) -> None:
+def test_special_files_are_refused_without_blocking(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "directory").mkdir()
     (tmp_path / "device").symlink_to("/dev/zero")
@@ -51,7 +51,7 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
             beneath(str(root), path)
 
 
-def test_a_link_to_what_is_hidden_is_refused_but_for_what_kubernetes_hides(tmp_path: Path) -> None:
+def test_link_to_a_hidden_file_is_refused_except_for_config_maps(tmp_path: Path) -> None:
     for name in (".git/config", "..data/config", "a/.b/config", "a/..b/.config"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -64,7 +64,7 @@ def test_a_link_to_what_is_hidden_is_refused_but_for_what_kubernetes_hides(tmp_p
                 beneath(str(tmp_path), "link")
 
 
-def test_a_root_may_lie_in_a_hidden_directory(tmp_path: Path) -> None:
+def test_root_can_be_in_a_hidden_directory(tmp_path: Path) -> None:
     (tmp_path / ".hidden" / "root").mkdir(parents=True)
     (tmp_path / ".hidden" / "root" / "a").write_text("a")
     assert beneath(str(tmp_path / ".hidden" / "root"), "a") == b"a"
@@ -78,7 +78,7 @@ def test_a_link_that_stays_inside_is_followed_and_so_is_one_to_the_root(tmp_path
     assert beneath(str(tmp_path / "root"), "link") == b"a"
 
 
-def test_a_file_swapped_for_a_link_between_look_and_read_never_leaks(tmp_path: Path) -> None:
+def test_file_replaced_by_a_link_before_reading_is_refused(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "secret").write_text("secret")

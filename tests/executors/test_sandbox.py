@@ -1,4 +1,4 @@
-"""What a sandboxed child sees, and that it is run, fed, heard and ended like any other. Attacks: `tests/attacks`."""
+"""Sandboxed children. Attacks are in `tests/attacks`."""
 
 import asyncio
 import os
@@ -26,12 +26,12 @@ from tests.programs import need_sandboxes
 
 PYTHON = os.path.realpath(sys.executable)
 LIBRARY = [sys.base_prefix]
-"""Without it there is no Python inside, unless it is the system's."""
+"""Makes Python visible in the sandbox."""
 
 
 @pytest.fixture(autouse=True)
 def before() -> Iterator[frozenset[int]]:
-    """The children that other tests have; orphans of what a test runs are ours, for `Processes` makes us subreaper."""
+    """Children of other tests. Orphans of this test are children of this process too (subreaper)."""
     need_sandboxes()
     before = frozenset(child_pids())
     yield before
@@ -63,15 +63,15 @@ async def test_exit_codes_and_signals_come_through(tool: Tool) -> None:
     assert outcome.variables == {"exit_code": 1, "stderr": "no\n"}
 
 
-async def test_what_is_not_listed_is_not_there(tool: Tool) -> None:
+async def test_unlisted_paths_are_not_visible(tool: Tool) -> None:
     hidden = {"/root", "/home", "/run", "/var", "/srv", "/etc/shadow", "/etc/ssl/private", "/sys", "/boot"}
-    for path in sorted(hidden - set(map(str, tool.folder.parents))):  # the way to its own directory is there, and empty
+    for path in sorted(hidden - set(map(str, tool.folder.parents))):  # parents of its directory exist, and are empty
         assert text_of(await tool(boxed(f"test -e {path} || echo absent"))) == "absent\n", path
     assert "env" in text_of(await tool(boxed("ls /usr/bin"))).split()
     assert "root" in text_of(await tool(boxed("cat /etc/passwd")))
 
 
-async def test_what_the_file_lists_is_there(tool: Tool) -> None:
+async def test_listed_paths_are_visible(tool: Tool) -> None:
     for name in ("in", "out", "other"):
         (tool.folder / name).mkdir()
         (tool.folder / name / "file").write_text(name)
@@ -92,7 +92,7 @@ async def test_a_writable_place_stays_so_below_a_readable_one_and_the_other_way_
     assert found == {"b", "b/x", "b/c"}
 
 
-async def test_a_directory_that_the_file_names_is_there_and_one_that_a_caller_names_is_not(tool: Tool) -> None:
+async def test_literal_cwd_is_visible_and_a_callers_cwd_is_not(tool: Tool) -> None:
     (tool.folder / "sub").mkdir()
     (tool.folder / "sub" / "file").touch()
     assert text_of(await tool(boxed("ls", cwd="sub"))) == "file\n"
@@ -103,7 +103,7 @@ async def test_a_directory_that_the_file_names_is_there_and_one_that_a_caller_na
     assert text_of(await tool(named, a="sub")) == "file\n"
 
 
-async def test_the_whole_system_is_not_shown_to_who_works_in_its_root(tool: Tool) -> None:
+async def test_root_as_cwd_does_not_show_the_whole_system(tool: Tool) -> None:
     assert "root" not in text_of(await tool(boxed("ls", cwd="/"))).split()
     everything = {"script": "ls; ls -d /proc/[0-9]*; ! touch /usr/x", "cwd": "/", "sandbox": {"readable": ["/"]}}
     shown = text_of(await tool(everything)).split()
@@ -111,7 +111,7 @@ async def test_the_whole_system_is_not_shown_to_who_works_in_its_root(tool: Tool
     assert len([name for name in shown if name.startswith("/proc/")]) <= 4
 
 
-async def test_a_place_of_the_system_may_be_shown_whole(tool: Tool) -> None:
+async def test_system_directory_can_be_readable(tool: Tool) -> None:
     (tool.folder / "sub").mkdir()
     for readable in (["/etc"], ["/etc", "/etc/ssl", "/usr"], ["/"], ["/bin", "/usr/share"], ["/", "/etc"]):
         config = boxed("cat /etc/fstab /etc/passwd | grep -c root; pwd", cwd="sub")
@@ -119,7 +119,7 @@ async def test_a_place_of_the_system_may_be_shown_whole(tool: Tool) -> None:
         assert said.endswith(f"\n{tool.folder}/sub\n"), said
 
 
-async def test_a_program_that_is_named_by_its_path_is_there(tool: Tool) -> None:
+async def test_program_named_by_a_path_is_visible(tool: Tool) -> None:
     program = tool.folder / "bin" / "greet"
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "hello $1"; ls -A "$(dirname "$0")"')
@@ -162,7 +162,7 @@ async def test_the_network_is_there_only_if_it_is_asked_for(tool: Tool) -> None:
 
 
 async def test_no_library_that_it_planted_is_loaded_outside(tool: Tool) -> None:
-    """The loader's variables are the command's alone, and its PATH does not say which bubblewrap is run."""
+    """Loader variables apply to the command only, and its PATH does not select bubblewrap."""
     (tool.folder / "out").mkdir()
     (tool.folder / "out" / "bwrap").write_text("#!/bin/sh\necho outside > outside")
     (tool.folder / "out" / "bwrap").chmod(0o755)
@@ -188,7 +188,7 @@ async def test_limits_hold_inside(tool: Tool) -> None:
 
 
 def test_processes_are_counted_by_sandbox() -> None:
-    """As a user who is not root, to whom the kernel's limit applies, and who may have many processes elsewhere."""
+    """Run as a user without root, to whom the limit applies, with other processes."""
     scope = make_scope(folder=Path("/"))
     limits = compile_limits(ProcessLimits(processes=8), scope.problems, is_sandboxed=True)
     sandbox = compile_sandbox(Sandbox(), cwd=None, env=(), problems=scope.problems)
@@ -216,14 +216,14 @@ async def test_lines_are_progress(tool: Tool, context: RecordingContext) -> None
 
 
 async def nothing_left(before: frozenset[int]) -> None:
-    """Wait until there is no child but those that were there before."""
+    """Wait until only earlier children are left."""
     async with asyncio.timeout(30):
         while [found for pid in child_pids() if pid not in before and (found := child(pid)) and not found.is_zombie]:
             await asyncio.sleep(0.01)
 
 
 async def ended_when_ready(executor: Executor) -> None:
-    """Have it ended at its deadline, with as much time as it needs here to get `ready` before that."""
+    """Run a command until its deadline, which is long enough to get `ready`."""
     for seconds in (0.5, 4.0, 30.0):
         permit = RecordingPermit()
         with pytest.raises(ExecutionError, match=rf"^'sh' timed out after {seconds} s") as caught:
@@ -243,13 +243,13 @@ async def test_at_the_deadline_it_is_asked_to_end_and_has_time_to(tool: Tool, be
     await nothing_left(before)
 
 
-async def test_one_that_does_not_listen_is_killed_with_all_that_it_started(tool: Tool, before: frozenset[int]) -> None:
+async def test_sandbox_that_ignores_term_is_killed_with_its_processes(tool: Tool, before: frozenset[int]) -> None:
     script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo ready; sleep 600' & (sleep 600 &); sleep 600; sleep 600"
     await ended_when_ready(tool.compiled(boxed(script)))
     await nothing_left(before)
 
 
-async def test_what_it_leaves_behind_is_ended_with_it(
+async def test_processes_left_in_a_sandbox_are_ended(
     tool: Tool, permit: RecordingPermit, before: frozenset[int]
 ) -> None:
     executor = tool.compiled(boxed("setsid sleep 600 & (trap '' TERM; sleep 600) & echo done"))
@@ -269,7 +269,7 @@ def test_it_dies_with_the_daemon(tmp_path: Path) -> None:
     assert daemon.stdout is not None
     assert daemon.stdout.readline() == b"up\n"
     daemon.send_signal(signal.SIGKILL)
-    assert daemon.communicate(timeout=30)[0] == b""  # its end: nobody has the pipe any more
+    assert daemon.communicate(timeout=30)[0] == b""  # end of file: the pipe has no writer
 
 
 # The file
@@ -300,7 +300,7 @@ async def test_a_mistake_is_found_when_the_file_is_read(tool: Tool, sandbox: Jso
 
 @pytest.fixture
 def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Put a program of this text in the place of bubblewrap; it is told the real one's path."""
+    """Replace bubblewrap with a program that gets the path of the real one."""
 
     def write(script: str) -> Path:
         programs = tmp_path / "programs"
@@ -324,7 +324,7 @@ def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pa
         ),
     ],
 )
-async def test_what_is_missing_is_said_when_the_file_is_read(
+async def test_missing_sandbox_support_is_reported_at_load(
     tool: Tool, bwrap: Callable[[str], Path], script: str, message: str
 ) -> None:
     bwrap(script)
@@ -332,8 +332,8 @@ async def test_what_is_missing_is_said_when_the_file_is_read(
     assert f"shell.sandbox: {message}" in problem
 
 
-async def test_where_namespaces_are_forbidden_the_setting_is_named(tool: Tool, bwrap: Callable[[str], Path]) -> None:
-    """For real: inside a sandbox, which forbids more of them."""
+async def test_forbidden_namespaces_name_the_setting(tool: Tool, bwrap: Callable[[str], Path]) -> None:
+    """With a real sandbox, which forbids user namespaces."""
     bwrap(
         'test "$1" = --version && exec $REAL "$@"\n'
         'exec $REAL --unshare-user --disable-userns --dev-bind / / -- $REAL "$@"'
@@ -364,7 +364,7 @@ async def test_two_hundred_sandboxes_are_tried_once(
 
 
 @pytest.mark.build
-async def test_many_calls_leave_nothing_behind(tool: Tool, services: Services) -> None:
+async def test_many_calls_leave_no_resources(tool: Tool, services: Services) -> None:
     executor = tool.compiled(boxed("sleep 0.0$INPUT_N & echo $INPUT_N"))
     permit, before = RecordingPermit(), set(child_pids())
     calls = [executor.execute(make_invocation({"n": n}, permit=permit)) for n in range(20)]
@@ -382,8 +382,8 @@ async def test_a_set_user_id_program_counts_for_nothing_inside(tool: Tool) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a daemon of root's")
-async def test_roots_daemon_is_warned_of_set_user_id_programs_that_a_sandbox_may_leave(tool: Tool) -> None:
-    """Where the place is mounted so that they would work."""
+async def test_writable_set_user_id_place_as_root_is_a_warning(tool: Tool) -> None:
+    """For a place that is mounted without nosuid."""
     (tool.folder / "out").mkdir()
     problems = tool.problems({"command": ["true"], "sandbox": {"writable": ["out"]}})
     works_outside = not os.statvfs(tool.folder).f_flag & os.ST_NOSUID

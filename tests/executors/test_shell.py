@@ -1,4 +1,4 @@
-"""What a `shell:` backend hands to its child, and what it makes of what comes back."""
+"""Input and output of `shell:` backends."""
 
 import asyncio
 import json
@@ -143,9 +143,7 @@ async def test_inputs_over_96_kib_are_in_the_file_alone(tool: Tool) -> None:
 
 
 @pytest.mark.parametrize("value", ["x" * 200 * 1024, "a\0b"])
-async def test_an_input_that_no_variable_can_hold_is_an_error_where_the_script_asks_for_it(
-    tool: Tool, value: str
-) -> None:
+async def test_input_too_large_for_a_variable_is_an_error_if_the_script_uses_it(tool: Tool, value: str) -> None:
     with pytest.raises(
         ExecutionError, match=r"INPUT_A contains a NUL character or exceeds 128 KiB. Use `stdin` or INPUTS_FILE"
     ):
@@ -159,7 +157,7 @@ async def test_an_input_that_no_variable_can_hold_is_an_error_where_the_script_a
         await tool({"command": ["true"], "env": {"X": "{{ a }}"}}, a=value)
 
 
-async def test_a_name_that_the_file_does_not_list_stands_in_for_none_that_it_does(tool: Tool) -> None:
+async def test_undeclared_name_does_not_replace_a_declared_input(tool: Tool) -> None:
     given = {"A": "smuggled", "other": "o"}
     assert text_of(await tool({"script": 'echo "${INPUT_A-unset} $INPUT_OTHER"'}, **given)) == "unset o\n"
 
@@ -172,7 +170,7 @@ async def test_any_interpreter_runs_a_script(tool: Tool) -> None:
     assert failed == Failure(text="The command failed with exit code 1.")
 
 
-async def test_the_trace_of_the_request_goes_on(tool: Tool) -> None:
+async def test_trace_is_propagated(tool: Tool) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     executor = tool.compiled({"command": ["sh", "-c", "echo $TRACEPARENT $TRACESTATE"]})
     for given, seen in (
@@ -199,13 +197,13 @@ async def test_the_trace_of_the_request_goes_on(tool: Tool) -> None:
         ),
     ],
 )
-async def test_a_failing_exit_is_a_failure_with_the_end_of_what_was_said(tool: Tool, script: str, text: str) -> None:
+async def test_failed_command_returns_the_end_of_its_output(tool: Tool, script: str, text: str) -> None:
     outcome = await tool.compiled({"script": script}, secrets=["correct-horse"]).execute(make_invocation())
     assert isinstance(outcome, Failure)
     assert outcome.text.replace("… \n", "… ") == text
 
 
-async def test_a_failure_does_not_say_where_the_script_lay(tool: Tool) -> None:
+async def test_failure_does_not_contain_the_path_of_the_script(tool: Tool) -> None:
     config = {"script": "raise SystemExit(undefined)", "interpreter": ["python3"]}
     outcome = await tool.compiled(config).execute(make_invocation())
     assert isinstance(outcome, Failure)
@@ -213,7 +211,7 @@ async def test_a_failure_does_not_say_where_the_script_lay(tool: Tool) -> None:
     assert tempfile.gettempdir() not in outcome.text
 
 
-async def test_a_directory_with_nul_in_its_name_is_an_error_that_says_so(tool: Tool) -> None:
+async def test_directory_with_nul_is_an_error(tool: Tool) -> None:
     with pytest.raises(ExecutionError, match="`cwd` contains a NUL character"):
         await tool({"command": ["pwd"], "cwd": "{{ a }}"}, a="x\0y")
 
@@ -245,7 +243,7 @@ async def test_lines_of_a_stream_are_progress(tool: Tool, context: RecordingCont
     assert "1\n2\n3\n" in {outcome.data.decode(), outcome.variables["stderr"]}
 
 
-async def test_where_nobody_wants_progress_there_is_none(tool: Tool) -> None:
+async def test_progress_is_only_sent_on_request(tool: Tool) -> None:
     context = RecordingContext()
     invocation = make_invocation(context=context)
     invocation = replace(invocation, call=replace(invocation.call, wants_progress=False))
@@ -346,7 +344,7 @@ async def test_a_script_uses_every_input(services: Services) -> None:
 
 
 @pytest.mark.build
-async def test_many_calls_leave_nothing_behind(tool: Tool, services: Services) -> None:
+async def test_many_calls_leave_no_resources(tool: Tool, services: Services) -> None:
     executors = [
         tool.compiled(config)
         for config in (
@@ -377,12 +375,12 @@ async def test_many_calls_leave_nothing_behind(tool: Tool, services: Services) -
 
 
 def resources() -> tuple[int, int, int, int]:
-    """How many descriptors, threads, tasks and children there are."""
+    """The numbers of descriptors, threads, tasks and children."""
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     return descriptors, threading.active_count(), len(asyncio.all_tasks()), len(child_pids())
 
 
-async def test_a_thousand_templates_compile_while_nobody_waits(services: Services) -> None:
+async def test_a_thousand_templates_compile_quickly(services: Services) -> None:
     schemas = {f"input_{number}": {"type": "string"} for number in range(1000)}
     scope = make_scope(schemas)
     began = time.process_time()

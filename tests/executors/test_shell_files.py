@@ -1,4 +1,4 @@
-"""Files that callers give to commands and scripts: paths that nobody else can read, and that are gone afterwards."""
+"""Files of callers for commands and scripts: private paths that are removed afterwards."""
 
 import asyncio
 import signal
@@ -38,7 +38,7 @@ def compiled(services: Services, config: JsonObject, folder: Path = Path("/")) -
 
 
 def left() -> list[Path]:
-    """What stands in the temporary directory below the daemon's own."""
+    """The contents of the daemon's temporary directories."""
     return [path for root in Path(tempfile.gettempdir()).iterdir() for path in root.iterdir()]
 
 
@@ -51,10 +51,10 @@ def left() -> list[Path]:
         {"command": ["xargs", "stat", "-c", "%a %s %n"], "stdin": "{{ photo }}"},
     ],
 )
-async def test_a_file_is_a_path_that_only_its_call_has(services: Services, config: JsonObject) -> None:
+async def test_file_input_is_a_private_path_of_the_call(services: Services, config: JsonObject) -> None:
     said = text_of(await compiled(services, config).execute(make_invocation({"photo": PHOTO}))).split()
     assert said[:2] == ["600", str(len(PHOTO.data))]
-    assert Path(said[2]).name == "photo.png"  # never what the caller calls it
+    assert Path(said[2]).name == "photo.png"  # never the caller's name
     assert left() == []
 
 
@@ -86,14 +86,14 @@ async def test_an_output_names_no_directory_either(services: Services, config: J
     assert tempfile.gettempdir() not in str(outcome)
 
 
-async def test_a_binary_output_is_left_as_it_is(services: Services) -> None:
+async def test_binary_output_is_unchanged(services: Services) -> None:
     executor = compiled(services, {"script": 'printf "%s\\0" "$INPUT_PHOTO"'})
     outcome = await executor.execute(make_invocation({"photo": PHOTO}))
     assert isinstance(outcome, RawOutput)
     assert outcome.data.endswith(b"/files/photo.png\0")
 
 
-async def test_what_is_said_of_a_file_names_no_directory(services: Services) -> None:
+async def test_file_errors_do_not_name_the_directory(services: Services) -> None:
     executor = compiled(services, {"command": ["ls", "{{ photo }}/x"]})
     said = failure_of(await executor.execute(make_invocation({"photo": PHOTO})))
     assert "photo.png/x" in said
@@ -154,13 +154,13 @@ asyncio.run(main())
         timeout=60,
         check=True,
     )
-    # A start may log, too, that it ended what another test's killed daemon left.
+    # A start can also log that it ended processes of another test.
     answers = [line for line in done.stdout.decode().splitlines() if line.startswith("answer: ")]
     assert answers == ["answer: fits", "answer: cannot write the files of the call: File too large"]
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_what_a_killed_daemon_has_left_is_removed_by_the_next_one_alone(
+async def test_leftover_directories_are_removed_by_the_next_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -180,7 +180,7 @@ asyncio.run(main())
         assert daemon.stdout is not None
         assert await asyncio.to_thread(daemon.stdout.readline) == b"ready\n"
         async with Scratch():
-            assert len(list(tmp_path.iterdir())) == 1  # it lives
+            assert len(list(tmp_path.iterdir())) == 1  # still running
         daemon.send_signal(signal.SIGKILL)
         await asyncio.to_thread(daemon.wait)
         (tmp_path / "mcp-gateway-calls-abcdefgh").symlink_to(Path.home())

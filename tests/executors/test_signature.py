@@ -1,4 +1,4 @@
-"""A function's signature becomes schemas, a description, and a way to call it."""
+"""Schemas, descriptions and calls from signatures of functions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Order(BaseModel):
 
 
 class Opaque:
-    """No model, no dataclass."""
+    """Neither a model nor a dataclass."""
 
 
 class Row(TypedDict):
@@ -118,7 +118,7 @@ def test_keyword_arguments_of_any_name_open_the_schema() -> None:
     assert bound(anything, {"a-b": 1}) == {"a-b": 1}
 
 
-def test_arguments_become_what_their_hints_say() -> None:
+def test_arguments_are_converted_to_their_hints() -> None:
     def order(
         point: Point, order: Order, colour: Colour, when: datetime, count: int, path: Path, tags: set[str]
     ) -> None: ...
@@ -162,14 +162,14 @@ def test_a_default_written_as_a_field_is_its_value() -> None:
     assert bound(take, {}) == {"tags": [], "size": 3}
 
 
-def test_defaults_that_json_cannot_say_are_pythons_own_affair() -> None:
+def test_defaults_without_json_form_are_not_in_the_schema() -> None:
     def take(a: str = None, b: object = object()) -> None: ...  # type: ignore[assignment]  # noqa: RUF013 - people write it
 
     assert signature_of(take).input_schema["properties"] == {"a": {"type": "string"}, "b": {}}
     assert bound(take, {}) == {}
 
 
-def test_what_a_model_refuses_is_named_by_its_pointer() -> None:
+def test_model_errors_name_their_pointer() -> None:
     def take(order: Order, other: int) -> None: ...
 
     with pytest.raises(ExecutionError) as caught:
@@ -185,7 +185,7 @@ def test_what_a_model_refuses_is_named_by_its_pointer() -> None:
     ]
 
 
-def test_the_context_is_no_argument() -> None:
+def test_context_parameter_is_not_an_argument() -> None:
     async def asynchronous(a: str, context: Context) -> None: ...
     def synchronous(a: str, *, context: SyncContext | None = None) -> None: ...
 
@@ -290,7 +290,7 @@ def test_a_hint_that_json_cannot_fill_is_refused() -> None:
         *((hint, None) for hint in (Image, list[Image], list[Text | str], Point | None, Point | str)),
     ],
 )
-def test_a_return_annotation_promises_what_it_can(hint: object, schema: JsonObject | None) -> None:
+def test_return_annotation_gives_an_output_schema(hint: object, schema: JsonObject | None) -> None:
     def give() -> None: ...
 
     give.__annotations__["return"] = hint
@@ -305,7 +305,7 @@ def test_a_result_that_contains_its_own_kind_is_an_object() -> None:
     assert (schema["type"], schema["$ref"]) == ("object", "#/$defs/Order")
 
 
-def test_a_return_annotation_that_no_schema_can_say_is_a_warning() -> None:
+def test_return_annotation_without_schema_is_a_warning() -> None:
     def give() -> Opaque: ...  # type: ignore[empty-body]
 
     (warning,) = problems_of(give)
@@ -335,7 +335,7 @@ def test_a_return_annotation_that_no_schema_can_say_is_a_warning() -> None:
         (Inputs(is_open=True), True, []),
     ],
 )
-def test_a_function_must_fit_the_inputs_that_the_file_gives_it(
+def test_function_must_accept_the_inputs_of_its_definition(
     inputs: Inputs,
     every_input: bool,  # noqa: FBT001 - a parametrised value
     problems: list[str],

@@ -1,4 +1,4 @@
-"""A read-only session stays read-only whatever it is sent: what the checks at load refuse, the databases refuse too."""
+"""Read-only sessions refuse changes, even those that checks at load would find."""
 
 import sqlite3
 import sys
@@ -20,7 +20,7 @@ from tests.postgresql import Postgresql
 
 
 async def refused(profile: DatabaseProfile, statements: Sequence[str]) -> str:
-    """Run the statements in a read-only session, and return what the database says against the last one."""
+    """Run statements in a read-only session, and return the error of the last one."""
     rows = RowCollector(RowLimits(max_rows=10, max_bytes=10_000), decimals="string")
     async with DatabasePools() as pools, pools.pool(profile, read_only=True).session() as session:
         await session.begin(seconds=30, statements=2)
@@ -88,7 +88,7 @@ async def test_a_read_only_session_of_postgresql(postgresql: Postgresql, stateme
 
 
 def test_a_database_without_the_packages_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "asyncpg", None)  # what is not installed cannot be imported
+    monkeypatch.setitem(sys.modules, "asyncpg", None)  # not installed
     (tmp_path / "config.yaml").write_text('databases:\n  shop: {url: "postgresql://app@db/shop"}\n')
     with pytest.raises(ConfigError) as raised:
         check(read_settings({"config": tmp_path / "config.yaml"}))
@@ -98,8 +98,8 @@ def test_a_database_without_the_packages_names_the_extra(tmp_path: Path, monkeyp
     assert problem.location.line == 2
 
 
-async def test_any_other_database_goes_by_way_of_sqlalchemy(tmp_path: Path) -> None:
-    """SQLite stands in for a database that the gateway knows nothing of but its URL."""
+async def test_other_databases_use_sqlalchemy(tmp_path: Path) -> None:
+    """SQLite, used as a database that only SQLAlchemy knows."""
     url = f"sqlite+aiosqlite:///{tmp_path}/other.db"
     profile, dialect = DatabaseProfile(name="t", dialect="other", url=url, size=1), dialect_of("other")
     schemas = {"name": {"type": "string"}, "names": {"type": "array"}}

@@ -1,4 +1,4 @@
-"""Parameters are told from what only looks like them."""
+"""Parameters in SQL, and text that only looks like parameters."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Our own threads: bounded, answered in time, and never waited for."""
+"""The daemon's threads: bounded, with deadlines, and never joined at exit."""
 
 import asyncio
 import contextvars
@@ -22,7 +22,7 @@ def soon(seconds: float = 15.0) -> float:
 
 
 OTHERS: set[threading.Thread] = set()
-"""The threads of gateways that other tests keep in this process."""
+"""Threads of gateways from other tests."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ async def test_a_thread_is_used_again(threads: DaemonThreadPool) -> None:
     assert len(idents) == 1
 
 
-async def test_what_a_function_raises_is_raised(threads: DaemonThreadPool) -> None:
+async def test_function_errors_are_raised(threads: DaemonThreadPool) -> None:
     with pytest.raises(ZeroDivisionError):
         await threads.run(lambda: 1 // 0, deadline=soon())
 
@@ -230,6 +230,6 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_where_no_thread_can_be_started_the_call_is_told_and_later_ones_find_theirs() -> None:
+def test_failure_to_start_a_thread_is_an_error_of_the_call() -> None:
     done = subprocess.run([sys.executable, "-c", NO_THREAD], capture_output=True, text=True, timeout=30, check=False)
     assert done.stdout.splitlines() == ["cannot start a thread: can't start new thread", "0"], done.stderr

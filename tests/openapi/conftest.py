@@ -1,4 +1,4 @@
-"""Services behind what documents compile into."""
+"""Services for compiled documents."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Real OpenAPI documents, as packages ship them, and arguments for their tools."""
+"""Real OpenAPI documents from packages, and arguments for their tools."""
 
 import importlib.util
 import os
@@ -61,7 +61,7 @@ def _npm_directory() -> Path:
 
 
 def shuffled(value: Json, dice: random.Random) -> Json:
-    """The same value with the members of all its objects in another order; lists keep theirs, which says something."""
+    """The same value with shuffled members of all objects."""
     if isinstance(value, dict):
         keys = [*value]
         dice.shuffle(keys)
@@ -70,7 +70,7 @@ def shuffled(value: Json, dice: random.Random) -> Json:
 
 
 def arguments_for(schema: JsonObject, *, is_full: bool) -> dict[str, Json] | None:
-    """Arguments that fit the schema of a tool's inputs, optional ones too if `is_full`; None where none are found."""
+    """Valid arguments for an input schema, with optional ones if `is_full`. None if there are none."""
     definitions = schema.get("$defs", {})
     names = schema.get("properties", {}) if is_full else schema.get("required", ())
     made = {name: _sample(schema["properties"][name], definitions, _MAX_DEPTH) for name in names}
@@ -81,7 +81,7 @@ def arguments_for(schema: JsonObject, *, is_full: bool) -> dict[str, Json] | Non
 
 
 def _sample(schema: Json, definitions: Mapping[str, Json], depth: int) -> Json:
-    """A value that fits a schema; None for those that no simple value fits."""
+    """A valid value, or None if no simple value is valid."""
     if not isinstance(schema, dict) or not depth:
         return None
     if "$ref" in schema:

@@ -1,4 +1,4 @@
-"""Small OpenAPI documents for tests, what is offered of them, and the requests that their tools send."""
+"""Small OpenAPI documents for tests, their definitions and requests."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,7 +39,7 @@ def operation(**members: Json) -> dict[str, Json]:
 def offer(
     given: Json, directory: Path, *, connection: Json = None, is_connected: bool = True, **entry: Json
 ) -> DocumentDefinitions:
-    """What an entry `shop` offers of a document; every method, unless it says otherwise."""
+    """The definitions of a document for an entry `shop`, by default with every method."""
     path = directory / "shop.openapi.json"
     path.write_bytes(orjson.dumps(given))
     fields = {"document": str(path), "include": {"methods": ALL_METHODS}, **entry}
@@ -58,13 +58,13 @@ def offer(
 
 
 def inputs_of(data: Mapping[str, Json]) -> dict[str, Any]:
-    """The schemas of a tool's inputs, in either form."""
+    """The input schemas of a tool in both forms."""
     found: dict[str, Any] = data.get("input") or data.get("input_schema", {}).get("properties", {})
     return found
 
 
 def config_of(given: Json, directory: Path, **entry: Json) -> Path:
-    """A configuration with a document beside it."""
+    """A configuration and its document."""
     (directory / "shop.openapi.json").write_bytes(orjson.dumps(given))
     fields = {"document": "shop.openapi.json", "connection": "shop", "include": {"methods": ALL_METHODS}, **entry}
     config = directory / "config.yaml"
@@ -73,7 +73,7 @@ def config_of(given: Json, directory: Path, **entry: Json) -> Path:
 
 
 def write_both_ways(path: Path, directory: Path) -> tuple[Path, Path]:
-    """Two configurations with all tools of a document: one that names it, and one that `import` writes."""
+    """Two configurations with all tools of a document: with `openapi:`, and from `import`."""
     entry: Json = {
         "document": str(path),
         "connection": "c",

@@ -1,4 +1,4 @@
-"""Which operations are offered, under which names, and that none is left out in silence."""
+"""Selection and names of operations. Skipped ones are always reported."""
 
 import random
 import re
@@ -51,7 +51,7 @@ def test_filters_choose_and_whatever_they_leave_is_named(tmp_path: Path, entry: 
 
 
 @pytest.mark.parametrize("place", ["root", "path", "operation"])
-def test_x_mcp_turns_operations_off_and_names_and_describes_them(tmp_path: Path, place: str) -> None:
+def test_x_mcp_disables_names_and_describes_operations(tmp_path: Path, place: str) -> None:
     get: dict[str, Json] = operation(operationId="getItem")
     item: dict[str, Json] = {"get": get}
     given = document({"/items": item, "/on": {"get": operation(**{"x-mcp": {"enabled": True, "name": "on"}})}})
@@ -72,7 +72,7 @@ def test_a_name_is_the_overrides_or_x_mcps_or_the_operations_id_or_made_of_the_p
     assert offered.made[0].data["description"] == "Said by x-mcp."
 
 
-def test_what_x_mcp_says_of_a_path_holds_for_operations_that_say_nothing_themselves(tmp_path: Path) -> None:
+def test_x_mcp_of_a_path_applies_to_its_operations(tmp_path: Path) -> None:
     own = operation(**{"x-mcp": {"description": "Said by the operation."}})
     item = {"x-mcp": {"name": "items", "description": "Said by the path."}, "get": operation(), "post": own}
     given = document({"/items": item, "/z": {"get": operation()}})

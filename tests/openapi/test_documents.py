@@ -1,4 +1,4 @@
-"""What is read of a document: schemas, answers, servers, credentials, references; and documents that mean harm."""
+"""Schemas, responses, servers, credentials and references of documents, including hostile ones."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ TEXT: Final = {"type": "string"}
 
 
 def schema_of(tmp_path: Path, schema: Json, *, openapi: str = "3.0.3", **components: Json) -> Any:
-    """The input that a query parameter of this schema becomes."""
+    """The input for a query parameter with this schema."""
     parameter = {"name": "c", "in": "query", "required": True, "schema": schema}
     given = document({"/x": {"get": operation(parameters=[parameter])}}, openapi=openapi)
     [made] = offer({**given, "components": {"schemas": components}}, tmp_path).made
@@ -45,7 +45,7 @@ def test_a_schema_becomes_json_schema_2020_12(tmp_path: Path, version: str, sche
     assert schema_of(tmp_path, schema, openapi=version) == expected
 
 
-async def test_a_cycle_is_a_reference_and_only_what_is_reached_is_kept(tmp_path: Path, services: Services) -> None:
+async def test_cycles_are_references_and_unused_definitions_are_dropped(tmp_path: Path, services: Services) -> None:
     schemas = {
         "Node": {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"}}},
         "Unused": {"type": "object"},
@@ -58,9 +58,7 @@ async def test_a_cycle_is_a_reference_and_only_what_is_reached_is_kept(tmp_path:
     assert set(schema["$defs"]) == {"Node"}
 
 
-async def test_a_keyword_for_another_type_is_no_warning_where_somebody_else_wrote_it(
-    tmp_path: Path, services: Services
-) -> None:
+async def test_keyword_for_another_type_in_a_document_is_not_a_warning(tmp_path: Path, services: Services) -> None:
     parameter = {"name": "q", "in": "query", "description": "Q", "schema": {"type": "string", "minimum": 1}}
     given = document({"/x": {"get": operation(operationId="x", parameters=[parameter])}})
     catalog = compiled(config_of(given, tmp_path), services)
@@ -87,7 +85,7 @@ ANSWERS: list[tuple[Json, Json]] = [
 
 
 @pytest.mark.parametrize(("responses", "output"), ANSWERS)
-def test_an_answer_is_promised_where_each_success_is_json(tmp_path: Path, responses: Json, output: Json) -> None:
+def test_json_responses_give_an_output_schema(tmp_path: Path, responses: Json, output: Json) -> None:
     [made] = offer(document({"/x": {"get": {"responses": responses}}}), tmp_path).made
     assert made.data.get("output") == output
 
@@ -220,7 +218,7 @@ def test_a_reference_out_of_the_directory_leaves_its_operation_out(tmp_path: Pat
     assert reason in left_out.reason
 
 
-# Documents that mean harm, or are broken.
+# Hostile and malformed documents.
 
 CIRCLE: Final = {"$ref": "#/components/parameters/p"}
 HARMFUL: list[Json] = [
@@ -236,7 +234,7 @@ HARMFUL: list[Json] = [
 
 
 @pytest.mark.parametrize("number", range(len(HARMFUL)))
-async def test_a_document_with_wrong_types_yields_what_it_can_and_names_the_rest(
+async def test_malformed_parts_of_a_document_are_skipped_and_named(
     tmp_path: Path, services: Services, number: int
 ) -> None:
     compiled(config_of(HARMFUL[number], tmp_path), services)
@@ -278,7 +276,7 @@ async def test_a_document_that_cannot_be_read_is_an_error_with_its_place(
         ),
     ],
 )
-async def test_a_document_by_another_scheme_or_no_url_is_refused(
+async def test_document_with_unsupported_scheme_is_refused(
     tmp_path: Path, services: Services, document: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""An operation that takes multipart/form-data, from its document to the server that reads the parts."""
+"""A multipart/form-data operation, from the document to the server."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ CONTENT = {
 }
 
 
-async def test_a_binary_part_and_a_json_part_arrive_as_the_document_says(tmp_path: Path) -> None:
+async def test_binary_and_json_parts_are_sent_as_declared(tmp_path: Path) -> None:
     parts: list[tuple[Any, ...]] = []
 
     async def handle(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Real documents, as packages ship them: every operation is a tool or named, and requests are as they say."""
+"""Real documents: every operation is a tool or reported, and requests match the document."""
 
 import random
 import re
@@ -67,7 +67,7 @@ async def test_import_and_openapi_send_the_same_requests(name: str, tmp_path: Pa
 
 
 def _outcome(catalog: Catalog, tool: str, arguments: Mapping[str, Json]) -> object:
-    """The request that a call sends, or why it sends none."""
+    """The request of a call, or the reason why there is none."""
     try:
         return request_of(catalog, tool, arguments).key
     except ExecutionError as error:
@@ -92,7 +92,7 @@ class Sent:
 
 
 @pytest.mark.parametrize("name", ["github"])
-async def test_reading_requests_are_what_the_document_says(name: str, tmp_path: Path, services: Services) -> None:
+async def test_get_requests_match_the_document(name: str, tmp_path: Path, services: Services) -> None:
     root = root_of(name)
     entry: Json = {"methods": ["get"]}
     catalog = compiled(config_of(root, tmp_path, ignore_security=True, include=entry), services)
@@ -110,7 +110,7 @@ async def test_reading_requests_are_what_the_document_says(name: str, tmp_path: 
 
 
 def _part(root: JsonObject, path: str) -> dict[str, Json]:
-    """The document of one path: `openapi_core` copies what it is given, most of which no operation reaches."""
+    """The part of a document for one path, because `openapi_core` copies its input."""
     components: dict[str, dict[str, Json]] = {}
     waiting = _references(root["paths"][path])
     while waiting:
@@ -131,7 +131,7 @@ def _references(value: Json) -> list[str]:
 
 
 def _sample(schema: JsonObject) -> Json:
-    """A value that fits a plain schema; None for others."""
+    """A valid value for a simple schema, else None."""
     if "enum" in schema:
         return schema["enum"][0]
     if "pattern" in schema or "format" in schema or "minLength" in schema:

@@ -1,4 +1,4 @@
-"""The requests of tools that a document yields: parameters in every style, bodies of every kind, hostile values."""
+"""Requests of OpenAPI tools: parameters in every style, bodies of every kind, hostile values."""
 
 import json
 from pathlib import Path
@@ -163,7 +163,7 @@ def test_an_operation_whose_body_cannot_be_written_is_left_out_and_named(
     assert reason in offered.left_out[0].reason
 
 
-async def test_of_an_optional_body_all_required_members_are_sent_or_none(tmp_path: Path, services: Services) -> None:
+async def test_optional_body_has_all_required_members_or_none(tmp_path: Path, services: Services) -> None:
     schema = {"type": "object", "required": ["a", "b"], "properties": {"a": TEXT, "b": TEXT, "c": TEXT}}
     given = with_body({"application/json": {"schema": schema}}, required=False)
     catalog = compiled(config_of(given, tmp_path), services)
@@ -186,7 +186,7 @@ async def test_of_an_optional_body_all_required_members_are_sent_or_none(tmp_pat
         ({"properties": {"a": {**TEXT, "readOnly": True}, "b": {**TEXT, "writeOnly": True}}}, {"b"}),
     ],
 )
-def test_a_body_is_flat_where_it_is_one_object(tmp_path: Path, schema: Json, names: set[str]) -> None:
+def test_object_body_is_flattened(tmp_path: Path, schema: Json, names: set[str]) -> None:
     components = {"schemas": {"A": {"type": "object", "properties": {"a": TEXT}}}}
     given = {**with_body({"application/json": {"schema": schema}}), "components": components}
     [made] = offer(given, tmp_path).made
@@ -267,7 +267,7 @@ async def test_min_properties_of_a_body_holds_for_its_inputs(
     assert catalog.tools["shop_x"].definition["inputSchema"].get("minProperties") == expected
 
 
-async def test_what_is_hidden_is_never_sent_and_what_is_set_always(tmp_path: Path, services: Services) -> None:
+async def test_hidden_inputs_are_never_sent_and_set_values_always(tmp_path: Path, services: Services) -> None:
     parameters = [
         {"name": name, "in": place, "required": name == "id", "schema": TEXT}
         for name, place in (("id", "path"), ("trace", "query"), ("locale", "query"))
@@ -282,7 +282,7 @@ async def test_what_is_hidden_is_never_sent_and_what_is_set_always(tmp_path: Pat
     assert request.body == b'{"n":3,"a":"1"}'
 
 
-async def test_what_is_interpolated_in_a_fixed_value_is_literal_however_deep(
+async def test_interpolated_text_in_a_set_value_is_literal(
     tmp_path: Path, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_KEY", 'a"/{{ 7*7 }}{b}')
@@ -302,7 +302,7 @@ async def test_what_is_interpolated_in_a_fixed_value_is_literal_however_deep(
         ({"set": {"d": 1}}, "names `d`, but the inputs are c"),
     ],
 )
-def test_an_override_that_cannot_be_is_an_error_at_its_place(tmp_path: Path, override: Json, message: str) -> None:
+def test_impossible_override_is_an_error_at_its_place(tmp_path: Path, override: Json, message: str) -> None:
     offered = offer(with_parameter("query", TEXT), tmp_path, override={"x": override})
     assert offered.errors[0][0] == ("override", "x")
     assert message in offered.errors[0][1]
@@ -325,8 +325,8 @@ PLACES: Final[dict[str, Json]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-async def test_a_hostile_value_stays_in_its_place_or_is_refused(tmp_path: Path, services: Services, place: str) -> None:
-    """Beside each a control: a harmless value of the same length class goes through, with the same fields."""
+async def test_hostile_value_is_encoded_or_refused(tmp_path: Path, services: Services, place: str) -> None:
+    """With a harmless control of similar length for each value."""
     catalog = compiled(config_of(PLACES[place], tmp_path), services)
 
     def shape(value: str) -> tuple[object, ...]:

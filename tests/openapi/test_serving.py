@@ -1,4 +1,4 @@
-"""What `openapi:` serves: the same as `import` writes, reloaded with its documents, remembered, fetched with care."""
+"""`openapi:` entries: equal to `import`, reloaded with their documents, stored and fetched safely."""
 
 import asyncio
 import copy
@@ -30,7 +30,7 @@ EXAMPLE: Final = Path(__file__).parents[2] / "config" / "examples" / "data" / "s
 
 
 def shop(*names: str) -> dict[str, Json]:
-    """A document with an operation of each name."""
+    """A document with operations of these names."""
     return document({f"/{name}": {"get": operation(operationId=name, summary=name)} for name in names})
 
 
@@ -50,7 +50,7 @@ def test_import_writes_the_tools_that_openapi_serves(tmp_path: Path) -> None:
       "a #b", "- a", "{{ a }}", "${env:HOME}", "a\nb\n", "a\n\n b",
      "\u2028", "é", "'\"", "a\tb", "x" * 300, "%a", "@a", "`a`", "|", "a\n  b\nc"],
 )  # fmt: skip
-def test_whatever_a_document_says_is_read_back_as_it_was(tmp_path: Path, text: str) -> None:
+def test_yaml_output_is_read_back_unchanged(tmp_path: Path, text: str) -> None:
     written = tmp_path / "written.yaml"
     tool = {"description": text, "content": [{"text": "x"}], "meta": {"a": [text], "b": text}}
     written.write_text(as_yaml({"tools": {"a": tool}}))
@@ -158,7 +158,7 @@ async def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
 
 
 @pytest.mark.parametrize("place", ["of the entry", "of an override"])
-def test_an_edit_of_what_no_request_shows_counts_at_the_next_load(tmp_path: Path, place: str) -> None:
+def test_edit_outside_of_requests_applies_at_the_next_load(tmp_path: Path, place: str) -> None:
     (tmp_path / "shop.openapi.json").write_bytes(orjson.dumps(shop("a", "b")))
     source, tools = OpenApiSource(), []
     for seconds in (5, 5, 9):
@@ -247,7 +247,7 @@ class Publisher:
         self.credentials: list[str | None] = []
         self.status = 200
         self.absent: set[str] = set()
-        """Paths at which there is nothing."""
+        """Paths that do not exist."""
 
     async def answer(self, request: web.Request) -> web.Response:
         self.credentials.append(request.headers.get("X-Key"))
@@ -334,7 +334,7 @@ async def test_a_private_address_is_refused_unless_the_entry_allows_it(tmp_path:
         assert publisher.seen == []
 
 
-async def test_a_connections_credentials_go_to_its_own_origin_alone(tmp_path: Path) -> None:
+async def test_credentials_are_sent_to_the_connections_origin_only(tmp_path: Path) -> None:
     publisher, stranger = Publisher(), Publisher()
     async with publisher.publishing() as url, stranger.publishing() as other:
         connection = {"base_url": url.rpartition("/")[0], "headers": {"X-Key": "k"}, "allow_private": True}
@@ -364,7 +364,7 @@ async def test_a_reference_to_another_origin_is_not_fetched(tmp_path: Path) -> N
 
 
 def referring(*names: str) -> Json:
-    """A document whose operations have parameters in documents of their own, and one that has none."""
+    """A document with referenced parameters in other documents, and an operation without."""
     paths: dict[str, Json] = {"/plain": {"get": operation(operationId="plain")}}
     for name in names:
         parameter = {"name": "c", "in": "query", "schema": {"$ref": f"{name}.json#/info"}}
@@ -372,7 +372,7 @@ def referring(*names: str) -> Json:
     return document(paths)
 
 
-async def test_what_a_document_refers_to_and_cannot_be_fetched_costs_those_that_need_it_alone(tmp_path: Path) -> None:
+async def test_missing_referenced_document_skips_its_operations_only(tmp_path: Path) -> None:
     publisher = Publisher()
     publisher.document, publisher.absent = referring("a", "b"), {"/b.json"}
     async with publisher.publishing() as url:
@@ -383,7 +383,7 @@ async def test_what_a_document_refers_to_and_cannot_be_fetched_costs_those_that_
             assert gateway.status()["openapi"]["shop"]["problem"] == reason
             [warning] = gateway.status()["warnings"]
             assert f"GET /b: `{absent}` could not be fetched" in str(warning)
-            publisher.absent = {"/a.json"}  # which was fetched before, and stays
+            publisher.absent = {"/a.json"}  # fetched before, and kept
 
             async def has_all() -> bool:
                 return await tools_of(gateway) == ["shop_plain", "shop_a", "shop_b"]
@@ -392,7 +392,7 @@ async def test_what_a_document_refers_to_and_cannot_be_fetched_costs_those_that_
 
 
 @pytest.mark.parametrize("reference", ["http://[/b", "//[]@/b"])
-async def test_a_reference_that_is_no_url_costs_its_operation_alone(tmp_path: Path, reference: str) -> None:
+async def test_malformed_reference_skips_its_operation_only(tmp_path: Path, reference: str) -> None:
     publisher = Publisher()
     publisher.document = referring("a", reference)
     async with publisher.publishing() as url, serving(written_config(tmp_path, url, allow_private=True)) as gateway:
@@ -431,7 +431,7 @@ async def test_the_lock_pins_what_a_document_yields(tmp_path: Path) -> None:
     "value", ["${env:SHOP_KEY}", ["a", {"b": "x ${env:SHOP_KEY}", "c": []}], {"d": ["${env:SHOP_KEY}"]}]
 )
 @pytest.mark.parametrize("place", ["query", "header", "cookie", "path"])
-def test_a_rotated_secret_of_an_override_is_no_other_definition(
+def test_rotated_secret_in_an_override_does_not_change_the_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, value: Json
 ) -> None:
     parameters = [{"name": "key", "in": place, "schema": {}, "required": True}]

@@ -1,4 +1,4 @@
-"""Documents as people write them: what is slightly wrong in one is repaired or named, and costs nothing else."""
+"""Slightly wrong documents: mistakes are repaired or reported, and affect nothing else."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ CREDENTIALS: list[tuple[str, str, Json]] = [
 
 @pytest.mark.parametrize("declared", ["security scheme", "connection alone"])
 @pytest.mark.parametrize(("place", "name", "connection"), CREDENTIALS)
-async def test_a_credential_is_no_input_and_the_connection_sends_it(
+async def test_credential_is_sent_by_the_connection_and_is_not_an_input(
     tmp_path: Path, services: Services, place: str, name: str, connection: Json, declared: str
 ) -> None:
     parameters = [
@@ -63,7 +63,7 @@ async def test_a_credential_is_no_input_and_the_connection_sends_it(
     request = request_of(catalog, "shop_x", {"q": {"a": "1"}, "c": {"b": "2"}})
     sent = f"{request.url} {[(each.name, each.value) for each in request.headers]}"
     assert sent.count("secret") == 1
-    # Nor as a member of an object whose members become fields.
+    # Also not as a member of an exploded object.
     if place != "header":
         known = name.upper()
         with pytest.raises(ExecutionError, match="has a field with that name"):
@@ -81,7 +81,7 @@ def test_a_credential_is_no_variable_of_a_template_and_may_be_set(tmp_path: Path
     assert offer(given, tmp_path, override={"x": {"hide": ["api_key"]}}).errors == []
 
 
-def test_a_required_credential_that_nobody_sends_is_a_warning(tmp_path: Path) -> None:
+def test_required_credential_that_is_not_sent_is_a_warning(tmp_path: Path) -> None:
     parameters = [{"name": "X-Key", "in": "header", "required": True, "schema": TEXT}]
     given = document({"/x": {"get": operation(parameters=parameters)}})
     given["components"] = {"securitySchemes": {"s": {"type": "apiKey", "in": "header", "name": "x-key"}}}
@@ -111,7 +111,7 @@ FORM: Final = "application/x-www-form-urlencoded"
         ("post", {}, False, []),
     ],
 )
-def test_a_body_that_http_gives_no_meaning_or_without_members_is_not_sent(
+def test_body_without_meaning_or_members_is_not_sent(
     tmp_path: Path, method: str, content: Json, required: Json, inputs: list[str]
 ) -> None:
     offered = offer(with_body(content, method=method, required=required), tmp_path)
@@ -161,7 +161,7 @@ def test_operations_and_parameters_may_be_references(tmp_path: Path) -> None:
     assert [each.operation for each in offered.left_out] == ["GET /z"]
 
 
-def test_what_stands_beside_the_reference_of_a_path_is_part_of_it(tmp_path: Path) -> None:
+def test_operations_beside_a_path_reference_are_read(tmp_path: Path) -> None:
     shared = {"get": operation(operationId="there"), "parameters": [{"name": "a", "in": "query", "schema": TEXT}]}
     own = {"post": operation(operationId="here"), "parameters": [{"name": "b", "in": "query", "schema": TEXT}]}
     offered = offer({**document({"/x": {"$ref": "#/x-shared", **own}}), "x-shared": shared}, tmp_path)
@@ -207,7 +207,7 @@ def test_a_get_whose_body_cannot_be_read_is_a_tool_without_it(tmp_path: Path) ->
     assert [each.operation for each in offered.left_out] == ["POST /x"]
 
 
-def test_an_optional_parameter_without_a_name_is_ignored_and_named(tmp_path: Path) -> None:
+def test_optional_parameter_without_a_name_is_ignored_with_a_warning(tmp_path: Path) -> None:
     parameters: list[dict[str, Json]] = [{"name": "", "in": "query"}, {"name": "a", "in": "querystring"}]
     offered = offer(document({"/x": {"get": operation(parameters=parameters)}}, openapi="3.1.0"), tmp_path)
     assert [each.operation for each in offered.made] == ["GET /x"]
@@ -297,7 +297,7 @@ OBJECTS: Final = {"type": "array", "items": {"type": "object", "properties": {"p
         (TEXT, {"allowReserved": True}, "a/b", "c=a/b"),
     ],
 )
-async def test_a_form_is_written_as_its_encoding_says(
+async def test_form_is_written_by_its_encoding_object(
     tmp_path: Path, services: Services, schema: Json, encoding: Json, value: Json, body: str
 ) -> None:
     content = {FORM: {**of_object(c=schema), "encoding": {"c": encoding}}}
@@ -455,7 +455,11 @@ def test_a_pattern_is_one_of_ecma_262_or_stands_in_the_description(
 
 
 def test_a_pattern_of_names_that_is_lost_forbids_nothing(tmp_path: Path) -> None:
-    patterns = {"^(?i)x": TEXT, "^y": TEXT, "^(?=z)": TEXT}  # the engine takes no look-around in patterns of names
+    patterns = {
+        "^(?i)x": TEXT,
+        "^y": TEXT,
+        "^(?=z)": TEXT,
+    }  # the engine does not support look-around in property patterns
     schema = {"type": "object", "patternProperties": patterns, "additionalProperties": False}
     found = schema_of(tmp_path, schema)
     assert (found["patternProperties"], "additionalProperties" in found) == ({"^y": TEXT}, False)
@@ -492,7 +496,7 @@ async def test_arrays_have_items_wherever_they_stand(tmp_path: Path, services: S
     assert compiled(config, services).tools["fixed"].definition["inputSchema"]["properties"]["a"] == fixed
 
 
-# Versions, servers, and all of the rest.
+# Versions, servers and others.
 
 
 async def test_openapi_3_2_is_read_as_3_1_with_a_warning(tmp_path: Path, services: Services) -> None:

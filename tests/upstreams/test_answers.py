@@ -124,6 +124,7 @@ PRETTY: Final = json.dumps(
         ("[1, [\n" + PRETTY.replace("\n", "") + "\n", "all {of}"),
         (PRETTY[: PRETTY.index("result")].rstrip('" \n'), "cannot be read"),
         (PRETTY.replace('"text": "', '"text": '), "cannot be read"),
+        ("{\n" * 5000 + PRETTY.replace("\n", ""), "all {of}"),
     ],
 )
 async def test_pretty_printed_messages_over_stdio_are_read(

@@ -50,6 +50,8 @@ CLOSE_SECONDS: Final = 2.0
 """The time for a child to exit after the end of its input."""
 _JOIN_SECONDS: Final = 1.0
 """The longest wait for the next line of pretty-printed JSON."""
+_MAX_APART: Final = 1000
+"""Lines that are read one by one if they are not one JSON text. More would block the event loop."""
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _FIRST_LINE: Final = re.compile(rb'\s*[\[{]\s*(?:$|["\[{])')
 _MESSAGE_LINE: Final = re.compile(rb'\{.*"jsonrpc"\s*:')
@@ -223,7 +225,8 @@ class StdioLink:
         lines = self._text.end()
         text = b"\n".join(lines)
         messages = messages_in(text) if lines else []
-        if any(not isinstance(each, Unreadable) or each.answers is not None for each in messages):
+        is_text = any(not isinstance(each, Unreadable) or each.answers is not None for each in messages)
+        if is_text or len(lines) > _MAX_APART:
             self._take_messages(text, messages)
         else:
             for line in lines:

@@ -6,16 +6,14 @@ may speak HTTP+SSE.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import msgspec
 
 from gateway.access.subject import Subject
 from gateway.json_types import JsonObject
-from gateway.upstreams.client.link import Link
 from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import (
@@ -59,11 +57,7 @@ async def connect(  # noqa: PLR0913 - what is known of the server, and whom the 
         NoAnswerError: the time is over.
         UpstreamError: all ways failed. The message is that of the known way, or of the way that came furthest.
     """
-    attempt = _ConnectionAttempt(
-        spec=spec,
-        new_session=partial(Session, listener=listener, capabilities=capabilities),
-        open=partial(Session.open, subject=subject),
-    )
+    attempt = _ConnectionAttempt(spec=spec, listener=listener, capabilities=capabilities, subject=subject)
     failure: UpstreamError | None = None
     try:
         async with asyncio.timeout(seconds) as limit:
@@ -106,8 +100,9 @@ class _ConnectionAttempt:
     """
 
     spec: ServerSpec
-    new_session: Callable[[Link], Session]
-    open: Callable[[Session], Awaitable[None]]
+    listener: Listener
+    capabilities: JsonObject
+    subject: Subject | None
     session: Session | None = None
     transport: str = ""
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
@@ -123,8 +118,9 @@ class _ConnectionAttempt:
         try:
             if self.session is None:
                 self.transport = way.transport
-                self.session = self.new_session(self.spec.links[way.transport]())
-                await self.open(self.session)
+                link = self.spec.links[way.transport]()
+                self.session = Session(link, listener=self.listener, capabilities=self.capabilities)
+                await self.session.open(subject=self.subject)
             return await self._first(self.session, way, seconds)
         except UpstreamError as error:
             raise self.with_noise(error) from error.__cause__

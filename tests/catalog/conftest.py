@@ -1,4 +1,4 @@
-"""Fixtures that the catalog's tests share: what a file compiles into, with running services behind it."""
+"""Fixtures for tests of the catalog."""
 
 import textwrap
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +23,7 @@ async def services() -> AsyncIterator[Services]:
 
 @pytest.fixture
 async def compiled(tmp_path: Path, services: Services, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Compile]:
-    """Writes a file and compiles it: `compiled("tools: …", PATH="/bin")`."""
+    """Write a file and compile it: `compiled("tools: …", PATH="/bin")`."""
     plugins = Plugins()
 
     def write_and_compile(text: str, **environ: str) -> Catalog:

@@ -1,4 +1,4 @@
-"""What each definition needs, by its own word and by the rules of the file."""
+"""Required scopes from `access` and `auth.rules`, and the catalogs of callers."""
 
 import pytest
 

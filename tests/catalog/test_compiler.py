@@ -1,4 +1,4 @@
-"""From a file to a catalog: what is on offer, under which rules, and which list has changed."""
+"""Compilation of configurations into catalogs."""
 
 import gc
 from collections.abc import AsyncIterator
@@ -168,7 +168,7 @@ async def test_version_changes_with_the_connection(compiled: Compile) -> None:
 
 @asynccontextmanager
 async def answering(body: str) -> AsyncIterator[str]:
-    """A server with one answer, and its URL."""
+    """A server with one response, and its URL."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=body)
@@ -305,7 +305,7 @@ async def test_output_defaults_do_not_apply_to_fixed_content(compiled: Compile) 
 
 
 def test_catalog_is_freed_with_its_last_reference(tmp_path: Path, services: Services) -> None:
-    """Cycles would wait for a collection of garbage, which a daemon puts off while it reloads."""
+    """Reference cycles would only be freed by the garbage collector, which is paused during reloads."""
     config, plugins, many = tmp_path / "config.yaml", Plugins(), range(50)
     backends: list[dict[str, Json]] = [
         {"shell": {"command": ["echo", "{{ path }}"]}},

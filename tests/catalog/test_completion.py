@@ -1,4 +1,4 @@
-"""Suggestions: where they come from, which fit, and that a source in trouble is no trouble."""
+"""Completion: sources of suggestions, matching, and failing sources."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How the work of loading and compiling grows with the file: in proportion to it."""
+"""Loading and compiling take time proportional to the size of the file."""
 
 import os
 from collections.abc import Callable

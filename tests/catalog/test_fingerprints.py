@@ -1,4 +1,4 @@
-"""When two lists are the same."""
+"""Fingerprints of lists."""
 
 from collections.abc import Iterable
 

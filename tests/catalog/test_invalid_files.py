@@ -1,6 +1,6 @@
-"""One file for each mistake that compiling finds. Its first lines are all that may be said about it.
+"""Invalid files for the compiler. Their first lines are the expected problems.
 
-`# expect line:column: path: message` is an error, and `# doubt …` a warning.
+`# expect line:column: path: message` is an error, and `# warning …` a warning.
 """
 
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from gateway.executors.shared_services import Services, running_services
 
 TESTDATA: Final = Path(__file__).parent / "testdata"
 INVALID: Final = sorted(TESTDATA.glob("invalid-*.yaml"))
-WORDS: Final = {Severity.ERROR: "expect", Severity.WARNING: "doubt"}
+WORDS: Final = {Severity.ERROR: "expect", Severity.WARNING: "warning"}
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def shown(problem: Problem) -> str:
 @pytest.mark.parametrize("invalid", INVALID, ids=lambda path: path.stem)
 async def test_invalid_file_has_exactly_the_expected_problems(invalid: Path, services: Services) -> None:
     lines = invalid.read_text(encoding="utf-8").splitlines()
-    expected = [line.removeprefix("# ") for line in lines if line.startswith(("# expect ", "# doubt "))]
+    expected = [line.removeprefix("# ") for line in lines if line.startswith(("# expect ", "# warning "))]
     assert [shown(problem) for problem in problems_of(invalid, services)] == expected
 
 

@@ -1,4 +1,4 @@
-"""Doubts about what is offered: found where they are due, and nowhere else. Most stand in `testdata/invalid-*.yaml`."""
+"""Lints. Most of their warnings are tested with `testdata/invalid-*.yaml`."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def add(amount: int) -> int:
 '''
 
 
-def doubts(catalog: Catalog) -> list[str]:
+def lint_warnings(catalog: Catalog) -> list[str]:
     return [f"{problem.path}: {problem.message}" for problem in catalog.warnings]
 
 
@@ -81,7 +81,7 @@ def test_confusable_names_are_paired() -> None:
 def test_docstrings_of_plugins_are_linted(compiled: Compile, tmp_path: Path) -> None:
     (tmp_path / "sums.py").write_text(POISONED, encoding="utf-8")
     catalog = compiled('plugins: [.]\ntools: {t: {python: "sums:add"}}')
-    assert [doubt.partition(": ")[2].partition(",")[0] for doubt in doubts(catalog)] == [
+    assert [warning.partition(": ")[2].partition(",")[0] for warning in lint_warnings(catalog)] == [
         "`<IMPORTANT>` imitates another speaker; describe only its purpose",
         "holds U+200B ZERO WIDTH SPACE",
     ]
@@ -91,7 +91,7 @@ def test_docstrings_of_plugins_are_linted(compiled: Compile, tmp_path: Path) -> 
 def test_description_in_the_file_replaces_the_linted_docstring(compiled: Compile, tmp_path: Path) -> None:
     (tmp_path / "sums.py").write_text(POISONED.replace("\u200b", ""), encoding="utf-8")
     catalog = compiled('plugins: [.]\ntools: {t: {description: Add., python: "sums:add"}}')
-    assert doubts(catalog) == []
+    assert lint_warnings(catalog) == []
 
 
 @pytest.mark.parametrize("place", ["config.yaml", "plugins", "plugins/sums.py", "run.sh", "more.yaml", "tools.d"])
@@ -107,7 +107,7 @@ def test_world_writable_files_cause_warnings(compiled: Compile, tmp_path: Path, 
         plugins: [plugins]
         tools: {t: {description: T, shell: {command: [sh, ./run.sh]}}}
     """
-    assert doubts(compiled(text)) == []
+    assert lint_warnings(compiled(text)) == []
     path = tmp_path / place
     path.chmod(path.stat().st_mode | 0o002)
     what = "directory" if path.is_dir() else "file"
@@ -117,7 +117,7 @@ def test_world_writable_files_cause_warnings(compiled: Compile, tmp_path: Path, 
 
 def test_sticky_directory_causes_no_warning(compiled: Compile, tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
-    assert doubts(compiled("tools: {t: {description: T, content: x}}")) == []
+    assert lint_warnings(compiled("tools: {t: {description: T, content: x}}")) == []
 
 
 def test_literal_secret_causes_a_warning_with_a_masked_line(compiled: Compile) -> None:
@@ -159,7 +159,7 @@ def test_ordinary_values_are_not_detected_as_secrets(tmp_path: Path, line: str) 
 
 
 @pytest.mark.parametrize(
-    ("keys", "doubt"),
+    ("keys", "warning"),
     [
         (
             "cache: 1m, annotations: {destructive: true}, content: x",
@@ -174,9 +174,9 @@ def test_ordinary_values_are_not_detected_as_secrets(tmp_path: Path, line: str) 
         ("input: {colour: {type: string, enum: [red]}}, content: '{{ colour }}'", None),
     ],
 )
-def test_keywords_without_effect_cause_warnings(compiled: Compile, keys: str, doubt: str | None) -> None:
-    found = doubts(compiled(f"tools: {{t: {{description: T, {keys}}}}}"))
-    assert [each.startswith(f"tools.t.{doubt}") for each in found] == ([] if doubt is None else [True])
+def test_keywords_without_effect_cause_warnings(compiled: Compile, keys: str, warning: str | None) -> None:
+    found = lint_warnings(compiled(f"tools: {{t: {{description: T, {keys}}}}}"))
+    assert [each.startswith(f"tools.t.{warning}") for each in found] == ([] if warning is None else [True])
 
 
 def test_missing_program_causes_a_warning(compiled: Compile) -> None:
@@ -191,7 +191,7 @@ def test_missing_program_causes_a_warning(compiled: Compile) -> None:
           required: {description: D., shell: {command: [no-such-program]}, requires: {commands: [no-such-program]}}
         """
     )
-    assert doubts(catalog) == [
+    assert lint_warnings(catalog) == [
         "tools.gone.shell.command.0: the program `no-such-program` does not exist on this machine",
         "tools.path.shell.command.0: the program `./no-such-program` does not exist on this machine",
         "tools.interpreter.shell.interpreter: the program `no-such-program` does not exist on this machine",

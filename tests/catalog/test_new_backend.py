@@ -1,4 +1,4 @@
-"""A new backend is added to a copy of the package by what CONTRIBUTING.md says that it takes, and nothing else."""
+"""A new backend only requires the steps in CONTRIBUTING.md. The test adds one to a copy of the package."""
 
 import os
 import re
@@ -80,7 +80,7 @@ resources:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package with one more backend, and a configuration that uses it."""
+    """A copy of the package with another backend, and a configuration that uses it."""
     root = tmp_path_factory.mktemp("copy")
     package = root / "gateway"
     shutil.copytree(Path(gateway.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""Plugin directories are packages by content; what a reference leads to, or why to nothing, is said at load."""
+"""Plugins: packages by content, references, imports and hooks."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What definitions of prompts give: arguments and messages."""
+"""Compiled prompts: arguments and messages."""
 
 from collections.abc import Sequence
 from pathlib import Path

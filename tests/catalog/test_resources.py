@@ -1,4 +1,4 @@
-"""What definitions of resources give: one, a template, or a resource for each file and a template for the rest."""
+"""Compiled resources, templates and globs."""
 
 import os
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ ENCODED = [
 
 
 async def read(catalog: Catalog, uri: str) -> JsonObject:
-    """The first of the contents, found and read as a request would."""
+    """Read a resource like a request, and return the first of its contents."""
     found = catalog.resource(uri)
     if found is None:
         raise ResourceNotFoundError(uri)

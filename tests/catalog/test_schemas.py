@@ -1,4 +1,4 @@
-"""What a tool takes: three ways to write it, and what a call's arguments go through."""
+"""Inputs of tools: the three ways to declare them, and preparing the arguments of calls."""
 
 import os
 from pathlib import Path

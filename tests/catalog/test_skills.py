@@ -1,4 +1,4 @@
-"""Directories of `skills:` become resources and entries, and each mistake in a SKILL.md is a problem at its line."""
+"""Directories of `skills:` become resources and entries, and errors in SKILL.md are located."""
 
 import hashlib
 import os
@@ -41,7 +41,7 @@ def skill(folder: Path, name: str, text: str = HEAD, **files: str) -> Path:
 
 
 def problems(compiled: Compile, text: str = "skills: [skills/*]") -> list[Problem]:
-    """The problems of a file, whether it is served or not."""
+    """Return the problems of a file, including warnings if it is valid."""
     try:
         return list(compiled(text).warnings)
     except ConfigError as error:
@@ -236,7 +236,7 @@ async def test_glob_without_skills_is_reported(compiled: Compile, tmp_path: Path
 
 
 async def test_duplicate_skill_name_is_an_error(compiled: Compile, tmp_path: Path) -> None:
-    """The second of two entries for one directory may ask for scopes, which the first would give away."""
+    """The second entry for a directory could require scopes that the first does not."""
     one = skill(tmp_path, "a")
     two = tmp_path / "more" / "a"
     two.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""One catalog at a time, and who is told."""
+"""The catalog store: swaps, announcements, and disabled primitives."""
 
 from datetime import timedelta
 

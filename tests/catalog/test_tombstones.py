@@ -1,4 +1,4 @@
-"""Whoever asks for what a reload took away hears of it for ten minutes."""
+"""Removed and renamed primitives are remembered for ten minutes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ def tombstones(clock: Clock) -> Tombstones:
 
 @pytest.fixture
 def tools(compiled: Compile) -> Tools:
-    """A catalog of tools: `tools(name="description")`."""
+    """Return a catalog of tools: `tools(name="description")`."""
 
     def compile_tools(**described: str) -> Catalog:
         tools: dict[str, Any] = {name: {"description": text, "content": []} for name, text in described.items()}

@@ -1,4 +1,4 @@
-"""Search over tools: which of them fit some words, and in which order."""
+"""Ranking of tools for a query."""
 
 from typing import Any
 

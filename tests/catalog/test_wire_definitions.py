@@ -1,4 +1,4 @@
-"""What clients see of a definition."""
+"""Definitions as clients see them."""
 
 from pathlib import Path
 

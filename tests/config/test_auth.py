@@ -1,4 +1,4 @@
-"""What may be written under `auth`. Its lines hold secrets, so that they are shown masked."""
+"""Models of `auth`, and masking of its secrets in errors."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Files of MCP clients: JSON with comments, other spellings of our keys, and what their owners have turned off."""
+"""Configuration files of MCP clients: JSON with comments, keys of other clients, and disabled servers."""
 
 import json
 from pathlib import Path

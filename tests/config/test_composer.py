@@ -1,4 +1,4 @@
-"""YAML becomes JSON's values by the core schema of YAML 1.2, and everything keeps its place."""
+"""The YAML composer: values by the core schema of YAML 1.2, positions, and errors."""
 
 import re
 from pathlib import Path

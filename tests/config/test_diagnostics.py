@@ -1,4 +1,4 @@
-"""Problems are drawn so that a person finds the place, on any terminal."""
+"""Rendering of problems for terminals and as JSON."""
 
 import re
 from pathlib import Path

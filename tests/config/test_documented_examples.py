@@ -1,4 +1,4 @@
-"""Every YAML block of the language's description is loaded; nothing in it is refused but for what is to come."""
+"""Every YAML block of the language's description loads."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ def environ() -> dict[str, str]:
 
 
 def with_files_of_its_own(block: str, folder: Path) -> str:
-    """The block with a file in the folder behind every `${file:…}`: the machine's `/run/secrets` is not a test's."""
+    """Return the block with `${file:…}` pointing into the test's folder instead of `/run/secrets`."""
     secret = folder / "secret"
     secret.write_text("value", encoding="utf-8")
     return re.sub(r"\$\{file:[^}]+\}", f"${{file:{secret}}}", block)

@@ -1,4 +1,4 @@
-"""`${…}` is filled in in values, stays literal text, and never lets a secret out."""
+"""Interpolation of `${…}`: values, types, and masking of secrets."""
 
 import os
 from hashlib import sha256

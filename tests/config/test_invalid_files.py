@@ -1,4 +1,4 @@
-"""One file for each mistake; its first lines, `# expect line:column: path: message`, are all that may be said."""
+"""Invalid files, with one error each. They start with the expected problems: `# expect line:column: path: message`."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files become one document: included, merged, located; and no file can hang or break the loader."""
+"""The loader: includes, merging, locations, and robustness against unusual files."""
 
 import glob
 import json
@@ -435,7 +435,7 @@ def test_compiler_problems_mask_secrets(tmp_path: Path) -> None:
 
 
 def found(path: Path) -> tuple[Problem, ...]:
-    """What the loader says, and nothing that it raises but `ConfigError`."""
+    """Load text. Only `ConfigError` may be raised."""
     try:
         return load(path, environ={}).problems
     except ConfigError as error:
@@ -488,7 +488,7 @@ def test_thousand_tools_load_quickly(tmp_path: Path) -> None:
 
 @pytest.fixture
 def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with more files below it than a pattern may lead through: here fewer than elsewhere."""
+    """A directory with more files than a pattern may search. The limit is lowered for the test."""
     monkeypatch.setattr(file_pattern, "MOST_ENTRIES", 1000)
     for folder in (tmp_path / "many" / str(number) for number in range(12)):
         folder.mkdir(parents=True)
@@ -525,7 +525,7 @@ STEPS: Final = st.sampled_from(["**", "*", "*.yaml", "a", "b", "..", ".*", "?", 
 def test_pattern_matches_like_glob(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], links: list[tuple[str, str]], steps: list[str]
 ) -> None:
-    """Where a link leads in a circle, a file has many names; once is enough."""
+    """With links in a cycle, a file has many paths. It is found once."""
     assume(not links or steps.count("**") < 2)  # the reference goes round the circle forty times for each of them
     folder = tmp_path_factory.mktemp("pattern") / "here"
     folder.mkdir()

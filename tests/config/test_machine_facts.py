@@ -1,4 +1,4 @@
-"""`--workers auto` counts processors as a container's quota has them."""
+"""The number of usable processors, from affinity and cgroup quotas."""
 
 import os
 from collections.abc import Mapping

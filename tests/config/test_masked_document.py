@@ -1,4 +1,4 @@
-"""What was written can be shown: in words that mean the same when they are read again, and without secrets."""
+"""Documents rendered without secrets load to the same document."""
 
 from datetime import timedelta
 from pathlib import Path

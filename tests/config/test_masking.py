@@ -1,4 +1,4 @@
-"""Secrets that stand in the file itself are covered where its lines are shown."""
+"""Masking of secrets in source lines and output."""
 
 import base64
 import html
@@ -199,7 +199,7 @@ def test_each_of_many_secrets_is_masked(count: int) -> None:
 
 
 def each(pattern: str, form: str) -> Callable[[str], str]:
-    """An encoder that writes characters of a kind by their number."""
+    """Escape some characters by their code."""
     return lambda text: re.sub(pattern, lambda match: form.format(ord(match[0])), text)
 
 
@@ -216,7 +216,7 @@ def bytewise(pattern: str, form: str) -> Callable[[str], str]:
 
 
 def net(text: str) -> str:
-    """As System.Text.Json does: all but letters, digits and spaces, as units of UTF-16."""
+    """Escape like System.Text.Json: everything except letters, digits and spaces, in UTF-16 units."""
     return re.sub(
         "[^A-Za-z0-9 ]", lambda match: re.sub("....", r"\\u\g<0>", match[0].encode("utf-16-be").hex().upper()), text
     )

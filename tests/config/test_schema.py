@@ -1,4 +1,4 @@
-"""The schema for editors is current, says what every key is for, and accepts what the loader accepts."""
+"""The JSON Schema and the reference are current, and match the loader."""
 
 import json
 from collections.abc import Iterator

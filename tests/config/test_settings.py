@@ -1,4 +1,4 @@
-"""Flags and variables: which wins, and what is said about one that cannot be."""
+"""Flags and environment variables: precedence, parsing and errors."""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""The spellings of `upstreams:` and of clients' own files, which are taken as they are."""
+"""Models of `upstreams:`, including entries copied from client configurations."""
 
 import json
 from pathlib import Path

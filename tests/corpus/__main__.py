@@ -1,4 +1,4 @@
-"""Judges corpora whole and writes the figures into `docs/compatibility.md`: `python -m tests.corpus [NAME …]`."""
+"""Judges whole corpora and writes the figures into `docs/compatibility.md`: `python -m tests.corpus [NAME …]`."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ from tests.corpus.registry import CORPORA
 
 
 def judged(name: str, part: str) -> list[Verdict]:
-    """The verdicts on one part, in a process of its own: a crash is a wrong verdict of that part."""
+    """Judge one part in a separate process. A crash is a wrong verdict."""
 
     async def judge() -> list[Verdict]:
         return [verdict async for verdict in CORPORA[name].verdicts(part)]
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _known(journal: Path | None) -> dict[str, list[Verdict]]:
-    """The verdicts of an earlier run, of parts without a wrong one."""
+    """Return the verdicts of an earlier run for parts without a wrong verdict."""
     lines = journal.read_text(encoding="utf-8").splitlines() if journal and journal.exists() else ()
     known = {part: [Verdict(**each) for each in verdicts] for part, verdicts in map(json.loads, lines)}
     return {part: verdicts for part, verdicts in known.items() if not any(each.wrong for each in verdicts)}

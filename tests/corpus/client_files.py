@@ -1,4 +1,4 @@
-"""Client configurations: blocks in the READMEs of published packages, and files that packages ship."""
+"""Client configurations: JSON blocks in READMEs of published packages, and files in these packages."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _VARIABLE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)\}")
 
 
 async def verdicts(part: str) -> AsyncIterator[Verdict]:
-    """Judge one configuration: each of its servers is an upstream that is started or reached as it says there."""
+    """Judge one configuration. Each server must become an upstream with the same command or URL."""
     text = _texts()[part]
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / "client.json").write_text(text, encoding="utf-8")
@@ -45,7 +45,7 @@ async def verdicts(part: str) -> AsyncIterator[Verdict]:
 
 
 def _servers(text: str) -> Iterator[tuple[str, Json]]:
-    """The servers of a configuration that is plain JSON, but for those that its owner turned off."""
+    """Yield the enabled servers of a configuration that is plain JSON."""
     try:
         root = json.loads(text)
     except ValueError:  # comments, trailing commas
@@ -57,7 +57,7 @@ def _servers(text: str) -> Iterator[tuple[str, Json]]:
 
 
 def _started(upstream: Upstream | None) -> Json:
-    """What an upstream is started or reached with."""
+    """Return command, URL and environment of an upstream."""
     if upstream is None:
         return None
     command = [str(word) for word in (*(upstream.command or ()), *upstream.args)]
@@ -73,7 +73,7 @@ def _expected(entry: Json) -> Json:
 
 @cache
 def _texts() -> dict[str, str]:
-    """The configurations by the package and a number; each text once."""
+    """Return the configurations without duplicates, by package and number."""
     found: dict[str, str] = {}
     for path in _pages():
         text = path.read_text(encoding="utf-8", errors="replace")

@@ -38,7 +38,7 @@ _REFUSED: Final = {"a key must be text": "keys"}
 
 
 async def verdicts(part: str) -> AsyncIterator[Verdict]:
-    """Judge one file. A file that `yaml` cannot read must be refused."""
+    """Judge one file. A file that `yaml` cannot read must be an error."""
     expected = _read_by_node()[part]
     text = (directory() / part).read_text(encoding="utf-8")
     composition = compose(SourceFile(path=Path("/compose.yaml"), text=text))
@@ -57,7 +57,7 @@ async def verdicts(part: str) -> AsyncIterator[Verdict]:
 
 @cache
 def _paths() -> list[str]:
-    """List the compose files, each text once."""
+    """List the compose files without duplicates."""
     found: dict[str, str] = {}
     for package in _PACKAGES:
         for path in sorted((directory() / package).rglob("*.y*ml")):

@@ -1,4 +1,4 @@
-"""Corpora are only looked at where they are asked for: their libraries take seconds to import."""
+"""Corpora are only collected on request, because their libraries take seconds to import."""
 
 from pathlib import Path
 

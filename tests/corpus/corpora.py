@@ -1,4 +1,4 @@
-"""What all corpora share: verdicts on cases, figures of a run, and samples that are the same in every run."""
+"""Shared by all corpora: verdicts, figures of a run, and reproducible samples."""
 
 import random
 from collections import Counter
@@ -12,19 +12,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result of one check of one case: right, explained by a known reason, or wrong."""
+    """The result of one check of one case: correct, explained by a known reason, or wrong."""
 
     check: str
     case: str
     reason: str = ""
-    """A key of the corpus's reasons; empty if the case is right or wrong."""
+    """Key of the reason. Empty if the case is correct or wrong."""
     wrong: str = ""
-    """What is wrong with it."""
+    """Description of the error. Empty if the case is not wrong."""
 
 
 @dataclass(kw_only=True)
 class Figures:
-    """The number of cases of one check, by their verdict."""
+    """The number of cases of one check, by verdict."""
 
     tried: int = 0
     right: int = 0
@@ -34,17 +34,17 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """Cases that other people wrote, in parts that can be judged in any order."""
+    """A collection of published cases, in parts that can be judged in any order."""
 
     title: str
     about: str
-    """Where the cases come from and what is compared, for the page."""
+    """Description of the cases and the comparison, for the page."""
     checks: Mapping[str, str]
-    """The checks and what a row of the page calls them."""
+    """Checks, and their names on the page."""
     reasons: Mapping[str, str]
-    """Why cases are refused or differ, in a sentence for operators."""
+    """Explanations of refusals and differences, for operators."""
     parts: Callable[..., Sequence[str]]
-    """Lists its parts: all of them if `is_whole`, otherwise those that CI judges."""
+    """Lists all parts if `is_whole`, otherwise the sample for CI."""
     verdicts: Callable[[str], AsyncIterable[Verdict]]
     """Judges the cases of one part."""
 
@@ -65,7 +65,7 @@ def counted(verdicts: Iterable[Verdict]) -> dict[str, Figures]:
 
 
 def sampled(items: Sequence[T], count: int) -> list[T]:
-    """Choose at most `count` items by the fixed seed; a smaller sample is the beginning of a larger one."""
+    """Choose at most `count` items with the fixed seed. Smaller samples are prefixes of larger ones."""
     return random.Random(SEED).sample(items, len(items))[:count]
 
 

@@ -1,4 +1,4 @@
-"""JSON-Schema-Test-Suite, draft 2020-12: what is valid there is valid here."""
+"""JSON-Schema-Test-Suite, draft 2020-12, against our validation."""
 
 import json
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ async def verdicts(part: str) -> AsyncIterator[Verdict]:
     path = _suite() / part
     check = "optional" if part.startswith("optional/") else "required"
     for group in json.loads(path.read_text(encoding="utf-8")):
-        # The schema of a tool is an object; `true` and `false` are tried inside one.
+        # A tool's schema is an object, so `true` and `false` are wrapped.
         schema = group["schema"] if isinstance(group["schema"], dict) else {"allOf": [group["schema"]]}
         problems = Problems(OneFile(path))
         validator = compile_schema(schema, problems)
@@ -45,7 +45,7 @@ async def verdicts(part: str) -> AsyncIterator[Verdict]:
 
 
 def _difference(part: str, *, is_valid: bool) -> str:
-    """The reason of a different answer; empty if there is none."""
+    """Return the reason of a different result, or ""."""
     name = part.rpartition("/")[2].removesuffix(".json")
     if name == "format" and is_valid:
         return "formats are checked"

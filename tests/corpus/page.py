@@ -1,4 +1,4 @@
-"""The page `docs/compatibility.md`: a section for each corpus, with the figures of a whole run."""
+"""The page `docs/compatibility.md`, with a section per corpus and the figures of a complete run."""
 
 import re
 from collections import Counter
@@ -36,7 +36,7 @@ def section(corpus: Corpus, figures: Mapping[str, Figures]) -> str:
 
 
 def shown(wrong: str) -> str:
-    """One line for a wrong case."""
+    """Format a wrong case in one line."""
     return f"`{' '.join(wrong.replace('`', '').split())[:300]}`"
 
 
@@ -53,7 +53,7 @@ def figures_of(corpus: Corpus, page: str) -> dict[str, Figures]:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One row of a section's table, with the reasons below it."""
+    """One row of a section's table, and its reasons."""
 
     label: str
     tried: int
@@ -62,7 +62,7 @@ class Row:
     wrong: int
     reasons: Mapping[str, int]
     listed: int
-    """The number of wrong cases that the section lists."""
+    """Number of wrong cases listed in the section."""
 
 
 def rows(text: str) -> list[Row]:
@@ -87,6 +87,6 @@ def write(corpus: Corpus, figures: Mapping[str, Figures]) -> None:
 
 
 def sections(page: str) -> dict[str, str]:
-    """The text of each section, with its heading, by its title."""
+    """Split the page into sections by title."""
     parts = re.split(r"(?m)^(?=## )", page)
     return {part.partition("\n")[0].removeprefix("## "): part for part in parts if part.startswith("## ")}

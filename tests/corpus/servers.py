@@ -64,7 +64,7 @@ class Step:
 
     @property
     def renamed(self) -> "Step":
-        """The same step as it is asked of the gateway."""
+        """Return the step for the gateway."""
         if "name" not in self.params:
             return self
         return replace(self, params={**self.params, "name": f"{NAME}_{self.params['name']}"})
@@ -75,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """Everything that one client saw of a server."""
+    """Everything that one client received from a server."""
 
     instructions: str
     lists: Mapping[str, list[Json]]
@@ -84,7 +84,7 @@ class Seen:
 
 
 def command_of(name: str) -> tuple[list[str], dict[str, str]]:
-    """The command that starts a server in its sandbox, and its environment."""
+    """Return the sandboxed command of a server, and its environment."""
     entry = servers()[name]
     if "npm" in entry:
         package = directory() / "node_modules" / entry["npm"].rpartition("@")[0]
@@ -116,7 +116,7 @@ async def verdicts(name: str) -> AsyncIterator[Verdict]:
 
 
 def _steps(lists: Mapping[str, list[Json]]) -> list[Step]:
-    """Calls of tools with sample arguments, and reads of what is listed."""
+    """Return calls of tools with sample arguments, and reads of listed resources and prompts."""
     asked: list[tuple[str, dict[str, Json]]] = []
     for tool in sampled(lists["tools"], MOST_CALLS):
         arguments = arguments_for(tool["inputSchema"], is_full=False)
@@ -130,7 +130,7 @@ def _steps(lists: Mapping[str, list[Json]]) -> list[Step]:
 
 
 async def _without(command: Sequence[str], environment: Mapping[str, str], steps: Sequence[Step] | None) -> Seen:
-    """Ask the server itself."""
+    """Query the server directly."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
@@ -158,7 +158,7 @@ async def _without(command: Sequence[str], environment: Mapping[str, str], steps
 async def _through(
     command: Sequence[str], environment: Mapping[str, str], own: Seen
 ) -> AsyncIterator[tuple[str, Seen]]:
-    """Ask the gateway, as a client of each era."""
+    """Query the gateway as a client of each era."""
     entry = {"command": [*command], "env": dict(environment), "connect_timeout": "60s", "uri_prefix": ""}
     async with AsyncExitStack() as stack:
         config = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "config.yaml"
@@ -183,7 +183,7 @@ def _says(method: str, params: JsonObject) -> Json:
 
 
 async def _seen(client: Client, hello: JsonObject, steps: Sequence[Step] | None) -> Seen:
-    """What a client sees; without given steps it chooses them, and keeps those that are answered."""
+    """Run the steps as a client. Without steps, choose them and keep those that succeed."""
     offered = hello.get("capabilities", {})
     lists: dict[str, list[Json]] = {}
     for member, (method, _) in LISTS.items():
@@ -205,7 +205,7 @@ async def _seen(client: Client, hello: JsonObject, steps: Sequence[Step] | None)
 
 
 async def _answer(client: Client, step: Step, *, patience: float) -> Json:
-    """The answer without what belongs to the connection; empty without one."""
+    """Remove connection-specific members from a response. Return an empty one if there is none."""
     try:
         async with asyncio.timeout(patience):
             answer = await client.converse(step.method, step.params)
@@ -241,7 +241,7 @@ def _key(entry: Json) -> str:
 
 
 def _cut(step: Step, result: JsonObject, revision: str) -> Json:
-    """A result without what a revision lacks."""
+    """Remove members that a revision does not define from a result."""
     match step.method:
         case "tools/call" if "content" in result:
             result = {**result, "content": downgrade.content(result["content"], revision)}
@@ -277,7 +277,7 @@ def _differences(own: Json, again: Json, ours: Json, path: str) -> Iterator[str]
 
 
 def plain(value: Json) -> Json:
-    """A result or a part of it, without members of the connection and those that say nothing."""
+    """Remove connection-specific and empty members from a result or a part of it."""
     match value:
         case dict():
             kept = {key: plain(each) for key, each in value.items() if key not in _ADDED}

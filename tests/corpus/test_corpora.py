@@ -1,4 +1,4 @@
-"""Samples of the corpora: nothing is wrong, and what is refused is explained in `docs/compatibility.md`."""
+"""Samples of the corpora have no wrong cases, and `docs/compatibility.md` explains all refusals."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The examples of RFC 6570 and `uritemplate-test`: expansion, and matching the URI that was expanded."""
+"""Examples of RFC 6570 and `uritemplate-test`: expansion, and matching of expanded URIs."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -55,7 +55,7 @@ def _expanded(template: str, variables: Mapping[str, Json]) -> str:
 
 
 def _matched(case: str, template: str, variables: Mapping[str, Json]) -> Verdict:
-    """Match what was expanded: the variables found must expand to the same URI again."""
+    """Match an expanded URI. The variables must expand to the same URI again."""
     scope = make_scope({})
     matcher = compile_matcher(f"x:{template}", scope)
     if refusal := next(iter(messages_of(scope)), ""):

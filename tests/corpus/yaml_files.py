@@ -1,4 +1,4 @@
-"""yaml-test-suite: documents are read as the suite says, or refused with a message."""
+"""yaml-test-suite against our YAML reading."""
 
 import json
 import subprocess
@@ -62,7 +62,7 @@ async def verdicts(part: str) -> AsyncIterator[Verdict]:
 
 
 def _documents(text: str) -> list[Json]:
-    """The documents of a case; JSON values follow each other in one text."""
+    """Return the documents of a case. Its JSON values are concatenated."""
     found, start, decoder = [], 0, json.JSONDecoder()
     while text[start:].strip():
         start = len(text) - len(text[start:].lstrip())

@@ -1,1 +1,1 @@
-"""Serves the Model Context Protocol without I/O: messages and an exchange in, replies out, for both eras."""
+"""The Model Context Protocol of both eras, without I/O."""

@@ -40,7 +40,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Header fields of the HTTP request, names in lower case; empty elsewhere."""
     access_token: Credential | None = None
-    """The verified access token that identifies the sender, where it is one: for token exchange alone."""
+    """The verified access token of the sender, if any. Only for token exchange."""
 
     @property
     def principal(self) -> str | None:

@@ -1,1 +1,1 @@
-"""The run of one call. In: a primitive and its arguments. Out: its outcome; its context and observers meanwhile."""
+"""Calls and their runs: context, progress, input requests."""

@@ -190,7 +190,7 @@ class CallContext(msgspec.Struct, eq=False):
         return await self._asked(requests, None)
 
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Send requests before the call becomes a task, if it is none yet."""
+        """Send requests before the call becomes a task."""
         return await self._asked(requests, "before")
 
     async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:

@@ -107,7 +107,7 @@ class TaskRequester:
         )
         encoded = encode_memory(memory)
         if len(encoded) > MAX_MEMORY_BYTES:
-            raise ExecutionError(f"What was answered so far is more than {MAX_MEMORY_BYTES} bytes, and cannot be kept")
+            raise ExecutionError(f"The responses and results so far exceed {MAX_MEMORY_BYTES} bytes")
         return encoded
 
     @property

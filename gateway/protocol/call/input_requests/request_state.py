@@ -83,7 +83,7 @@ class RequestStateSigner:
         content = exact_json.dumps([expires, *marks, nonce, state.answers, state.results], default=jsonrpc.plain)
         signed = signer.sign(base64.urlsafe_b64encode(content)).decode()
         if len(signed) > MAX_BYTES:
-            raise ExecutionError(f"What was answered so far is more than {MAX_BYTES} bytes and cannot be carried on")
+            raise ExecutionError(f"The responses and results so far exceed {MAX_BYTES} bytes")
         return signed
 
     def open(self, signed: Json, binding: StateScope) -> State | None:

@@ -1,4 +1,4 @@
-"""The interface of input requests, which each era implements, and the suspension of a run meanwhile."""
+"""The interface of input requests, which each era implements, and the suspension of runs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,9 +1,8 @@
-"""Decodes a file that a caller sent as text: base64, or a `data:` URI. Pure, and strict.
+"""Decodes files from base64 or `data:` URIs.
 
-Taken is what clients and models write: base64 (RFC 4648 §4) and base64url (§5), with or without padding, with spaces
-and line breaks in it (RFC 2045 §6.8), and `data:` URIs (RFC 2397), base64 or percent-encoded, with the file's name as
-the parameter `name` or `filename`. Refused is all else, such as a mixture of both alphabets, and text that was cut off
-as far as that shows.
+Accepts base64 (RFC 4648 §4) and base64url (§5), with or without padding, spaces and line breaks (RFC 2045 §6.8), and
+`data:` URIs (RFC 2397), base64 or percent-encoded, with the parameter `name` or `filename`. Rejects everything else,
+such as a mixture of both alphabets, or truncated text.
 """
 
 import binascii
@@ -23,24 +22,24 @@ _MAX_HEAD: Final = 1024
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
 """RFC 6838 §4.2."""
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]", re.ASCII)
-# What models send that know where a file is, and cannot read it.
+# Sent by models that know a path but cannot read the file.
 _PLACE: Final = re.compile(r"(?:https?|ftp|file)://|~?/|\.{1,2}/|[A-Za-z]:\\|[\w. -]+\.[A-Za-z]{2,4}$")
 _TEXT: Final = "text/plain"
-# A multiple of four, so that each step but the last is whole groups (RFC 4648 §4).
+# A multiple of four, so that each step except the last has whole groups (RFC 4648 §4).
 _STEP: Final = 2**18
-"""Characters that are decoded at once: in between, other threads run, which `binascii` would hold up."""
+"""Characters to decode at once. `binascii` blocks other threads meanwhile."""
 
 
 class FileRefusedError(ValueError):
-    """The text is no file, or not one that is wanted. The message goes on from a place: "must be …"."""
+    """The text is not an acceptable file. The message continues a place: "must be …"."""
 
 
 class FileRule(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that one input takes."""
+    """The files that an input accepts."""
 
     max_size: int | None = None
     media_types: tuple[str, ...] = ()
-    """In lower case; empty for any."""
+    """In lower case. Empty means any."""
 
     @property
     def summary(self) -> str:
@@ -53,7 +52,7 @@ def decoded_file(text: str, rule: FileRule) -> FileArgument:
     """Decode a file.
 
     Raises:
-        FileRefusedError: it is not encoded as it should be, too large, or of another media type.
+        FileRefusedError: the encoding is invalid, the file is too large, or has another media type.
     """
     text = text.strip()
     if text[:5].lower() == "data:":
@@ -63,7 +62,7 @@ def decoded_file(text: str, rule: FileRule) -> FileArgument:
 
 
 def size_in_words(size: int) -> str:
-    """A number of bytes as the file's own sizes are written: `5MiB`, `1.5KiB`, `17B`."""
+    """Format a number of bytes like sizes in the configuration: `5MiB`, `1.5KiB`, `17B`."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= unit:
             return f"{size / unit:.4g}{name}"
@@ -79,10 +78,10 @@ def _from_uri(uri: str, rule: FileRule) -> FileArgument:
         raise FileRefusedError("must be a data: URI whose media type is one, such as data:image/png;base64,…")
     is_base64 = bool(parameters) and parameters[-1].lower() == "base64"
     if is_base64:
-        # RFC 2397 §3: any character of the data may be percent-encoded, such as the `=` at its end.
+        # RFC 2397 §3: any character of the data can be percent-encoded, such as `=` at the end.
         data = _from_base64(unquote(body) if "%" in body else body, rule)
     else:
-        # The least that it can be, before memory is spent on it; what it is follows.
+        # The minimum size, before memory is allocated. The exact size is checked later.
         _check_size(len(body) - 2 * body.count("%"), rule)
         data = unquote_to_bytes(body)
         _check_size(len(data), rule)
@@ -90,7 +89,7 @@ def _from_uri(uri: str, rule: FileRule) -> FileArgument:
 
 
 def _from_base64(text: str, rule: FileRule) -> bytes:
-    # For such text `binascii` raises a ValueError that is no binascii.Error.
+    # `binascii` raises a ValueError that is not a binascii.Error for such text.
     if not text.isascii():
         raise _not_base64(text)
     if any(blank in text for blank in "\n\r \t"):
@@ -99,40 +98,40 @@ def _from_base64(text: str, rule: FileRule) -> bytes:
     size = len(text) if end < 0 else end
     if text.count("=", size) != len(text) - size:
         raise _not_base64(text)
-    # The length tells the size, so nothing that is too large is decoded.
+    # The size is known from the length, so large files are not decoded.
     _check_size(size * 3 // 4, rule)
     is_url_safe = "-" in text or "_" in text
     if is_url_safe and ("+" in text or "/" in text):
         raise _not_base64(text, "mixes the alphabets of base64 and base64url")
     missing = -size % 4
-    # A group of one character has six bits, too few for a byte.
+    # One character has six bits, too few for a byte.
     if missing == 3 or len(text) - size not in {0, missing}:
         raise _not_base64(text, "is cut off, or its padding is wrong")
     try:
         data = b"".join(_decoded_steps(text, size, is_url_safe=is_url_safe))
     except binascii.Error as error:
         raise _not_base64(text) from error
-    # RFC 4648 §3.5: the bits that are left over are zero, unless something was cut off.
+    # RFC 4648 §3.5: unused bits are zero, unless the text was truncated.
     if missing and _standard(text[size - 1]) != _last_of(data[-(3 - missing) :]):
         raise _not_base64(text, "is cut off in the middle of a byte")
     return data
 
 
 def _decoded_steps(text: str, size: int, *, is_url_safe: bool) -> Iterator[bytes]:
-    """Decode the first `size` characters, which are the whole without its padding."""
+    """Decode the first `size` characters, which exclude the padding."""
     for start in range(0, size, _STEP):
         step = text[start : min(start + _STEP, size)]
-        # Unless it is strict, `binascii` skips what is not of the alphabet.
+        # Strict: otherwise `binascii` skips other characters.
         yield binascii.a2b_base64((_standard(step) if is_url_safe else step) + "=" * (-len(step) % 4), strict_mode=True)
 
 
 def _standard(text: str) -> str:
-    """Base64url as base64."""
+    """Convert base64url to base64."""
     return text.replace("-", "+").replace("_", "/")
 
 
 def _last_of(data: bytes) -> str:
-    """The last character of base64, without padding."""
+    """Return the last character before the padding."""
     return binascii.b2a_base64(data, newline=False).rstrip(b"=").decode()[-1]
 
 
@@ -151,12 +150,12 @@ def _check_size(size: int, rule: FileRule) -> None:
 
 
 def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
-    """The media type: as given, or as the bytes tell.
+    """Return the media type, as sent or detected.
 
-    1. Where any will do, nothing is checked.
-    2. What is given must be wanted, and the bytes must not be those of something else.
-    3. What is not given is told from the bytes; where these tell nothing, it is the only type that is wanted, if files
-       of that have no signature to tell them by; or else text, if that is wanted and they are UTF-8.
+    1. If any type is accepted, nothing is checked.
+    2. A type that was sent must be accepted, and the signature of the bytes must not contradict it.
+    3. Otherwise the signature decides. Without a known signature, the type is the only accepted type if that has no
+       signature, or text if that is accepted and the bytes are UTF-8.
     """
     found = media_type_in(data)
     if not rule.media_types:
@@ -183,7 +182,7 @@ def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
 
 
 def _may_be(given: str, found: str) -> bool:
-    """Whether a file that is said to be `given` may begin with the signature of `found`."""
+    """Whether a file of type `given` can start with the signature of `found`."""
     return agrees(given, found) or not (has_signature(given) or given.partition("/")[0] in {"image", "audio", "video"})
 
 
@@ -192,7 +191,7 @@ def _is_wanted(media_type: str, rule: FileRule) -> bool:
 
 
 def description_of(value: Json) -> JsonObject:
-    """Describe a file that was sent, without decoding it: about its size, and what a `data:` URI says of it."""
+    """Describe a file without decoding it: its approximate size, and the parameters of a `data:` URI."""
     if not isinstance(value, str):
         return {"size": None}
     head, comma, _ = value[5:_MAX_HEAD].partition(",") if value[:5].lower() == "data:" else ("", "", "")
@@ -204,5 +203,5 @@ def description_of(value: Json) -> JsonObject:
 def _name_in(parameters: Sequence[str]) -> str | None:
     named = dict(each.strip().partition("=")[::2] for each in parameters if "=" in each)
     name = named.get("name") or named.get("filename")
-    # RFC 2397 §3: values are percent-encoded, and should not be quoted; some are.
+    # RFC 2397 §3: values are percent-encoded, but some clients quote them.
     return None if name is None else unquote(name.strip('"')) or None

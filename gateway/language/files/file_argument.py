@@ -1,7 +1,6 @@
-"""A file that a caller gave, decoded.
+"""A decoded file in the arguments of a call.
 
-To templates, logs and whatever else goes through arguments it is an object with `name`, `type` and `size`; its bytes
-are reached by code that asks for them, and by the filter `base64`.
+Templates and logs see an object with `name`, `type` and `size`. Code and the filter `base64` can read the bytes.
 """
 
 import base64
@@ -15,16 +14,16 @@ _MEMBERS: Final = ("name", "type", "size")
 
 
 class FileArgument(Mapping[str, Json]):
-    """The bytes of a file, with what its caller said of it. Frozen."""
+    """Bytes, media type and name of a file."""
 
     __slots__ = ("data", "media_type", "name")
 
     def __init__(self, data: bytes, *, media_type: str | None = None, name: str | None = None) -> None:
         self.data: Final = data
         self.media_type: Final = media_type
-        """In lower case and without parameters, as it was given or told from the bytes; None if nobody knows."""
+        """In lower case without parameters, as sent or detected. None if unknown."""
         self.name: Final = name
-        """As the caller gave it: any text."""
+        """Name as sent by the caller, which can be any text."""
 
     @property
     def base64(self) -> str:
@@ -51,14 +50,14 @@ class FileArgument(Mapping[str, Json]):
 
     @property
     def key(self) -> JsonObject:
-        """Identifies the file in a cache: equal only for two that are the same."""
+        """Key of the file for caches."""
         return {"file": [hashlib.sha256(self.data).hexdigest(), self.media_type, self.name]}
 
 
 def with_files_replaced(value: Json, replace: Callable[[FileArgument], Json]) -> Json:
-    """Copy arguments with something else in place of each file."""
+    """Copy a value, with each file replaced."""
     match value:
-        # Before Mapping, which a file is, too.
+        # Before Mapping, because a file is a Mapping.
         case FileArgument():
             return replace(value)
         case Mapping():
@@ -70,5 +69,5 @@ def with_files_replaced(value: Json, replace: Callable[[FileArgument], Json]) ->
 
 
 def json_with_files(value: Json) -> Json:
-    """Copy a value for a JSON text, in which a file is its base64."""
+    """Copy a value, with each file as base64."""
     return with_files_replaced(value, lambda file: file.base64)

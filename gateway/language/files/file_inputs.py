@@ -1,7 +1,7 @@
-"""Compiles the inputs of `type: file`: finds them in an input schema, and writes the schema that clients see instead.
+"""Compiles inputs of `type: file`: finds them in an input schema, and creates the schema for clients.
 
-A schema leads to files through members (`properties`, `additionalProperties`), `items`, `$ref` and alternatives. Where
-`type: file` stands and none of these leads to it, nothing would decode it: that is an error.
+Files can be in members (`properties`, `additionalProperties`), `items`, `$ref` and alternatives. `type: file` anywhere
+else is an error.
 """
 
 import re
@@ -22,13 +22,13 @@ from gateway.language.schemas.header_parameters import KEYWORD as HEADER_KEYWORD
 from gateway.language.schemas.keywords import referenced, rewritten, subschemas
 
 Place = Callable[[DocumentPath], DocumentPath]
-"""Maps a path in a schema to where that was written."""
+"""Maps a path in a schema to its place in the file."""
 
 FILE: Final = "file"
-"""The type, in a schema of ours; JSON Schema has no such type."""
+"""The type of files, which JSON Schema does not have."""
 _WORDS: Final = re.compile(rb'"(?:file|max_size|media_types)"')
 _ENVELOPE: Final = 1024
-"""Bytes of a message around its file: method, name, metadata."""
+"""Bytes of a message beside the file: method, name, metadata."""
 _OURS: Final = frozenset({"max_size", "media_types"})
 _ANNOTATIONS: Final = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
@@ -39,26 +39,26 @@ MediaRange = Annotated[
     str,
     matching(r"\*/\*|[A-Za-z0-9!#$&^_.+-]+/(\*|[A-Za-z0-9!#$&^_.+-]+)", "a media type such as image/png, or image/*"),
 ]
-"""A media type, or all that begin alike (RFC 9110 §12.5.1), without parameters."""
+"""A media type or range without parameters (RFC 9110 §12.5.1)."""
 
 
 class FileInput(Model):
-    """An input that is a file: base64 or a `data:` URI to models, bytes to backends."""
+    """A file: base64 or a `data:` URI for models, bytes for backends."""
 
     max_size: PositiveSize | None = None
-    """The most that the file may have. Default: whatever fits into a message (`listen.max_body`)."""
+    """Maximum size. Default: what fits into a message (`listen.max_body`)."""
     media_types: Items[MediaRange] = ()
-    """What it may be, such as image/* or application/pdf. Default: anything."""
+    """Accepted media types, such as image/* or application/pdf. Default: all."""
 
 
 def is_file_input(schema: JsonObject) -> bool:
-    """Whether a value of this schema is a file, or null."""
+    """Whether values of a schema are files or null."""
     kind = schema.get("type")
     return kind == FILE or (isinstance(kind, list) and FILE in kind)
 
 
 def holds_files_alone(schema: JsonObject) -> bool:
-    """Whether a value of this schema is a file, or a list of files."""
+    """Whether values of a schema are files or lists of files."""
     items = schema.get("items")
     return is_file_input(schema) or (
         schema.get("type") == "array" and isinstance(items, Mapping) and is_file_input(items)
@@ -68,10 +68,9 @@ def holds_files_alone(schema: JsonObject) -> bool:
 def compile_file_inputs(
     schema: JsonObject, problems: Problems, *, place: Place, max_body: int | None = None
 ) -> tuple[JsonObject, FilePlaces | None]:
-    """Return the schema that clients see, and the places of files; the schema itself and None where it has no files.
+    """Return the schema for clients and the places of files. Without files, the schema itself and None.
 
-    Mistakes are reported, each where `place` says that it was written below `problems`; so is a file that no message
-    can bring, which has at most `max_body` bytes.
+    Errors are reported at the place that `place` returns, also for files that exceed a message of `max_body` bytes.
     """
     inputs = []
     for path, found in _file_inputs_in(schema):
@@ -84,7 +83,7 @@ def compile_file_inputs(
         return schema, None
     finder = _Finder(root=schema, problems=problems, place=place, max_body=max_body)
     places = finder.places_of(schema, ())
-    # By identity: one part of the schema may be reached by several `$ref`, or by none.
+    # By identity: several `$ref` can refer to one part of the schema.
     for path, found in inputs:
         if id(found) not in finder.made:
             message = "a file can be an input, a member of an object, or an item of a list; nothing would read this one"
@@ -94,7 +93,7 @@ def compile_file_inputs(
 
 
 def _file_inputs_in(schema: JsonObject) -> list[tuple[DocumentPath, JsonObject]]:
-    """The schemas within a schema, itself included, with `type: file` or a keyword for it, each with its path."""
+    """Yield all schemas with `type: file` or its keywords, with their paths."""
     if not _mentions_file(schema):  # as most
         return []
     inputs: list[tuple[DocumentPath, JsonObject]] = []
@@ -108,7 +107,7 @@ def _file_inputs_in(schema: JsonObject) -> list[tuple[DocumentPath, JsonObject]]
 
 
 def _mentions_file(schema: JsonObject) -> bool:
-    """Whether a word of file inputs stands anywhere in a schema, be it as the value of something else."""
+    """Whether a schema contains a word of file inputs, possibly as another value."""
     try:
         return _WORDS.search(orjson.dumps(schema)) is not None
     except (TypeError, RecursionError):  # no JSON, which is reported where it is compiled
@@ -116,19 +115,19 @@ def _mentions_file(schema: JsonObject) -> bool:
 
 
 class _Finder(msgspec.Struct, frozen=True, kw_only=True):
-    """Walks one schema, each part of it once."""
+    """Visits each part of a schema once."""
 
     root: JsonObject
     problems: Problems
     place: Place
     max_body: int | None
     made: dict[int, FilePlaces] = msgspec.field(default_factory=dict)
-    """By the `id` of each part of the schema."""
+    """By `id` of the part of the schema."""
 
     def places_of(self, schema: JsonObject, path: DocumentPath) -> FilePlaces:
         if (known := self.made.get(id(schema))) is not None:
             return known
-        # Noted before its parts are looked at, since a `$ref` may lead back here.
+        # Before the parts are visited, because a `$ref` can refer back.
         places = self.made[id(schema)] = FilePlaces()
         if is_file_input(schema):
             places.rule = self._rule(schema, path)
@@ -152,7 +151,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         self._check_alternatives(schema, path)
 
     def _same_value(self, schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
-        """The schemas that describe the same value."""
+        """Yield the schemas that apply to the same value."""
         if (target := self._target(schema)) is not None:
             yield ("$ref",), target
         for keyword in ("allOf", "anyOf", "oneOf"):
@@ -179,17 +178,17 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def _check_alternatives(self, schema: JsonObject, path: DocumentPath) -> None:
-        """Report a file beside another alternative that is text: which of the two a text is, nobody could say."""
+        """Report a file beside an alternative that is text, because they cannot be distinguished."""
         for keyword in ("anyOf", "oneOf"):
             branches = [each for each in schema.get(keyword, ()) if isinstance(each, Mapping)]
-            # Without a type, an alternative takes text, too.
+            # An alternative without a type accepts text.
             kinds = [(self._target(branch) or branch).get("type", "string") for branch in branches]
             if any(kind == FILE for kind in kinds) and any("string" in kind for kind in kinds):
                 message = "a file and a text cannot be alternatives: both are sent as text"
                 self.problems.at(*self.place((*path, keyword))).error(message)
 
     def _rule(self, schema: JsonObject, path: DocumentPath) -> FileRule:
-        """Compile `max_size` and `media_types`; what does not go with a file is reported."""
+        """Compile `max_size` and `media_types`. Keywords that do not apply to files are reported."""
         problems = self.problems.at(*self.place(path))
         kind = schema["type"]
         if kind != FILE and set(kind) != {FILE, "null"}:
@@ -214,7 +213,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         return rule
 
     def _warn_of_size(self, max_size: int | None, problems: Problems) -> None:
-        """Report a `max_size` beyond what a message may have, of which base64 takes four bytes for three."""
+        """Report a `max_size` that exceeds a message. Base64 needs four bytes for three."""
         most = None if self.max_body is None else max(0, (self.max_body - _ENVELOPE) * 3 // 4)
         if self.max_body is not None and most is not None and max_size is not None and max_size > most:
             problems.warning(
@@ -234,7 +233,7 @@ def _check_default(schema: JsonObject, rule: FileRule, problems: Problems) -> No
 
 
 def _show_as_text(schema: dict[str, Json]) -> None:
-    """Make the schema of a file the one that clients see: a file is a string."""
+    """Return the schema for clients, in which a file is a string."""
     if not is_file_input(schema):
         return
     media_types = [each for each in _listed(schema.pop("media_types", None)) if each != "*/*"]
@@ -243,7 +242,7 @@ def _show_as_text(schema: dict[str, Json]) -> None:
     said = schema.get("description")
     schema["type"] = "string" if schema["type"] == FILE else ["string", "null"]
     schema["description"] = f"{said.rstrip()} {how}" if isinstance(said, str) and said.strip() else how
-    # JSON Schema Validation §8.3: it annotates, and no validator decodes; so a data: URI is valid, too.
+    # JSON Schema Validation §8.3: an annotation, which validators do not decode. So data: URIs are valid.
     schema["contentEncoding"] = "base64"
     if len(media_types) == 1 and "*" not in media_types[0]:
         schema["contentMediaType"] = media_types[0]

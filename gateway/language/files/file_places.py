@@ -1,6 +1,6 @@
-"""The places among a tool's arguments where files are given, and the arguments with these files decoded.
+"""The places of files in the arguments of a tool, and the arguments with decoded files.
 
-A schema may lead back to itself. So it is the arguments that are walked, and only as far as files can lie.
+Schemas can be recursive, so the arguments are visited, and only where files are possible.
 """
 
 from collections.abc import Callable
@@ -12,29 +12,29 @@ from gateway.language.files.decoding import FileRefusedError, FileRule, decoded_
 from gateway.language.schemas.errors import SchemaError
 
 Replace = Callable[[Json, FileRule | None, DocumentPath], Json]
-"""Makes something else of a text, or an object, that was given where a file belongs; the path is its place. Without a
-rule it is a text where an object or a list with files belongs."""
+"""Replaces a text or object at the place of a file. Without a rule, the text is at the place of an object or list with
+files."""
 
 
 class FilePlaces(msgspec.Struct):
-    """The places below one schema where files may be given."""
+    """The places of files below one schema."""
 
     rule: FileRule | None = None
-    """Of a value that is a file itself."""
+    """Rule for a value that is a file."""
     members: dict[str, "FilePlaces"] = msgspec.field(default_factory=dict)
     other_members: "FilePlaces | None" = None
     items: "FilePlaces | None" = None
     also: "list[FilePlaces]" = msgspec.field(default_factory=list)
-    """What applies to the same value: `$ref`, `allOf`, alternatives."""
+    """Places that apply to the same value: `$ref`, `allOf`, alternatives."""
 
     def replaced(self, value: Json, replace: Replace, path: DocumentPath = ()) -> Json:
-        """Copy a value with something else in place of each file."""
-        # What one of them has decoded is no text any more, so that none decodes it twice.
+        """Copy a value, with each file replaced."""
+        # A decoded file is not text, so it is not decoded twice.
         for places in self.also:
             value = places.replaced(value, replace, path)
         match value:
             case str():
-                # Also a text where an object with files belongs: it may be that object's JSON, quoted.
+                # The text can be the quoted JSON of an object with files.
                 return replace(value, self.rule, path) if self._leads_on else value
             case dict() if self.rule is not None:
                 return replace(value, self.rule, path)
@@ -55,7 +55,7 @@ class FilePlaces(msgspec.Struct):
         return value if places is None else places.replaced(value, replace, (*path, name))
 
     def decoded(self, arguments: JsonObject) -> tuple[JsonObject, list[SchemaError]]:
-        """Decode the files among valid arguments; the errors say which are refused."""
+        """Decode the files in valid arguments, and return errors for the others."""
         errors: list[SchemaError] = []
 
         def decode(value: Json, rule: FileRule | None, path: DocumentPath) -> Json:
@@ -70,7 +70,7 @@ class FilePlaces(msgspec.Struct):
         return self.replaced(arguments, decode), errors
 
     def size(self, arguments: JsonObject) -> int:
-        """Characters of the files among arguments as they were sent, valid or not."""
+        """Return the number of characters of files in arguments, valid or not."""
         sizes: list[int] = []
 
         def note(value: Json, _rule: FileRule | None, _path: DocumentPath) -> Json:
@@ -81,6 +81,6 @@ class FilePlaces(msgspec.Struct):
         return sum(sizes)
 
     def described(self, arguments: JsonObject) -> JsonObject:
-        """Arguments as they were sent, valid or not, with a description of each file in its place."""
+        """Return the arguments, valid or not, with a description in place of each file."""
         described: JsonObject = self.replaced(arguments, lambda value, _rule, _path: description_of(value))
         return described

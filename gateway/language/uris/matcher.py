@@ -1,10 +1,7 @@
-"""Matches URIs against URI templates: a URI to the variables that it was made from. Compiled at load; no I/O.
+"""Matches URIs against URI templates, and returns the variables. Runs in linear time, without backtracking.
 
-Matching runs in linear time, whatever the URI: nothing here backtracks.
-
-Why not one regular expression per template: Python's backtracks. A hostile URI of 2 KiB takes 10 s with
-`x:{a}-{b}-{c}`, and one of 8 KiB 0.2 s with `x:///{+a}-{b}`; here it is 5 ms and 2 ms. Atomic groups do not help, since
-`{+a}` may have to end later than at the first text that follows it.
+A regular expression for each template would backtrack: with `x:{a}-{b}-{c}`, a hostile URI of 2 KiB takes 10 s instead
+of 5 ms. Atomic groups do not help, because `{+a}` can end later than at the next literal text.
 """
 
 import re
@@ -31,32 +28,32 @@ class UriMatcher(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled template that finds its variables in a URI."""
 
     variables: tuple[str, ...]
-    """Their names, in the order of the template."""
+    """Names of the variables, in the order of the template."""
     optional: frozenset[str]
-    """The variables of `{/var}` and `{?var}`, which a URI may lack."""
+    """Variables of `{/var}` and `{?var}`, which a URI can omit."""
     _patterns: "tuple[_Pattern, ...]"
-    """One for each number of `{/var}` that a URI may have."""
+    """One pattern for each possible number of `{/var}` in a URI."""
     _query: frozenset[str] | None
 
     def match(self, uri: str) -> Mapping[str, str] | None:
-        """The variables that make the template expand to `uri`, percent-decoded once; None if none do."""
+        """Return the variables, percent-decoded once, for which the template expands to `uri`, or None."""
         query: dict[str, str] | None = {}
         if self._query is not None:
-            # RFC 3986 §3.4: the first `?` begins the query, so a `{+var}` before it cannot hold one.
+            # RFC 3986 §3.4: the first `?` starts the query, so a `{+var}` before it cannot contain `?`.
             uri, mark, text = uri.partition("?")
             query = _match_query(text, self._query) if mark else {}
         if query is None:
             return None
-        # Behind a `{+var}` several may fit; the fewest `{/var}` win.
+        # After a `{+var}`, several patterns can match. The one with the fewest `{/var}` is used.
         for pattern in self._patterns:
             if (found := pattern.match(uri)) is not None:
-                # Decoded only now: `%2F` in a value separates nothing.
+                # Decoded after matching, because `%2F` in a value is not a separator.
                 return _decode_all(found | query)
         return None
 
 
 def compile_matcher(source: str, scope: Scope) -> UriMatcher:
-    """Compile a resource's `uri`; errors go to the problems of `scope`, whose inputs are not looked at."""
+    """Compile the `uri` of a resource. Errors are reported to the problems of `scope`."""
     try:
         return strict_matcher(source)
     except UriTemplateError as error:
@@ -68,7 +65,7 @@ def strict_matcher(source: str) -> UriMatcher:
     """Compile a template.
 
     Raises:
-        UriTemplateError: it is not well-formed, or cannot be matched without ambiguity.
+        UriTemplateError: the template is malformed, or ambiguous.
     """
     parts = parse_uri_template(source)
     _check_matchable(parts)
@@ -92,11 +89,11 @@ def _names_with(parts: Sequence[Part], operator: str) -> list[str]:
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LAST: Final = {"": 0, "+": 0, "/": 1, "?": 2}
-"""In which order expressions may follow each other without text between them."""
+"""Allowed order of expressions without text between them."""
 
 
 def _check_matchable(parts: tuple[Part, ...]) -> None:
-    """Allow what can be told apart: (1) a scheme, (2) known forms, (3) each name once, (4) text between neighbours."""
+    """Reject ambiguous templates: (1) a scheme, (2) known forms, (3) each name once, (4) text between expressions."""
     if not (parts and isinstance(parts[0], str) and _SCHEME.match(parts[0])):
         raise UriTemplateError("a resource's URI starts with a scheme of its own, such as `incident://{id}`")
     for part in parts:
@@ -148,23 +145,23 @@ def _pattern(parts: Sequence[Part], segments: Sequence[str]) -> "_Pattern":
 
 
 class _Slot(msgspec.Struct, frozen=True):
-    """A place for a value, which holds none of the characters in `stops`."""
+    """A place for a value without the characters in `stops`."""
 
     name: str
     stops: str
 
 
 class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
-    """Literal texts with slots between them: one more text than slots."""
+    """Literal texts with slots between them."""
 
     texts: tuple[str, ...]
     slots: tuple[_Slot, ...]
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Fill the slots, each as short as possible, from left to right.
+        """Fill the slots from left to right, each with the shortest possible value.
 
-        Forward, the places where each slot can begin are found; backward, one of them is taken for each. A value lies
-        within one *run*, the stretch between two stops, so that only the earliest beginning in each run matters.
+        The forward pass finds where each slot can start, and the backward pass selects one start for each. A value is
+        within one *run* between two stops, so only the earliest start in each run matters.
         """
         if not uri.startswith(self.texts[0]):
             return None
@@ -180,7 +177,7 @@ class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
     def _read_back(self, uri: str, steps: "Sequence[_Step]") -> dict[str, str]:
         found: dict[str, str] = {}
         end = len(uri)
-        # Not strict: the first text, at the beginning of the URI, follows no slot.
+        # Not strict: no slot precedes the first text.
         for step, text in zip(reversed(steps), reversed(self.texts), strict=False):
             end -= len(text)
             begin = step.earliest[step.run_of(end)]
@@ -190,7 +187,7 @@ class _Pattern(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Step:
-    """The places at which one slot may begin in a URI."""
+    """Positions in a URI where a slot can start."""
 
     __slots__ = ("_stops", "earliest", "slot")
 
@@ -198,7 +195,7 @@ class _Step:
         self.slot = slot
         self._stops = [index for index, character in enumerate(uri) if character in slot.stops] if slot.stops else []
         self.earliest: dict[int, int] = {}
-        """Run → the earliest beginning in it."""
+        """Earliest start by run."""
         for begin in begins:
             self.earliest.setdefault(self.run_of(begin), begin)
 
@@ -210,7 +207,7 @@ class _Step:
 
 
 def _places(uri: str, text: str, *, is_last: bool) -> Iterator[int]:
-    """The places of `text` in `uri`, from left to right; the last text must be at the end."""
+    """Yield the positions of `text` in `uri`. The last text must be at the end."""
     if is_last:
         if uri.endswith(text):
             yield len(uri) - len(text)
@@ -218,12 +215,12 @@ def _places(uri: str, text: str, *, is_last: bool) -> Iterator[int]:
     place = uri.find(text)
     while place >= 0:
         yield place
-        # Places may overlap: `--` stands twice in `---`.
+        # Matches can overlap: `--` occurs twice in `---`.
         place = uri.find(text, place + 1)
 
 
 def _match_query(text: str, names: frozenset[str]) -> dict[str, str] | None:
-    """Read a query in which each of `names` stands at most once, in any order, and nothing else."""
+    """Parse a query with only these names, in any order and each at most once."""
     found: dict[str, str] = {}
     for pair in text.split("&"):
         name, mark, value = pair.partition("=")
@@ -234,11 +231,11 @@ def _match_query(text: str, names: frozenset[str]) -> dict[str, str] | None:
 
 
 def _decode_all(found: dict[str, str]) -> dict[str, str] | None:
-    # No expansion makes these, and `unquote_to_bytes` would let them pass as they are.
+    # No expansion contains these, and `unquote_to_bytes` would not change them.
     if any(map(LONE_PERCENT.search, found.values())):
         return None
     try:
         return {name: unquote_to_bytes(value).decode() for name, value in found.items()}
-    # RFC 6570 §1.6: values are encoded as UTF-8, so that no expansion makes other bytes.
+    # RFC 6570 §1.6: values are encoded as UTF-8, so no expansion has other bytes.
     except UnicodeError:
         return None

@@ -1,11 +1,10 @@
-"""Finds URI templates that can match the same URI. Pure.
+"""Finds URI templates that can match the same URI.
 
-A template is read as literal characters with gaps between them. Two of them overlap if they can be read side by side: a
-gap may end at any point, or take in what the other template has next. Errs on the side of "yes": `{?var}` is not looked
-at, and the other operators are taken for any text.
+A template is a sequence of literal characters and gaps. Two templates overlap if their sequences can be aligned: a gap
+ends at any point, or includes the next characters of the other template. False positives are possible, because `{?var}`
+is ignored, and other operators count as any text.
 
-Why a trie: a file may have thousands of templates, and comparing each with each would take minutes. What templates have
-in common at their beginning is compared once.
+A file can have thousands of templates. A trie compares their common prefixes only once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,27 +15,26 @@ import msgspec
 from gateway.language.uris.grammar import UriExpression, UriTemplateError, parse_uri_template
 
 _SEGMENT: Final = frozenset("/?#")
-"""What a value of `{var}` cannot hold unencoded."""
+"""Characters that a value of `{var}` cannot contain unencoded."""
 
 _ANY_TEXT: Final[frozenset[str]] = frozenset()
 
 _MOST_STEPS: Final = 1_000_000
-"""How many steps all searches in one index may take together: some seconds. Only thousands of templates that begin with
-the same `{+var}` need more."""
+"""Maximum steps of all searches in one index, a few seconds. Only thousands of templates with equal starts exceed it."""
 
 _Token: TypeAlias = str | frozenset[str]
-"""One literal character; or a gap, which is any text without these characters."""
+"""One literal character, or a gap: text without these characters."""
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether some URI is matched by both templates."""
+    """Whether a URI can match both templates."""
     index = TemplateIndex()
     index.add(other)
     return index.first(one) is not None
 
 
 class TemplateIndex:
-    """A trie of URI templates in the order in which they were added."""
+    """A trie of URI templates, in order of addition."""
 
     def __init__(self, *, most_steps: int = _MOST_STEPS) -> None:
         self._root: Final = _Node(None, 0)
@@ -45,7 +43,7 @@ class TemplateIndex:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether a search took too long, so that nothing more is found."""
+        """Whether the limit of steps was reached. Later searches find nothing."""
         return self._steps_left <= 0
 
     def add(self, template: str) -> None:
@@ -57,7 +55,7 @@ class TemplateIndex:
         self._count += 1
 
     def first(self, template: str) -> int | None:
-        """The number, counted from 0, of the earliest template that overlaps with this one."""
+        """Return the index of the earliest template that overlaps with this one, counted from 0."""
         tokens, found = _tokens(template), self._count
         pending, seen = [(0, self._root)], {(0, id(self._root))}
         while pending and not self.is_exhausted:
@@ -67,26 +65,26 @@ class TemplateIndex:
                 found = min(found, node.template)
             for reached in _next(tokens, position, node):
                 key = reached[0], id(reached[1])
-                # Once a template is found, only those added before it matter.
+                # Only earlier templates matter once one is found.
                 if reached[1].earliest < found and key not in seen:
                     seen.add(key)
                     pending.append(reached)
-        # Nothing after a search that was cut short: an earlier template might have been found still.
+        # An interrupted search has no result, because it could have missed an earlier template.
         return found if found < self._count and not self.is_exhausted else None
 
 
 class _Node(msgspec.Struct):
     token: _Token | None
-    """None at the root."""
+    """None for the root."""
     earliest: int
-    """Number of the first template that leads through this node."""
+    """Index of the first template through this node."""
     children: dict[_Token, "_Node"] = msgspec.field(default_factory=dict)
     template: int | None = None
-    """Number of the first template that ends here."""
+    """Index of the first template that ends here."""
 
 
 def _next(tokens: Sequence[_Token], position: int, node: _Node) -> Iterator[tuple[int, _Node]]:
-    """The next positions, in the tokens and in the trie. A gap in the trie takes in what comes next in the tokens."""
+    """Yield the next positions in the tokens and in the trie. A gap in the trie includes the next token."""
     token = tokens[position] if position < len(tokens) else None
     if token is not None and isinstance(node.token, frozenset) and token not in node.token:
         yield position + 1, node

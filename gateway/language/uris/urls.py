@@ -1,8 +1,12 @@
 """Compiles the URL of an HTTP backend: a URI template whose values cannot change its meaning.
 
-Threats answered here: a value that changes the scheme, host or port; one that climbs with `..` (encoded, twice encoded,
-or behind an encoded slash, since servers differ in when they decode); one that makes a segment vanish, and so names
-another resource. The URL goes out as it was expanded: the sender must not normalise it again.
+Threats:
+
+- Values that change the scheme, host or port.
+- Path traversal with `..`, also encoded, double-encoded or after an encoded slash, because servers decode differently.
+- Empty path segments, which select another resource.
+
+The sender must not normalize the expanded URL.
 """
 
 import re
@@ -24,16 +28,16 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """A compiled URL, absolute once expanded."""
 
     scheme: str
-    """With its `://`."""
+    """Including `://`."""
     authority: "tuple[str | _HostInput, ...]"
     path: tuple[str | Expansion, ...]
     query: tuple[str | Expansion, ...]
 
     def expand(self, arguments: JsonObject) -> str:
-        """Fill in the arguments.
+        """Insert the arguments.
 
         Raises:
-            ExecutionError: a value cannot stand where the template has it; the text names the input.
+            ExecutionError: a value is not allowed at its place. The text names the input.
         """
         authority = "".join([part if isinstance(part, str) else part.expand(arguments) for part in self.authority])
         query = "".join([part if isinstance(part, str) else part.expand(arguments) for part in self.query])
@@ -41,18 +45,18 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
     def _path(self, arguments: JsonObject) -> str:
         path = "".join([part if isinstance(part, str) else _given(part, arguments) for part in self.path])
-        # No segment of any other path is empty, or climbs, and to take one apart costs as much as all the rest.
+        # Other paths have no empty segments and no traversal, and the check is expensive.
         if not path or path.endswith("/") or "//" in path or "." in path or "%" in path:
             _check_segments(self.path, arguments)
         return path
 
 
 _NOWHERE: Final = UrlTemplate(scheme="https://", authority=("invalid",), path=(), query=())
-"""Replaces a URL with an error; nothing is ever sent there."""
+"""Replaces a URL with an error. No request is sent to it."""
 
 
 def compile_url(source: str, *, base_url: str | None, scope: Scope) -> UrlTemplate:
-    """Compile `http.url`, put after the connection's `base_url` if there is one; errors go to the problems."""
+    """Compile `http.url` after the `base_url` of the connection, if any. Errors are reported."""
     parts = parse_in_scope(source, scope)
     if not parts and source:
         return _NOWHERE
@@ -65,7 +69,7 @@ def compile_url(source: str, *, base_url: str | None, scope: Scope) -> UrlTempla
 
 
 def base_url_problem(base_url: str) -> str | None:
-    """Say what is wrong with a connection's `base_url`, if anything is."""
+    """Return the error in the `base_url` of a connection, or None."""
     if re.search(r"[{}]", base_url):
         return "is literal; put expressions into the `url` of what uses the connection"
     if re.search(r"[?#]", base_url):
@@ -90,7 +94,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Concatenate, never resolve: one slash between the two, unless a query follows at once."""
+    """Concatenate the two with one slash, without resolving. A query needs no slash."""
     first = parts[0] if parts else ""
     if isinstance(first, UriExpression):
         is_glued = first.operator in {"/", "?", "&"}
@@ -99,12 +103,12 @@ def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         raise UriTemplateError("is absolute, but the connection gives the address; drop the one or the other")
     if not first or first.startswith("?"):
         return (base_url + first, *parts[1:])
-    # Slashes are cut so that `//host` is a path here; resolved (RFC 3986 §5.2.2), it would be another authority.
+    # Slashes are removed, so that `//host` is a path and not another authority (RFC 3986 §5.2.2).
     return (f"{base_url.rstrip('/')}/{first.lstrip('/')}", *parts[1:])
 
 
 def _compile(parts: tuple[Part, ...], scope: Scope) -> UrlTemplate:
-    """Take an absolute template apart: scheme, authority, path, query; each has rules of its own."""
+    """Split an absolute template into scheme, authority, path and query, which have different rules."""
     scheme, rest = _scheme_and_rest(parts)
     authority, rest = _cut(rest, at=_PATH_BEGINS)
     path, query = _cut(rest, at=_QUERY_BEGINS)
@@ -129,18 +133,18 @@ def _scheme_and_rest(parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
     match = _WEB_SCHEME.match(first) if isinstance(first, str) else None
     if match is None or not isinstance(first, str):
         raise UriTemplateError(f"expected {_WEB_URL}, or a `connection` beside it")
-    # RFC 3986 §3.1: schemes are case-insensitive, and written in lower case.
+    # RFC 3986 §3.1: schemes are case-insensitive, and lower case is canonical.
     return match[0].lower(), (*filter(None, [first[match.end() :]]), *parts[1:])
 
 
 _PATH_BEGINS: Final = frozenset("/?#&;")
 _QUERY_BEGINS: Final = frozenset("?#&")
-"""Literal characters and operators at which a part of the URL ends; `&` and `;` only as operators."""
+"""Literal characters and operators that end a part of the URL. `&` and `;` only as operators."""
 _LITERALS: Final = {at: re.compile(f"[{''.join(at - {'&', ';'})}]") for at in (_PATH_BEGINS, _QUERY_BEGINS)}
 
 
 def _cut(parts: tuple[Part, ...], *, at: frozenset[str]) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """Cut before the first literal character, or expression, with which the next part of the URL begins."""
+    """Split before the first literal character or expression of the next part of the URL."""
     literal = _LITERALS[at]
     for index, part in enumerate(parts):
         if isinstance(part, UriExpression):
@@ -163,7 +167,7 @@ def _check_authority(parts: tuple[Part, ...]) -> None:
             raise UriTemplateError(f"`{part.source}` stands in the host, which takes {{name}} alone")
     written = "".join(part if isinstance(part, str) else part.source for part in parts)
     if "@" in written:
-        # RFC 9110 §4.2.4: userinfo in http URIs is deprecated; it obscures which host is meant.
+        # RFC 9110 §4.2.4: userinfo in http URIs is deprecated, because it obscures the host.
         raise UriTemplateError("takes no user and password; give `headers: {Authorization: …}`")
     match = _AUTHORITY.fullmatch("".join(part if isinstance(part, str) else "x" for part in parts))
     if match is None or int(match["port"] or 0) > 65535:
@@ -188,7 +192,7 @@ class _HostInput(msgspec.Struct, frozen=True, kw_only=True):
 
 def _compile_authority(parts: tuple[Part, ...]) -> tuple[str | _HostInput, ...]:
     is_whole_host = isinstance(parts[0], UriExpression) and all(str(part).startswith(":") for part in parts[1:])
-    # Beside literal labels a value has one: in `api.{x}`, dots would let it choose the whole domain.
+    # Beside literal labels, a value is one label: with dots, `api.{x}` could be any domain.
     pattern = _HOST if is_whole_host else _LABEL
     return tuple(
         part if isinstance(part, str) else _HostInput(name=part.variables[0].name, pattern=pattern) for part in parts
@@ -225,7 +229,7 @@ def _given(part: Expansion, arguments: JsonObject) -> str:
 
 
 _Piece = tuple[str, frozenset[str]]
-"""Text of the path, and the inputs that it came from."""
+"""Text of the path, and the inputs that it comes from."""
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
@@ -241,13 +245,13 @@ def _pieces(part: str | Expansion, arguments: JsonObject) -> list[_Piece]:
         return [(part, _NO_NAMES)]
     text = part.expand(arguments)
     if part.expression.operator == "/":
-        # The slash that `{/var}` writes is the template's, not the value's.
+        # The slash of `{/var}` comes from the template, not from the value.
         return [(text[:1], _NO_NAMES), (text[1:], part.names)]
     return [(text, part.names)]
 
 
 def _segments(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    """Each segment of the path, with the inputs that it was made of."""
+    """Yield each segment of the path with its inputs."""
     segment, names = "", _NO_NAMES
     for text, owners in pieces:
         first, *others = text.split("/")
@@ -270,18 +274,18 @@ def _listed(names: Iterable[str]) -> str:
 
 
 _DECODINGS: Final = 3
-"""The number of times that a server, and the proxies before it, may decode a path."""
+"""Number of times that proxies and servers can decode a path."""
 
 
 def _climbs(segment: str) -> bool:
-    """Whether a server may take the segment, or what it decodes to, for one that climbs."""
+    """Whether a server can interpret the segment as `.` or `..`, possibly after decoding."""
     if "." not in segment and "%" not in segment:
         return False
     for _ in range(_DECODINGS):
-        # `%252e` is `.` for a server behind a proxy that decodes, too.
+        # `%252e` is `.` if a proxy and the server both decode.
         segment = unquote(segment)
-        # Some servers cut parameters off first: `..;x` climbs there.
-        # A backslash is a slash in http URLs as the WHATWG URL Standard reads them.
+        # Some servers remove parameters first, so `..;x` is `..`.
+        # In the WHATWG URL Standard, a backslash is a slash.
         if any(part.partition(";")[0] in {".", ".."} for part in re.split(r"[/\\]", segment)):
             return True
         if "%" not in segment:

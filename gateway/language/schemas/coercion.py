@@ -1,8 +1,7 @@
-"""Coerces what models write in place of a valid value, where a schema refuses it. Pure.
+"""Coerces invalid values that models send: quoted numbers and objects, and null for omitted members.
 
-Models now and then quote a number or a whole object. A string is taken as an integer, number, boolean, array or object
-only where validation failed and only if it is exactly the JSON of one; a number never becomes a string. And many send
-null for a member that they leave out.
+A string becomes an integer, number, boolean, array or object only if validation failed there and the string is exactly
+the JSON of such a value. A number never becomes a string.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,12 +18,12 @@ from gateway.language.schemas.json_schema import Validator
 from gateway.language.schemas.rules import is_deeper
 
 _MAX_ROUNDS: Final = 4
-"""A string in an object in a string is found in the second round."""
+"""Strings in a quoted object are found in the second round."""
 _MAX_DEPTH: Final = 64
 
 
 def coerced(instance: Json, validator: Validator) -> Json:
-    """Return `instance` with its wrongly quoted values taken out of their quotes; itself if there are none."""
+    """Return `instance` with wrongly quoted values parsed, or unchanged if there are none."""
     for _ in range(_MAX_ROUNDS):
         replacements = [
             (diagnostic.instance_path, value)
@@ -39,7 +38,7 @@ def coerced(instance: Json, validator: Validator) -> Json:
 
 
 def without_nulls(instance: Json, validator: Validator) -> Json:
-    """Return `instance` without the members whose null is refused; itself if there are none."""
+    """Return `instance` without members whose null is invalid, or unchanged if there are none."""
     paths = {
         tuple(diagnostic.instance_path)
         for diagnostic in _leaves(validator.diagnostics(instance))
@@ -68,7 +67,7 @@ def _leaves(diagnostics: Sequence[ValidationError]) -> Iterator[ValidationError]
 
 
 def _unquoted(diagnostic: ValidationError) -> Json:
-    """The value that the offending string is JSON of, if a value of that type was wanted; None if not."""
+    """Return the parsed value of an invalid string, if its type is expected. None otherwise."""
     text = diagnostic.instance
     if not isinstance(text, str) or text != text.strip():
         return None
@@ -79,7 +78,7 @@ def _unquoted(diagnostic: ValidationError) -> Json:
         case Kind.Enum(options):
             value = _parsed(text)
             return (
-                # Types are compared too, as True == 1 in Python.
+                # The type is compared too, because True == 1 in Python.
                 value if any(value == option and _types_of(value) & _types_of(option) for option in options) else None
             )
         case _:
@@ -88,17 +87,17 @@ def _unquoted(diagnostic: ValidationError) -> Json:
 
 def _parsed(text: str) -> Json:
     try:
-        # `exact_json`: a quoted id of more than 64 bits must not become a float near it.
+        # `exact_json` keeps integers of more than 64 bits exact.
         value = exact_json.loads(text)
     except orjson.JSONDecodeError:
         return None
-    # The limit of a message's depth has not seen what is inside a string.
+    # The depth limit of messages does not apply inside strings.
     return None if is_deeper(value, than=_MAX_DEPTH) else value
 
 
 def _types_of(value: Json) -> set[str]:
     match value:
-        # Before int, of which it is a subclass.
+        # Before int, because bool is a subclass.
         case bool():
             return {"boolean"}
         case int():
@@ -117,7 +116,7 @@ def _types_of(value: Json) -> set[str]:
 def _replaced(instance: Json, path: Sequence[str | int], value: Json) -> Json:
     if not path:
         return value
-    # What the caller sent stays as it was. `diagnostics` gives nothing for a large value, which bounds these copies.
+    # Copies, so that the arguments of the caller do not change. `diagnostics` ignores large values.
     instance = deepcopy(instance)
     parent = instance
     for step in path[:-1]:

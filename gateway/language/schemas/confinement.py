@@ -1,10 +1,11 @@
-"""Keeps a path that a caller gives under one directory: `within:`.
+"""Confines paths from callers to one directory: `within:`.
 
-Threats answered: `..` segments, absolute paths elsewhere, symbolic links that lead out, NUL. The path must be absolute,
-since what a relative one means depends on who opens it, and it reaches the backend as it was given. Links are resolved
-when the call is made, and the backend opens the path later: who may write in the directory can put a link there in
-between. Where the directory itself lies is settled when the file is read: a link that is put in its place later leads
-out. A `sandbox` that shows a command this directory alone (`readable`) holds it there whatever changes.
+Threats: `..` segments, absolute paths elsewhere, symbolic links that lead out, NUL. Paths must be absolute, because the
+meaning of a relative path depends on the program, and reach the backend unchanged.
+
+Links are resolved when the call is made, and the backend opens the path later. Anyone who can write to the directory
+can create a link in between. The directory itself is resolved at load. A `sandbox` with `readable` has neither
+limitation.
 """
 
 import os
@@ -17,14 +18,14 @@ from gateway.language.schemas.errors import shown
 
 
 class Confinement(msgspec.Struct, frozen=True):
-    """One directory that values must lie under."""
+    """A directory that must contain the values."""
 
     root: Path
     place: str
-    """Where it lay, without links, when the file was read."""
+    """The directory, with links resolved at load."""
 
     def refusal(self, value: Json) -> str | None:
-        """Say why `value` is not allowed: a path, or a list of paths. None if it is; null is."""
+        """Return why a path or list of paths is not allowed, or None if it is. null is allowed."""
         match value:
             case str():
                 return (
@@ -41,7 +42,7 @@ class Confinement(msgspec.Struct, frozen=True):
         if "\0" in path or not path.startswith("/"):
             return False
         try:
-            # Compared by segments: `/srv/data-old` begins with `/srv/data`, and does not lie under it.
+            # Compared by segments: `/srv/data` does not contain `/srv/data-old`.
             return Path(os.path.realpath(path)).is_relative_to(self.place)
         except (OSError, ValueError):  # ValueError: text that is no file name, such as a lone surrogate
             return False

@@ -1,4 +1,4 @@
-"""Fills in the defaults of a schema."""
+"""Inserts the defaults of a schema."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -10,14 +10,14 @@ from gateway.json_types import Json, JsonObject
 
 
 class SchemaDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """The defaults of an object's members, and of those of the objects in it."""
+    """Defaults of the members of an object, and of nested objects."""
 
     values: Mapping[str, bytes]
-    """As JSON, so that no two calls share a list."""
+    """As JSON, so that calls do not share lists."""
     nested: Mapping[str, "SchemaDefaults"]
 
     def fill(self, given: JsonObject) -> dict[str, Json]:
-        """Return a copy of `given` with what is missing."""
+        """Return a copy of `given` with the missing defaults."""
         filled = dict(given)
         if not self.values and not self.nested:  # as with most tools
             return filled
@@ -25,7 +25,7 @@ class SchemaDefaults(msgspec.Struct, frozen=True, kw_only=True):
             if name not in filled:
                 filled[name] = orjson.loads(value)
         for name, defaults in self.nested.items():
-            # After the defaults above: one of them may be an object that lacks members of its own.
+            # After the defaults above, which can be objects with missing members.
             if isinstance(inner := filled.get(name), dict):
                 filled[name] = defaults.fill(inner)
         return filled
@@ -36,7 +36,7 @@ class SchemaDefaults(msgspec.Struct, frozen=True, kw_only=True):
             yield from ((name, *path) for path in defaults.paths())
 
     def at(self, path: tuple[str, ...]) -> Json:
-        """The default at `path`, wrapped in objects as an argument there would be."""
+        """Return the default at `path`, wrapped in objects like an argument."""
         first, *rest = path
         return {first: self.nested[first].at(tuple(rest)) if rest else orjson.loads(self.values[first])}
 
@@ -45,7 +45,7 @@ NO_DEFAULTS: Final = SchemaDefaults(values={}, nested={})
 
 
 def defaults_of(schema: JsonObject) -> SchemaDefaults:
-    """Collect the defaults that stand under `properties`; those behind a `$ref` or an alternative are not filled in."""
+    """Return the defaults under `properties`. Defaults in a `$ref` or an alternative are not used."""
     properties = schema.get("properties")
     members = {
         name: member
@@ -60,5 +60,5 @@ def defaults_of(schema: JsonObject) -> SchemaDefaults:
 
 
 def _encoded(value: Json) -> bytes:
-    """A copy of what orjson writes, which holds on to kilobytes more than it has in it."""
+    """Copy the output of orjson, whose buffer is larger than its content."""
     return bytes(memoryview(orjson.dumps(value)))

@@ -1,4 +1,4 @@
-"""Words the reasons why a value does not fit its schema: where, what it must be, what it was."""
+"""Error messages for values that do not match their schema: the place, the expectation and the value."""
 
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
@@ -14,19 +14,19 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 
 MAX_MESSAGE: Final = 300
 _MAX_SHOWN: Final = 60
-"""Characters of a value that is quoted in a message."""
+"""Maximum characters of a quoted value."""
 _MAX_CHOICES: Final = 20
 
 
 class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
-    """One place of a value that does not fit its schema, or of a schema that is wrong itself."""
+    """An error in a value or in a schema, with its place."""
 
     path: DocumentPath
     message: str
 
     @property
     def pointer(self) -> str:
-        """The JSON Pointer (RFC 6901) of the place, fit to be read; empty for the value itself."""
+        """Return the JSON Pointer (RFC 6901) of the place in readable form. Empty for the whole value."""
         return "".join(f"/{_readable(str(step))}" for step in self.path)
 
     def __str__(self) -> str:
@@ -34,8 +34,8 @@ class SchemaError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _readable(step: str) -> str:
-    """A member's name as it stands in a pointer: any length and any character may have been sent."""
-    # RFC 6901 §3. `~` comes first, or the `~` of `~1` would be escaped once more.
+    """Return the name of a member for a pointer. Callers can send any length and any character."""
+    # RFC 6901 §3. `~` first, so that the `~` of `~1` is not escaped again.
     step = step.replace("~", "~0").replace("/", "~1")
     if not step.isprintable():
         step = orjson.dumps(step).decode()[1:-1]
@@ -43,7 +43,7 @@ def _readable(step: str) -> str:
 
 
 def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterator[SchemaError]:
-    """Put one error of the engine into words; `noun` is what a member of the outermost object is called."""
+    """Return the message for an error of the engine. `noun` is the word for members of the outermost object."""
     branches = _branches(error)
     if branches is not None:
         yield from _describe_branches(error, branches, schema, noun=noun)
@@ -56,7 +56,7 @@ def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterat
             for name in unexpected[:_MAX_CHOICES]:
                 yield _error((*path, name), f"is not a known {member}{_meant(name, known)}")
         case Kind.FalseSchema() if error.schema_path[-1:] == ["additionalProperties"]:
-            yield _error(path, f"takes no {member}s")  # the engine does not say which it got
+            yield _error(path, f"takes no {member}s")  # the engine does not report the value
         case Kind.Required(name):
             yield _error((*path, name), "is required, and missing")
         case kind:
@@ -65,7 +65,7 @@ def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterat
 
 
 def shown(value: Json) -> str:
-    """The value as JSON, cut to a length that fits a message."""
+    """Return the value as JSON, truncated for a message."""
     try:
         text = exact_json.dumps(value).decode()
     except TypeError:
@@ -88,10 +88,10 @@ def _branches(error: ValidationError) -> Sequence[Sequence[ValidationError]] | N
 def _describe_branches(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], schema: JsonObject, *, noun: str
 ) -> Iterator[SchemaError]:
-    """Explain several failed alternatives by the one that was probably meant; else name them all."""
+    """Explain failed alternatives by the most likely one, or list all."""
     path = tuple(error.instance_path)
     near = [branch for branch in branches if not any(_is_wrong_type_at(path, diagnostic) for diagnostic in branch)]
-    # An alternative of another type was not meant: `string or object` with an object has one near alternative.
+    # Alternatives of another type are unlikely: for an object, `string or object` has one likely alternative.
     if len(near) == 1:
         for diagnostic in near[0]:
             yield from describe(diagnostic, schema, noun=noun)
@@ -112,7 +112,7 @@ def _wanted_types(path: DocumentPath, branches: Sequence[Sequence[ValidationErro
 
 
 def _known_members(error: ValidationError, schema: JsonObject) -> list[str]:
-    """The names under `properties` beside the keyword that failed."""
+    """Return the names under `properties` beside the keyword that failed."""
     parent: Json = schema
     for step in error.schema_path[:-1]:
         try:
@@ -125,7 +125,7 @@ def _known_members(error: ValidationError, schema: JsonObject) -> list[str]:
 
 def _meant(given: Json, choices: Sequence[Json]) -> str:
     near = (
-        # Short values alone: difflib takes quadratic time, and the caller chooses the length.
+        # Only short values: difflib takes quadratic time, and callers choose the length.
         get_close_matches(given, [choice for choice in choices if isinstance(choice, str)], n=1)
         if isinstance(given, str) and len(given) <= _MAX_SHOWN
         else []
@@ -151,7 +151,7 @@ _FORMAT_WORDS: Final = {
 
 
 def _types(names: Sequence[str]) -> str:
-    # null last: "an integer or null" reads as it is meant
+    # null last, as in "an integer or null"
     distinct = sorted(dict.fromkeys(names), key=lambda name: name == "null")
     return " or ".join(_TYPE_WORDS.get(name, name) for name in distinct)
 

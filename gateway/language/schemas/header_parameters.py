@@ -1,7 +1,7 @@
-"""Finds the inputs that clients mirror as `Mcp-Param-*` header fields, and refuses what they would drop a tool for.
+"""Finds inputs that clients mirror as `Mcp-Param-*` header fields, and rejects invalid ones.
 
-MCP 2026-07-28 server/tools, "x-mcp-header": the name is an RFC 9110 token, unique without regard to case; the input is
-a string, integer or boolean that is reached through `properties` alone.
+MCP 2026-07-28 server/tools, "x-mcp-header": the name is an RFC 9110 token and unique, ignoring case. The input is a
+string, integer or boolean that is reached only through `properties`.
 """
 
 import re
@@ -20,7 +20,7 @@ _TYPES: Final = ("string", "integer", "boolean")
 
 
 def header_parameters(schema: JsonObject) -> tuple[tuple[HeaderParameter, ...], tuple[SchemaError, ...]]:
-    """Return the parameters that the schema declares, and what is wrong with the others."""
+    """Return the valid parameters of a schema, and the errors in the others."""
     found: list[HeaderParameter] = []
     schema_problems: list[SchemaError] = []
     for path, annotated in _annotated(schema, ()):
@@ -29,7 +29,7 @@ def header_parameters(schema: JsonObject) -> tuple[tuple[HeaderParameter, ...], 
         if reason:
             schema_problems.append(SchemaError(path=(*path, KEYWORD), message=reason))
         else:
-            # Every other step is `properties`, as `_refusal` has made sure; those between are the names.
+            # Names and `properties` alternate, as `_refusal` has checked.
             found.append(HeaderParameter(name=name, path=tuple(str(step) for step in path[1::2])))
     return tuple(found), tuple(schema_problems)
 
@@ -42,7 +42,7 @@ def _annotated(schema: JsonObject, path: DocumentPath) -> Iterator[tuple[Documen
 
 
 def _refusal(name: Json, path: DocumentPath, schema: JsonObject, *, taken: set[str]) -> str | None:
-    """1. a token; 2. on an input reached through `properties` alone; 3. of a plain type; 4. used once."""
+    """Check that the name is a token and unique, and the input a plain type below `properties`."""
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         return f"{KEYWORD} must be a header field name (letters, digits and !#$%&'*+-.^_`|~)"
     if not path or any(step != "properties" for step in path[0::2]):

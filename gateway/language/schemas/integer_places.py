@@ -1,7 +1,6 @@
-"""Reads whole floats as integers where a schema says that they are. Pure.
+"""Converts whole floats to integers where a schema has integers.
 
-JSON Schema counts 3.0 among the integers (Validation §6.1.1), and clients whose language has one type for all numbers
-write them so. Programs, functions and databases behind a tool expect 3.
+3.0 is an integer in JSON Schema (Validation §6.1.1), and some clients send it. Backends expect 3.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,25 +13,25 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.keywords import referenced
 
 EXACT_INTEGERS: Final = 2.0**53
-"""Floats up to here that are whole are the integer that they read as."""
+"""Whole floats up to this value equal the integer with the same digits."""
 _MAX_PLACES: Final = 1000
-"""Schemas that apply together are one place, and there may be as many places as sets of schemas."""
+"""Schemas that apply together are one place, so there can be as many places as sets of schemas."""
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf", "then", "else")
 
 
 class IntegerPlaces(msgspec.Struct, eq=False):
-    """The places of integers within the values of a schema; those of a recursive schema lie within themselves."""
+    """The places of integers in values of a schema. Places of recursive schemas contain themselves."""
 
     is_integer: bool = False
     members: dict[str, "IntegerPlaces"] = {}
     other_members: "IntegerPlaces | None" = None
-    """Of the members that are not named."""
+    """Place of members without an entry."""
     items: "IntegerPlaces | None" = None
 
     def read(self, value: Json) -> Json:
-        """Return a valid value with its integers; the value that was given stays as it is.
+        """Return a copy of a valid value with integers.
 
-        A float beyond `EXACT_INTEGERS` stays one: its digits as an integer are not those that were sent.
+        Floats beyond `EXACT_INTEGERS` do not change, because their digits as an integer would differ.
         """
         match value:
             case float() if self.is_integer and value.is_integer() and abs(value) <= EXACT_INTEGERS:
@@ -52,7 +51,7 @@ class IntegerPlaces(msgspec.Struct, eq=False):
         other_members: "IntegerPlaces | None",
         items: "IntegerPlaces | None",
     ) -> None:
-        """Set the places within this place."""
+        """Set the inner places."""
         self.members, self.other_members, self.items = members, other_members, items
 
     def keep(self, kept: "set[IntegerPlaces]") -> None:
@@ -78,7 +77,7 @@ _NOWHERE: Final = IntegerPlaces()
 
 
 def integers_of(schema: JsonObject) -> IntegerPlaces | None:
-    """Return the places of integers; None if there are none."""
+    """Return the places of integers, or None."""
     if b'"integer"' not in orjson.dumps(schema):  # as in most schemas
         return None
     places = _Places(schema)
@@ -96,7 +95,7 @@ class _Places:
         self._unfilled: Final[list[tuple[IntegerPlaces, list[JsonObject]]]] = []
 
     def at(self, schemas: Iterable[Json]) -> IntegerPlaces | None:
-        """The place to which these schemas apply; None if none of them says anything."""
+        """Return the place of these schemas, or None if they are empty."""
         together = self._together(schemas)
         if not together:
             return None
@@ -109,7 +108,7 @@ class _Places:
         return self._known[key]
 
     def fill(self) -> None:
-        """Find the places within places."""
+        """Find the inner places."""
         while self._unfilled:
             place, together = self._unfilled.pop()
             members: dict[str, list[Json]] = {}
@@ -128,7 +127,7 @@ class _Places:
             )
 
     def with_integers(self) -> set[IntegerPlaces]:
-        """The places with integers in them; all others are taken away, so that no time is spent there."""
+        """Return the places that contain integers, and remove the others."""
         kept = {place for place in self._known.values() if place.is_integer}
         while more := {
             place for place in self._known.values() if place not in kept and not kept.isdisjoint(place.parts)
@@ -139,7 +138,7 @@ class _Places:
         return kept
 
     def _together(self, schemas: Iterable[Json]) -> list[JsonObject]:
-        """The schemas with all that they join or choose from, and that they refer to."""
+        """Return the schemas with their alternatives, `allOf` and references."""
         found: dict[int, JsonObject] = {}
         waiting = [*schemas]
         while waiting:
@@ -150,7 +149,7 @@ class _Places:
             for keyword in _BRANCHES:
                 branches = schema.get(keyword)
                 waiting += branches if isinstance(branches, list) else [branches]
-            # Others than JSON Pointers, which hardly any schema of a tool has, leave a number as it was sent.
+            # Other references than JSON Pointers are rare. Their numbers are not converted.
             waiting.append(referenced(self._root, schema.get("$ref")))
         return list(found.values())
 

@@ -1,7 +1,7 @@
-"""Compiles a JSON Schema once for all calls; a value that fits costs little, one that does not gets reasons.
+"""Compiles JSON Schemas with jsonschema-rs.
 
-Why jsonschema-rs: validation costs about a microsecond, patterns run in linear time or under a backtracking limit, and
-formats are asserted. Those asserted are the eight that CONFIG names, in every dialect.
+Validation takes about a microsecond, patterns run in linear time or with a backtracking limit, and eight formats are
+asserted in every dialect.
 """
 
 import re
@@ -32,13 +32,13 @@ from gateway.language.schemas.validation_cost import ValidationCost, guarded
 MAX_ERRORS: Final = 10
 
 _MAX_NODES: Final = 1000
-"""Values of more nodes are cut before errors are looked for: the engine collects all of them, with a message each."""
+"""Maximum nodes of a value in a search for errors. The engine creates all messages, so larger values are cut."""
 _KEPT_ITEMS: Final = 16
 _KEPT_DEPTH: Final = 4
 _FREE_TEXT: Final = ("$comment", "description", "title")
 
 _MAX_ROUNDS: Final = 16
-"""Removing a keyword may show what is wrong with another one."""
+"""Removing a keyword can reveal an error in another one."""
 _DRAFT_07: Final = "http://json-schema.org/draft-07/schema"
 _DRAFT: Final = re.compile(r"draft-0[467]/|draft/(?:2019-09|2020-12)/")
 _RESTRICTED_BY: Final = {
@@ -47,17 +47,17 @@ _RESTRICTED_BY: Final = {
     "prefixItems": ("items",),
     "items": ("additionalItems",),
 }
-"""Keywords that apply to more values where the other one is missing."""
+"""Keywords that apply to more values without the other keyword."""
 
 
 class SchemaShape(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A schema without its free text, checked and compiled; one for all tools that take the same."""
+    """A checked and compiled schema without free text, shared by tools with equal schemas."""
 
     schema: JsonObject
     engine: jsonschema_rs.Validator
     cost: ValidationCost
     is_foreign: bool = False
-    """Whether another server validates, too, so that values whose check would cost too much are accepted here."""
+    """Whether another server validates too. Values that are too expensive to check are then accepted."""
 
 
 class Validator:
@@ -73,11 +73,8 @@ class Validator:
             self.is_valid = self._is_valid_and_no_excess
 
     def errors(self, instance: Json, *, noun: str = "member") -> list[SchemaError]:
-        """Return why `instance` does not fit, the first few reasons; nothing if it fits.
-
-        `noun` is what a member of the outermost object is called: `argument`.
-        """
-        # Before the engine sees the value: it cannot be interrupted, and holds the interpreter's lock.
+        """Return the first few errors. `noun` is the word for members of the outermost object, such as `argument`."""
+        # Before validation, because the engine cannot be interrupted and holds the GIL.
         if (excess := self._cost.limit_exceeded(instance)) is not None:
             return [] if self.shape.is_foreign else [SchemaError(path=(), message=excess)]
         if self._engine.is_valid(instance):
@@ -87,7 +84,7 @@ class Validator:
         return list(islice(self._described(instance, noun=noun), MAX_ERRORS))
 
     def diagnostics(self, instance: Json) -> list[jsonschema_rs.ValidationError]:
-        """Return the engine's own errors, for coercion; nothing for a large value."""
+        """Return the errors of the engine, for coercion. Empty for large values."""
         if self._is_too_large_for_words(instance) or self._cost.limit_exceeded(instance) is not None:
             return []
         return list(self._engine.iter_errors(instance))
@@ -119,7 +116,7 @@ class Validator:
         kept = _cut_down(instance, (), cut, depth)
 
         def is_of_the_cut(path: DocumentPath) -> bool:
-            # A list that is too short now, or a member that is missing now.
+            # Caused by the cut: a list that is too short, or a missing member.
             return path in cut or (_has(instance, path) and not _has(kept, path))
 
         described = self._described(kept, noun=noun)
@@ -134,9 +131,9 @@ def compile_schema(
     what: str = "schema",
     place: Callable[[DocumentPath], DocumentPath] = lambda path: path,
 ) -> Validator:
-    """Check and compile `schema`. If it is broken, report each problem and return a validator that accepts anything.
+    """Check and compile a schema. Errors are reported, and the validator then accepts everything.
 
-    `place` maps a path in the schema to where that was written, below `problems`.
+    `place` maps a path in the schema to its place below `problems`.
     """
     compiled = _compiled(schema)
     if isinstance(compiled, Validator):
@@ -147,7 +144,7 @@ def compile_schema(
 
 
 def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
-    """The reason why `instance` does not fit a schema that arrived at runtime; nothing fits a broken schema."""
+    """Return why a value does not match a schema that arrived at runtime. Nothing matches an invalid schema."""
     compiled = _compiled(schema)
     if isinstance(compiled, Validator):
         return compiled.errors(instance)
@@ -155,16 +152,16 @@ def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
 
 
 def schema_problem_in(schema: JsonObject) -> str | None:
-    """The reason why a schema that arrived at runtime is broken; None if it is not."""
+    """Return the error in a schema that arrived at runtime, or None."""
     compiled = _compiled(schema)
     return None if isinstance(compiled, Validator) else compiled[0].message
 
 
 def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaError]]:
-    """Compile a schema of another server as far as the engine takes it; return also what is not checked.
+    """Compile the supported part of a schema of another server, and return the unsupported parts.
 
-    The validator accepts every value that the schema accepts: what it cannot check is left out, and with it what could
-    refuse more because of that. A member with a default may be missing, even if it is required.
+    The validator accepts every value that the schema accepts. Unsupported parts are removed, and so are keywords that
+    would then reject more. Required members with a default can be missing.
     """
     unchecked: dict[str, SchemaError] = {}
     checked = rewritten(_with_known_dialect(schema), _drop_required_defaults)
@@ -172,7 +169,7 @@ def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaEr
         compiled = _compiled(checked, is_foreign=True)
         if isinstance(compiled, Validator):
             return compiled, list(unchecked.values())
-        # By message, as a keyword may be reported again at another path, below `allOf`.
+        # By message, because a keyword can be reported at several paths below `allOf`.
         unchecked = {**{problem.message: problem for problem in compiled}, **unchecked}
         if any(problem.path in ((), ("$schema",)) for problem in compiled):
             break
@@ -184,7 +181,7 @@ def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaEr
 
 def _with_known_dialect(schema: JsonObject) -> JsonObject:
     named = _DRAFT.search(str(schema.get("$schema", "")))
-    # What older drafts have and draft-07 does not, such as a boolean `exclusiveMinimum`, is left out like the rest.
+    # Keywords of older drafts, such as a boolean `exclusiveMinimum`, are removed too.
     found = None if named is None else next((uri for uri in DIALECTS if named[0] in uri), _DRAFT_07)
     return schema if found is None else {**schema, "$schema": found}
 
@@ -192,7 +189,7 @@ def _with_known_dialect(schema: JsonObject) -> JsonObject:
 def _drop_required_defaults(schema: dict[str, Json]) -> None:
     required, members = schema.get("required"), schema.get("properties")
     if isinstance(required, list) and isinstance(members, dict):
-        # Several generators list such a member as required: it is, in what the server works with.
+        # Several generators list such members as required.
         schema["required"] = [
             name
             for name in required
@@ -201,7 +198,7 @@ def _drop_required_defaults(schema: dict[str, Json]) -> None:
 
 
 def _drop_negations(schema: dict[str, Json]) -> None:
-    """Remove the keywords that refuse more where a schema within them, or beside them, accepts more."""
+    """Remove the keywords that reject more if an inner or neighbouring schema accepts more."""
     for keyword in ("not", "if", "contains", "unevaluatedItems", "unevaluatedProperties"):
         schema.pop(keyword, None)
     if isinstance(schema.get("oneOf"), list) and isinstance(schema.get("allOf", []), list):
@@ -209,7 +206,7 @@ def _drop_negations(schema: dict[str, Json]) -> None:
 
 
 def _leave_out(schema: dict[str, Json], path: DocumentPath) -> None:
-    """Remove the keyword that a path leads to, so that the schema accepts more; do nothing if there is none."""
+    """Remove the keyword at a path, if any, so that the schema accepts more."""
     keyword, rest = str(path[0]), path[1:]
     value = schema.get(keyword)
     if rest and isinstance(value, dict) and keyword in ONE_SCHEMA:
@@ -230,7 +227,7 @@ def _compiled(schema: JsonObject, *, is_foreign: bool = False) -> Validator | li
     copy = plain(schema)
     if isinstance(copy, SchemaError):
         return [copy]
-    # Cached by its text: compared as Python values, 1, 1.0 and true would be one schema.
+    # Cached by text, because 1, 1.0 and true are equal in Python.
     shape = _shape(orjson.dumps(rewritten(copy, _drop_free_text)), is_foreign=is_foreign)
     if isinstance(shape, SchemaShape):
         return Validator(copy, shape)
@@ -240,7 +237,7 @@ def _compiled(schema: JsonObject, *, is_foreign: bool = False) -> Validator | li
 
 def _drop_free_text(schema: dict[str, Json]) -> None:
     for keyword in _FREE_TEXT:
-        # Any other type stays, so that the metaschema refuses it.
+        # Other types stay, so that the metaschema rejects them.
         if isinstance(schema.get(keyword), str):
             del schema[keyword]
 
@@ -288,7 +285,7 @@ def _has_more_nodes(value: Json, *, than: int) -> bool:
         node = waiting.pop()
         seen += 1
         if isinstance(node, dict):
-            # No more than decide it: a list of a million items is not copied to be counted.
+            # Only as many as needed: a list of a million items is not copied.
             waiting.extend(islice(node.values(), than))
         elif isinstance(node, list):
             waiting.extend(islice(node, than))
@@ -296,7 +293,7 @@ def _has_more_nodes(value: Json, *, than: int) -> bool:
 
 
 def _cut_down(value: Json, path: DocumentPath, cut: set[DocumentPath], depth: int) -> Json:
-    """Keep the beginning of each list and object; `cut` takes the places where something was left out."""
+    """Keep the start of each list and object. `cut` receives the places of omitted items."""
     if not isinstance(value, dict | list):
         return value
     kept = 0 if len(path) >= depth else _KEPT_ITEMS

@@ -20,7 +20,7 @@ _SEGMENT: Final = frozenset("/?#")
 _ANY_TEXT: Final[frozenset[str]] = frozenset()
 
 _MOST_STEPS: Final = 1_000_000
-"""Maximum steps of all searches in one index, a few seconds. Only thousands of templates with equal starts exceed it."""
+"""Maximum steps of all searches in one index. Only thousands of templates with equal starts need more."""
 
 _Token: TypeAlias = str | frozenset[str]
 """One literal character, or a gap: text without these characters."""

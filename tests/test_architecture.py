@@ -218,8 +218,8 @@ def test_every_room_stands_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 83_300,
-    "files": 587,
+    "lines": 82_800,
+    "files": 580,
     "classes": 975,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

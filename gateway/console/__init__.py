@@ -1,5 +1,5 @@
-"""The console: a page in the browser, and the API `/-/api/…` that it and scripts use.
+"""The browser console, and the API `/-/api/…` for the console and scripts.
 
-It reads what the other rooms know and calls tools as the caller; the file stays as it is. `docs/console-api.md` has
-each path. Imported only by daemons that serve it.
+Calls of tools run as the caller, and nothing changes the configuration. See `docs/console-api.md`. Imported only if the
+console is enabled.
 """

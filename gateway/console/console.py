@@ -1,4 +1,4 @@
-"""The console: its paths, and how they are let in. Mounted by the admin API on the listener that has `/-/…`."""
+"""The routes of the console, which the admin API mounts, and their access rules."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -24,45 +24,44 @@ _NO_FILE: Final = HttpError(status=404, message="There is no such file")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One path of the API, and the endpoint that answers callers who may use the console, with their identity."""
+    """One path of the API, with its endpoint for authenticated callers."""
 
     path: str
-    """The path below `/-/api`, in the router's form: `/calls/{seq}`."""
+    """Path below `/-/api`, with the router's placeholders: `/calls/{seq}`."""
     endpoint: Endpoint
     methods: tuple[str, ...] = READ
 
 
 class WebConsole:
-    """The page, signing in, and the paths of the API."""
+    """The page, the sign-in, and the API."""
 
     def __init__(self, *, access: ConsoleAccess, files: Mapping[str, StaticFile], routes: Sequence[Route]) -> None:
-        """Take the files of the page and the routes of the API."""
         self._access: Final = access
         self._sign_in: Final = SignIn(access)
         self._files: Final = files
         self._api: Final = tuple(routes)
 
     def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
-        """Stand on a listener, below each of these prefixes."""
+        """Add the routes to a listener, below each of these prefixes."""
         handlers = tuple(self._handlers(door))
         for prefix in prefixes:
             for path, handler in handlers:
-                # Every method: a wrong one is answered with 405 by the endpoint, in the form of the API.
+                # Every method, so that the endpoint can return 405 in the API's format.
                 router.add_route("*", f"{prefix}{path}", handler)
 
     def admitting(self, door: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
-        """Make the handler of a path that operators may use as well: `otherwise` lets those in."""
+        """Return a handler that admits signed-in users. Other requests go to `otherwise`."""
         own = door.checked(self._admitted(endpoint))
 
         async def handle(raw: web.Request) -> web.StreamResponse:
-            # Decided for each request: an operator's script and somebody who has signed in ask for the same path.
+            # Checked for each request, because scripts and the page use the same path.
             is_ours = self._access.concerns(raw, door.client_endpoint(raw))
             return await (own if is_ours else otherwise)(raw)
 
         return handle
 
     def link(self, base_url: str) -> str:
-        """Return the URL of the page; without `auth`, with the token that lets its reader in."""
+        """Return the URL of the page. Without `auth`, the URL contains the token."""
         token = f"?token={self._access.token.text}" if self._access.authenticator.is_open else ""
         return f"{base_url}{PAGE}/{token}"
 
@@ -72,7 +71,7 @@ class WebConsole:
         yield f"{API}/session", door.checked(_with_headers(self._sign_in.session))
         yield PAGE, door.checked(_with_headers(_to_page))
         yield f"{PAGE}/static/{{name:.+}}", door.checked(_with_headers(self._static))
-        # Any name: the page itself reads from its URL what to show.
+        # Any name: the page reads its state from the URL.
         yield f"{PAGE}/{{page:[^/]*}}", door.checked(_with_headers(self._page))
 
     def _admitted(self, endpoint: Endpoint) -> Endpoint:
@@ -88,7 +87,7 @@ class WebConsole:
         return answer
 
     async def _page(self, request: HttpRequest) -> web.StreamResponse:
-        """Answer with the page, whatever it is to show; a link with a good token leads to it without the token."""
+        """Return the page. A link with a valid token redirects to the page without the token."""
         raw = request.raw
         if raw.method not in READ:
             return _not_allowed(request, READ)
@@ -109,7 +108,7 @@ class WebConsole:
 
 
 async def _to_page(request: HttpRequest) -> web.StreamResponse:
-    """Lead to the page: what it names is relative to its directory."""
+    """Redirect to the directory, because the page contains relative URLs."""
     name = PAGE.rpartition("/")[2]
     return web.Response(status=308, headers={**request.response_headers, **OF_PAGE, "Location": f"{name}/"})
 
@@ -122,7 +121,7 @@ def _with_headers(endpoint: Endpoint) -> Endpoint:
 
 
 def _of_api(request: HttpRequest, identity: Identity = UNAUTHENTICATED) -> HttpRequest:
-    """Return the request of somebody, whose response carries the header fields of the API."""
+    """Return a request whose response has the headers of the API."""
     headers = {**without_cors(request.response_headers), **OF_API}
     return HttpRequest(
         request.raw, client_endpoint=request.client_endpoint, response_headers=headers, identity=identity

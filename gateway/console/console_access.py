@@ -1,11 +1,11 @@
-"""Says who may use the console, and as whom: by a credential in a header field, or by the cookie of a sign-in.
+"""Access to the console: by a credential in a header, or by the cookie of a sign-in.
 
-Threats answered here, and only here:
+Threats handled here, and only here:
 
-- A page elsewhere that has the user's browser send a request. Only the page's own requests count with a cookie:
-  `Sec-Fetch-Site` must say so, and what changes something needs a header field that only scripts of ours can set, and
-  our own `Origin`. Another port of the same host is the same *site*, so SameSite alone would not do.
-- A key or token that a reload took away, or scopes that it lost: each request asks again.
+- Cross-site requests. With a cookie, only requests from the console's own page are accepted: `Sec-Fetch-Site` must say
+  so, and unsafe methods need a custom header and our own `Origin`. SameSite is not enough, because another port of the
+  same host is the same site.
+- Credentials and scopes that a reload removed. Every request checks them again.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ from gateway.transports.http.request import HttpRequest
 
 HEADER: Final = "X-MCP-Gateway-Console"
 MAX_FAILURES: Final = 10
-"""Of one address, within `WINDOW_SECONDS`."""
+"""Maximum failures per address within `WINDOW_SECONDS`."""
 WINDOW_SECONDS: Final = 60.0
-# Bounded: an attacker with many addresses must not fill the memory.
+# Bounded, so that an attacker with many addresses cannot use up the memory.
 _MAX_ADDRESSES: Final = 4096
 _TOKEN_BYTES: Final = 32
 _READ: Final = frozenset({"GET", "HEAD"})
@@ -46,29 +46,29 @@ _FOREIGN: Final = HttpError(
 
 
 class PrintedToken:
-    """The token that is printed at the start of a daemon without `auth`: nobody can guess it.
+    """The random token that a daemon without `auth` logs at startup.
 
-    Why a token, although MCP itself asks for nothing there: the console shows the calls of others, and a page elsewhere
-    or another user of the machine can reach loopback, too.
+    The console requires a token although MCP does not: it shows calls of other callers, and other users and websites
+    can reach loopback.
     """
 
     def __init__(self, shared_keys: SigningKeys | None = None) -> None:
-        """Make one; workers and replicas, which share their keys, make the same."""
+        """Create the token. Workers and replicas with shared keys create the same token."""
         self.text: Final = secrets.token_urlsafe(_TOKEN_BYTES) if shared_keys is None else _derived(shared_keys()[0])
 
     @property
     def digest(self) -> str:
-        """The digest of it that a cookie carries."""
+        """Digest of the token, which cookies contain."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:32]
 
     def matches(self, given: str) -> bool:
         """Compare in constant time."""
-        # errors: a lone surrogate, which JSON can bring, has no UTF-8.
+        # JSON can contain lone surrogates, which cannot be encoded.
         return hmac.compare_digest(self.text.encode(), given.encode(errors="replace"))
 
 
 class ConsoleAccess:
-    """The rules by which requests are let in."""
+    """The rules that admit requests."""
 
     def __init__(
         self,
@@ -79,14 +79,14 @@ class ConsoleAccess:
         token: PrintedToken,
         cookies: SessionCookies,
     ) -> None:
-        """Take the parts.
+        """Store the parts.
 
         Args:
-            authenticator: knows the keys and tokens of `auth`.
-            scopes: what a caller needs, where there is `auth`.
-            operators: the scopes of operators, who may use the console as well.
-            token: good where there is no `auth`.
-            cookies: those of sign-ins.
+            authenticator: checks the keys and tokens of `auth`.
+            scopes: scopes that callers need with `auth`.
+            operators: scopes of operators, who can use the console too.
+            token: the token that is accepted without `auth`.
+            cookies: reads and writes the cookies of sign-ins.
         """
         self.authenticator: Final = authenticator
         self.token: Final = token
@@ -96,19 +96,19 @@ class ConsoleAccess:
         self._operators: Final = operators
 
     def concerns(self, raw: web.Request, endpoint: ClientEndpoint) -> bool:
-        """Tell whether a request says that it is of somebody who signed in, or of a page."""
+        """Return whether a request comes from the page or has a credential for the console."""
         if "Sec-Fetch-Site" in raw.headers or cookie_name(endpoint) in raw.cookies:
             return True
         has_credential = "Authorization" in raw.headers or "X-API-Key" in raw.headers
         return has_credential and (not self.authenticator.is_open or self._has_token(raw))
 
     async def identify(self, request: HttpRequest) -> Identity | AuthError | HttpError:
-        """Return who sends a request, with the scopes of now.
+        """Authenticate a request, with the current scopes of the caller.
 
-        1. a credential in a header field is good: 400, 401, and 429 after too many printed tokens that are not
-        2. otherwise there is a cookie that is good here, and whose credential still is: 401
-        3. with a cookie, the request is our page's own: 403
-        4. the caller holds the scopes: 403
+        1. a credential in a header must be valid (400, 401; 429 after too many invalid printed tokens)
+        2. otherwise a valid cookie is required (401)
+        3. a request with a cookie must come from our page (403)
+        4. the caller must hold the scopes (403)
         """
         raw = request.raw
         if "Authorization" in raw.headers or "X-API-Key" in raw.headers:
@@ -118,11 +118,11 @@ class ConsoleAccess:
         return found if isinstance(found, AuthError | HttpError) else self.permitted(found)
 
     async def by_credential(self, text: str, *, address: str) -> Identity | AuthError | HttpError:
-        """Return whom a key, an access token or the printed token is of.
+        """Return the identity of a key, an access token or the printed token.
 
-        1. the printed token is good at any time: nobody finds it by trying
-        2. the address has not failed too often: 429
-        3. the credential is good: 400, 401
+        1. the printed token is always accepted, because it cannot be guessed
+        2. the address must not have failed too often (429)
+        3. the credential must be valid (400, 401)
         """
         if self.authenticator.is_open and self.token.matches(text):
             return ANONYMOUS
@@ -135,7 +135,7 @@ class ConsoleAccess:
         return found
 
     def permitted(self, identity: Identity) -> Identity | AuthError:
-        """Return the identity if it is meant for the whole, and holds the scopes: 401, 403."""
+        """Return the identity if it is not limited to a view and holds the scopes; otherwise 401 or 403."""
         if not identity.may_enter(None):
             return invalid_token("The token is meant for a view of this server")
         if identity.holds(self._scopes) or identity.holds(self._operators):
@@ -143,26 +143,28 @@ class ConsoleAccess:
         return insufficient_scope(self._scopes)
 
     def is_own(self, request: HttpRequest) -> bool:
-        """Tell whether the console's own page sends a request, as far as a browser says so."""
+        """Return whether a request comes from the console's own page, according to the browser."""
         fields = request.raw.headers
         site, origin = fields.get("Sec-Fetch-Site"), fields.get("Origin")
-        # Fetch Metadata (W3C): `none` is what a user began, as with a bookmark; older browsers send nothing.
+        # Fetch Metadata (W3C): `none` means that the user started the request, for example with a bookmark. Older
+        # browsers send nothing.
         if request.raw.method in _READ:
             return site in {None, "same-origin", "none"}
         return (
             fields.get(HEADER) == "1"
             and site in {None, "same-origin"}
-            # Every browser sends Origin with what changes something (Fetch Standard): without one it is not ours.
+            # Browsers send Origin with every unsafe method (Fetch Standard), so a request without it is not from our
+            # page.
             and origin is not None
             and origin_of(origin) in own_origins(request)
         )
 
     def session_of(self, identity: Identity, place: str) -> ConsoleSession:
-        """Return what a cookie carries of somebody who signs in now."""
+        """Return the content of the cookie for a new sign-in."""
         expires_at = self.cookies.expiry(identity)
         if self.authenticator.is_open:
             return ConsoleSession(place=place, expires_at=expires_at, token=self.token.digest)
-        # Without claims: a cookie has little space.
+        # Without claims, because cookies are small.
         return ConsoleSession(place=place, expires_at=expires_at, identity=replace(identity, claims={}))
 
     async def _by_header(self, request: HttpRequest) -> Identity | AuthError | HttpError:
@@ -195,9 +197,9 @@ class ConsoleAccess:
         return identity if self.is_own(request) else _FOREIGN
 
     def _renewed(self, session: ConsoleSession) -> Identity | None:
-        """Return who the session's holder is now; None if a reload has ended it, or the daemon that began it has."""
+        """Return the current identity of a session, or None if a reload or a restart has ended it."""
         if self.authenticator.is_open:
-            # A cookie of the time when there was `auth` is not good without it, nor the other way round.
+            # A cookie from before a change of `auth` is not valid.
             is_good = session.identity is None and session.token == self.token.digest
             return ANONYMOUS if is_good else None
         return None if session.identity is None else self.authenticator.revalidate(session.identity)
@@ -208,21 +210,21 @@ class ConsoleAccess:
 
 
 class FailedSignIns:
-    """Limits the failures of an address (of IPv6, a network): a key that a person chose is not found by trying."""
+    """Limits failed sign-ins per address (per network for IPv6), so that weak keys cannot be guessed."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock: Final = clock
         self._failures: Final[BoundedMap[str, tuple[int, float]]] = BoundedMap(_MAX_ADDRESSES, clock=clock)
 
     def seconds_to_wait(self, address: str) -> int | None:
-        """Return how long an address may not try; None if it may."""
+        """Return the seconds until the next attempt is allowed, or None."""
         found = self._failures.get(network_of(address))
         if found is None or found[0] < MAX_FAILURES:
             return None
         return max(1, round(found[1] - self._clock()))
 
     def add(self, address: str) -> None:
-        """Note a failure."""
+        """Record a failure."""
         key = network_of(address)
         count, end = self._failures.get(key) or (0, self._clock() + WINDOW_SECONDS)
         self._failures.put(key, (count + 1, end), expires=end)
@@ -234,14 +236,14 @@ def _credential_of(raw: web.Request) -> Credential | AuthError | None:
 
 
 def _derived(key: bytes) -> str:
-    # Derived and labelled: the token is printed, and must tell nothing about the key that session ids are signed with.
+    # A derived value, because the token is logged and must not reveal the signing key.
     return hmac.new(key, b"console token", hashlib.sha256).hexdigest()
 
 
 def own_origins(request: HttpRequest) -> set[str]:
-    """The origins under which this request's client may know us; `Host` has passed the guard."""
+    """Return the origins of this request's URL. The guard has already checked `Host`."""
     endpoint = request.client_endpoint
     scheme, _, rest = endpoint.base_url.partition("://")
     direct = f"{request.raw.scheme}://{request.raw.host}"
-    # Behind a proxy the page has the public URL's origin; on a direct connection it has that of `Host`.
+    # Behind a proxy, the page has the origin of the public URL; otherwise that of `Host`.
     return {origin_of(f"{scheme}://{rest.partition('/')[0]}"), origin_of(direct)} - {""}

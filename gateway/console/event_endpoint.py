@@ -1,7 +1,7 @@
 """`/-/api/events`: the event stream of a page.
 
-Threats answered here: more streams than a few people open (429), a reader that does not read (its queue is bounded, and
-its connection is dropped), and a stream that outlives the credential that it was opened with.
+Threats handled here: too many streams (429), clients that do not read (bounded queues, then disconnected), and streams
+that outlive their credential.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ from gateway.transports.write_quota import WriteQuota
 
 KEEPALIVE_SECONDS: Final = 15.0
 _FIELDS: Final = {"Cache-Control": "no-store, no-transform"}
-"""Nor may a proxy compress it, and hold it back for that."""
+"""`no-transform` prevents proxies from compressing and buffering the stream."""
 _RETRY: Final = b"retry: 2000\n\n"
 _BETWEEN_WRITES: Final = 0.05
-"""Seconds for which events are put together."""
+"""Interval in which events are combined."""
 _MAX_REPLAYED: Final = 200
-"""Calls that a resumed stream begins with; the page reads older ones from the list."""
+"""Maximum calls at the start of a resumed stream. The page requests older ones from the list."""
 _NO_ROOM: Final = HttpError(
     status=429, message=f"{MAX_WATCHERS} pages have the event stream open, and no more may", headers=RETRY
 )
 
 
 class EventEndpoint:
-    """Answers with the feed, from now on or from an event on."""
+    """Streams the feed from now on, or from an earlier event."""
 
     def __init__(  # noqa: PLR0913 - the parts of the daemon that it reports
         self,
@@ -70,7 +70,7 @@ class EventEndpoint:
         stream = EventStream(
             request.raw, pace=self._pace, headers={**request.response_headers, **_FIELDS}, caller="console"
         )
-        # Entered among the requests: a reload that ends the credential ends the stream, and a drain waits for it.
+        # Registered as a request, so that a reload can end the stream and a drain waits for it.
         active, task = self._active_requests, current_task()
         active.begin(task, request.identity)
         active.begin_stream(task, request.identity)
@@ -79,10 +79,10 @@ class EventEndpoint:
                 await stream.write(b"".join([_RETRY, self._hello(), *self._missed(since, wants_calls=wants_calls)]))
                 while (events := await queue.get()) is not None:
                     await stream.write(events)
-                    # What happens meanwhile is written at once: a busy daemon would write for each call.
+                    # Combine the events of this interval into one write.
                     await asyncio.sleep(_BETWEEN_WRITES)
             if queue.is_lost:
-                # Not ended but broken: EventSource comes back by itself, with the id of what it has seen.
+                # Aborted instead of ended, so that EventSource reconnects with the last id.
                 stream.abort()
             return await stream.close()
         finally:
@@ -99,7 +99,7 @@ class EventEndpoint:
         return framed("hello", hello, self._calls.numbers.next())
 
     def _missed(self, since: int | None, *, wants_calls: bool) -> Iterator[bytes]:
-        """The events after one that are recorded: reloads, and calls as they are now."""
+        """Yield the recorded reloads and calls after an event."""
         if since is None:
             return
         for number, reload in self._reloads.since(since):
@@ -112,5 +112,5 @@ class EventEndpoint:
 
 
 def _number(text: str | None) -> int | None:
-    # Bounded: no number that was sent is longer, and int() of a long text takes long.
+    # Bounded, because int() is slow for long text.
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 20 else None

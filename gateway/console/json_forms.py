@@ -1,4 +1,4 @@
-"""Forms of values in the API: durations, ids of sessions, problems of the operator's files."""
+"""JSON formats of durations, session ids and problems."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from gateway.json_types import Json
 from gateway.reload.candidate import Candidate
 from gateway.reload.reloader import Reloader
 
-# 48 bits tell the sessions of a daemon apart, and lead to no id.
+# 48 bits identify the sessions of a daemon without revealing their ids.
 _ID_LENGTH: Final = 12
 
 
@@ -20,7 +20,7 @@ def milliseconds(seconds: float | None) -> float | None:
 
 
 def short_id(session_id: str) -> str:
-    """Return the id under which a session is shown: its own would let a reader go on with the session."""
+    """Return the public id of a session. The real id would allow a reader to use the session."""
     return hashlib.sha256(session_id.encode()).hexdigest()[:_ID_LENGTH]
 
 
@@ -30,7 +30,7 @@ def current_problems(reloader: Reloader[Candidate], store: CatalogStore) -> Sequ
 
 
 def problem_json(problem: Problem) -> dict[str, Json]:
-    """Return `Problem` of the API. What its text quotes is masked already."""
+    """Return `Problem` of the API. Its text is already masked."""
     location = problem.location
     return {
         "message": problem.message,

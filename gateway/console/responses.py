@@ -1,4 +1,4 @@
-"""Answers of the API: JSON objects, and errors as `{"error": "sentence"}`."""
+"""Responses of the API: JSON objects, and errors as `{"error": "message"}`."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -18,21 +18,21 @@ from gateway.wire import jsonrpc
 from gateway.wire.accept import JSON
 
 MAX_BODY: Final = 2**20
-"""Bytes of a request to the API. Calls of tools have `listen.max_body`."""
+"""Maximum request size in bytes. Tool calls use `listen.max_body`."""
 MAX_DEPTH: Final = 200
-"""How deep it nests. Validators stop at 255; calls of tools have `limits.request_depth`."""
+"""Maximum nesting. Validators stop at 255, and tool calls use `limits.request_depth`."""
 _RECEIVE_SECONDS: Final = 30.0
 _MIN_COMPRESSED: Final = 16 * 1024
-"""Bytes from which an answer is compressed, in a thread, where its client takes that."""
+"""Responses of at least this size are compressed in a thread, if the client supports it."""
 
 
 def json_response(value: Json, request: HttpRequest, *, status: int = 200) -> web.Response:
-    """Return a JSON answer; a large one is compressed."""
+    """Return a JSON response. Large responses are compressed."""
     return _encoded(jsonrpc.encode(value), request, status=status)
 
 
 async def json_response_by_thread(make: Callable[[], Json], request: HttpRequest) -> web.Response:
-    """Return what a function makes, in a thread with its encoding: for what may be about thousands of definitions."""
+    """Create and encode a response in a thread, for data about thousands of definitions."""
     return _encoded(await asyncio.to_thread(lambda: jsonrpc.encode(make())), request)
 
 
@@ -49,14 +49,14 @@ def no_content(request: HttpRequest) -> web.Response:
 
 
 def error_response(error: HttpError | AuthError, headers: Mapping[str, str]) -> web.Response:
-    """Return an error as the API has it."""
+    """Return an error in the API's format."""
     fields = error.headers(NO_CHALLENGE) if isinstance(error, AuthError) else error.headers
     body = orjson.dumps({"error": error.message})
     return web.Response(body=body, status=error.status, headers={"Content-Type": JSON, **headers, **fields})
 
 
 async def read_json_object(request: HttpRequest) -> dict[str, Json] | HttpError:
-    """Return the object that a request carries, or why there is none: see `read_body`; then 400."""
+    """Return the object in the body, or an error of `read_body`, or 400."""
     body = await read_body(request.raw, limit=MAX_BODY, seconds=_RECEIVE_SECONDS)
     if isinstance(body, HttpError):
         return body

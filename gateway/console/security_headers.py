@@ -1,14 +1,13 @@
-"""Header fields of the page, its files and its API: what a browser may do with them.
+"""Response headers of the page, its files and its API.
 
-Threats answered here, and only here: a script or style that got into the page (only files of ours run), a frame around
-the page, an answer that is taken for another type, a page elsewhere that loads our files or keeps a hold on our window,
-and a URL with a token that travels on as Referer.
+Threats handled here, and only here: injected scripts and styles, framing, content type sniffing, cross-origin use of
+our files or window, and tokens in the Referer.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-# blob: is for images and sounds in results, which the page makes of their base64.
+# blob: is used for images and audio in results.
 PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "media-src blob:; "
@@ -24,7 +23,7 @@ OF_PAGE: Final = {
     "Content-Security-Policy": PAGE_POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "X-Frame-Options": "DENY",
-    # Asked for each time, by its ETag: a newer daemon has other files under the same names.
+    # Revalidated by ETag, because a newer daemon has other files with the same names.
     "Cache-Control": "no-cache",
 }
 OF_API: Final = {
@@ -35,5 +34,5 @@ OF_API: Final = {
 
 
 def without_cors(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields that every response carries, without those that let pages of other origins read it."""
+    """Return the headers of every response, except those for CORS."""
     return {name: value for name, value in headers.items() if not name.startswith("Access-Control-")}

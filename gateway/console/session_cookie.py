@@ -1,13 +1,12 @@
-"""The cookie of a browser that has signed in: what it carries, signed, so that every worker can read it.
+"""The signed cookie of a signed-in browser. Every worker can read it.
 
-Threats answered here, and only here:
+Threats handled here, and only here:
 
-- A cookie that was made up or changed: it is signed with the daemon's keys, and checked in constant time.
-- A cookie that is taken to another listener, daemon or site: it names the listener's port and the URL under which it
-  was given, and is good nowhere else. Browsers send cookies to every port of a host; hence also a name for each URL.
-- A script that reads it (HttpOnly), a request of another site that carries it (SameSite=Strict), a network that reads
-  or sets it (over https: Secure, and the prefix `__Host-`, RFC 6265bis §4.1.3).
-- A cookie that is never given back: it expires.
+- Forged cookies: they are signed with the daemon's keys and compared in constant time.
+- Cookies sent to another listener or site: they name the port of the listener and the URL, because browsers send
+  cookies to every port of a host.
+- Stolen cookies: HttpOnly, SameSite=Strict and, over https, Secure with the prefix `__Host-` (RFC 6265bis §4.1.3).
+- Old cookies: they expire.
 """
 
 import hashlib
@@ -22,51 +21,49 @@ from gateway.state.keys import SignedTokens, SigningKeys
 from gateway.transports.http.forwarded import ClientEndpoint
 
 HOURS: Final = 12
-"""How long a sign-in lasts."""
+"""Duration of a sign-in."""
 _MAX_BYTES: Final = 4096
-"""RFC 6265 §6.1: what browsers keep of a cookie."""
+"""RFC 6265 §6.1: the size that browsers support."""
 
 
 class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
     """The content of a cookie."""
 
     place: str
-    """The listener and the URL that it was given for: see `place_of`."""
+    """Listener and URL of the cookie. See `place_of`."""
     expires_at: float
     """Unix time."""
     identity: Identity | None = None
-    """Who signed in, by key or access token; None: whoever had the printed token."""
+    """Identity of the key or access token; None for the printed token."""
     token: str = ""
-    """A digest of the printed token."""
+    """Digest of the printed token."""
 
 
 class SessionCookies:
-    """Writes and reads cookies."""
-
     def __init__(self, keys: SigningKeys, *, clock: Callable[[], float]) -> None:
         self._tokens: Final = SignedTokens(keys, ConsoleSession, purpose="console-session")
         self._clock: Final = clock
 
     def expiry(self, identity: Identity) -> float:
-        """Return when a sign-in of now ends: no later than its credential."""
+        """Return when a new sign-in expires, which is not later than its credential."""
         end = self._clock() + HOURS * 3600
         return end if identity.expires_at is None else min(end, identity.expires_at)
 
     def give(self, session: ConsoleSession, *, endpoint: ClientEndpoint, response: web.StreamResponse) -> bool:
-        """Put the cookie on a response; False if it is too large for browsers to keep."""
+        """Set the cookie on a response. Return False if it is too large for browsers."""
         value = self._tokens.sign(session)
-        # RFC 6265 §6.1 counts the name and the attributes, too.
+        # RFC 6265 §6.1 includes the name and attributes.
         if len(value) > _MAX_BYTES - 512:
             return False
         self._set(value, endpoint, response, seconds=int(session.expires_at - self._clock()))
         return True
 
     def take(self, *, endpoint: ClientEndpoint, response: web.StreamResponse) -> None:
-        """Have the browser forget it."""
+        """Delete the cookie in the browser."""
         self._set("", endpoint, response, seconds=0)
 
     def read(self, raw: web.Request, endpoint: ClientEndpoint) -> ConsoleSession | None:
-        """Return what the cookie of a request carries; None if it has none that is good here and now."""
+        """Return the content of a request's cookie, or None if it is missing or not valid."""
         value = raw.cookies.get(cookie_name(endpoint), "")
         session = self._tokens.read(value) if len(value) <= _MAX_BYTES else None
         if session is None or session.place != place_of(raw, endpoint):
@@ -79,7 +76,7 @@ class SessionCookies:
             cookie_name(endpoint),
             value,
             max_age=seconds,
-            # RFC 6265bis §4.1.3.2: `__Host-` needs the path /. A path with a semicolon would end the attribute.
+            # RFC 6265bis §4.1.3.2: `__Host-` requires the path /. A semicolon in the path would end the attribute.
             path="/" if is_secure or ";" in endpoint.prefix else f"{endpoint.prefix}/-/",
             secure=is_secure,
             httponly=True,
@@ -88,13 +85,13 @@ class SessionCookies:
 
 
 def cookie_name(endpoint: ClientEndpoint) -> str:
-    """Return a name of its own for each URL of a daemon: ports and prefixes of a host share their cookies."""
+    """Return a cookie name for the URL of a daemon, because all ports and prefixes of a host share their cookies."""
     digest = hashlib.sha256(endpoint.base_url.encode()).hexdigest()[:8]
     return f"{'__Host-' if _is_secure(endpoint) else ''}mcp-gateway-{digest}"
 
 
 def place_of(raw: web.Request, endpoint: ClientEndpoint) -> str:
-    """Return the place where a cookie is good: our listener, and the URL under which its client knows us."""
+    """Return where a cookie is valid: the listener and the client's URL of the daemon."""
     socket_name = raw.get_extra_info("sockname")
     listener = socket_name[1] if isinstance(socket_name, tuple) else socket_name
     return f"{listener} {endpoint.base_url}"

@@ -1,7 +1,7 @@
-"""Signing in and out: `/-/api/session`, and the link with the printed token.
+"""Sign-in and sign-out: `/-/api/session`, and the link with the printed token.
 
-A credential in a URL is taken in this one place: the printed token, which is good once it was exchanged for a cookie
-and then leaves the URL. With `auth` no URL is ever read for one.
+Only the printed token is accepted in a URL. It is exchanged for a cookie and removed from the URL. With `auth`, no
+credential in a URL is accepted.
 """
 
 from collections.abc import Mapping
@@ -22,31 +22,31 @@ from gateway.transports.http.request import HttpRequest
 log: Final = structlog.get_logger(__name__)
 
 _MAX_LENGTH: Final = 16 * 1024
-"""Characters of a credential."""
+"""Maximum length of a credential."""
 _NOT_OWN: Final = HttpError(status=403, message=f"Only the console's own page signs in here; it sends {HEADER}: 1")
 _TOO_LARGE: Final = HttpError(status=413, message="The token says too much for a cookie; send it as Bearer instead")
 _METHODS: Final = "POST, DELETE"
 
 
 class SignIn:
-    """Gives browsers their cookies."""
+    """Handles the sign-in of browsers."""
 
     def __init__(self, access: ConsoleAccess) -> None:
         self._access: Final = access
 
     async def session(self, request: HttpRequest) -> web.Response:
-        """Answer `/-/api/session`.
+        """Handle `/-/api/session`.
 
-        1. it is POST or DELETE: 405
-        2. it comes from our page: 403
-        3. POST: the body has `token`, a text: 400, 413, 415
-        4. POST: see `ConsoleAccess.by_credential` and `ConsoleAccess.permitted`
+        1. the method must be POST or DELETE (405)
+        2. the request must come from our page (403)
+        3. POST: the body needs the text `token` (400, 413, 415)
+        4. POST: `ConsoleAccess.by_credential` and `ConsoleAccess.permitted`
         """
         headers = request.response_headers
         if request.raw.method not in {"POST", "DELETE"}:
             error = HttpError(status=405, message="method not allowed", headers={"Allow": _METHODS})
             return error_response(error, headers)
-        # Also for signing in: a page elsewhere must not sign a browser in as somebody of its choice.
+        # Other sites must not sign a browser in.
         if not self._access.is_own(request):
             return error_response(_NOT_OWN, headers)
         if request.raw.method == "DELETE":
@@ -71,14 +71,14 @@ class SignIn:
         return response if is_given else error_response(_TOO_LARGE, headers)
 
     async def follow_link(self, token: str, request: HttpRequest) -> web.Response | None:
-        """Exchange the printed token of a link for a cookie, and lead to the page without it; None: it is not good."""
-        # An API key in a URL would stand in histories and logs: with `auth` none is read.
+        """Exchange the token of a link for a cookie, and redirect without it. Return None for an invalid token."""
+        # An API key in a URL would appear in histories and logs, so it is ignored with `auth`.
         if not self._access.authenticator.is_open:
             return None
         found = await self._identified(token, request)
         if isinstance(found, AuthError | HttpError):
             return None
-        # RFC 9110 §15.4.4: the browser goes on with a GET of another URL, and the token is gone from its address bar.
+        # RFC 9110 §15.4.4: the browser requests another URL, so the token leaves its address bar.
         response = web.Response(status=303, headers=_redirect(request.response_headers))
         return response if self._give(found, request, response) else None
 

@@ -1,6 +1,6 @@
-"""The files of the page: package data, read once at the start.
+"""The static files of the page, read once at startup.
 
-Threat answered here: a path that leads out of the directory. Names are looked up among those that were read.
+Threat handled here: paths outside the directory. Only the names that were read can be requested.
 """
 
 import hashlib
@@ -29,21 +29,21 @@ _TYPES: Final = {
     ".txt": "text/plain; charset=utf-8",
     ".woff2": "font/woff2",
 }
-"""Media types by suffix. Not `mimetypes`, whose answers depend on the machine."""
+"""Media types by suffix. `mimetypes` depends on the machine."""
 _REVISION: Final = b"@LATEST_MODERN@"
 """The placeholder in scripts for the newest revision of the protocol."""
 _OTHER_TYPE: Final = "application/octet-stream"
 
 
 class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file, as it is sent."""
+    """One file."""
 
     content: bytes
     media_type: str
     etag: str
 
     def response(self, raw: web.Request, headers: Mapping[str, str], *, status: int = 200) -> web.Response:
-        """Return it, or 304 to a browser that has it."""
+        """Return the file, or 304 if the browser has it."""
         fields = {**headers, **OF_PAGE, "ETag": f'"{self.etag}"'}
         # RFC 9110 §13.1.2.
         known = raw.if_none_match or ()
@@ -77,7 +77,7 @@ def _below(directory: Traversable, path: PurePosixPath) -> Iterator[tuple[str, S
             StaticFile(
                 content=content,
                 media_type=_TYPES.get(where.suffix, _OTHER_TYPE),
-                # Half of it: an entity tag tells two versions apart (RFC 9110 §8.8.3), and protects nothing.
+                # Half of the digest is enough to distinguish versions (RFC 9110 §8.8.3).
                 etag=hashlib.sha256(content).hexdigest()[:32],
             ),
         )

@@ -1,4 +1,4 @@
-"""Tells watchers every two seconds how things are, while there are watchers; and of calls in other workers."""
+"""Sends the status to watchers every two seconds, and calls of other workers."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ TICK_SECONDS: Final = 2.0
 
 
 class StatusTicker:
-    """A task that runs while somebody watches."""
+    """A task that runs while there are watchers."""
 
     def __init__(self, feed: EventFeed, *, upstreams: UpstreamSource, own: ThisWorker, ask_others: AskOthers) -> None:
         self._feed: Final = feed
@@ -29,12 +29,12 @@ class StatusTicker:
         self._watchers = 0
         self._states: Mapping[str, str] = {}
         self._heard = 0
-        """The number up to which calls of other workers were told of."""
+        """Last sequence number of calls of other workers."""
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Publish for as long as the context, or that of another watcher, lasts."""
+        """Publish for the duration of the context."""
         self._watchers += 1
         if self._task is None:
             self._states, self._heard = upstream_states(self._upstreams), self._feed.numbers.next()
@@ -56,7 +56,7 @@ class StatusTicker:
         while True:
             try:
                 await self._tell()
-            except Exception:  # Boundary: a bug in a fact must not silence the others.
+            except Exception:  # Boundary: one failure must not stop later events
                 log.exception("console status failed")
             await asyncio.sleep(TICK_SECONDS)
 
@@ -66,7 +66,7 @@ class StatusTicker:
             if self._states.get(name) != state:
                 self._feed.publish("upstream", {"name": name, "state": state})
         self._states = states
-        # The number is taken before others are asked: what begins meanwhile belongs to the next tick.
+        # Taken before other workers are asked, so that later calls belong to the next tick.
         since, self._heard = self._heard, self._feed.numbers.next()
         others = await self._ask_others("GET", f"news?since={since}")
         calls = sorted((call for each in others for call in each["calls"]), key=lambda call: call[0])

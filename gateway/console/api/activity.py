@@ -1,4 +1,4 @@
-"""The activity of a daemon, of all its workers: calls, sessions, upstreams, limits, and the stream of events."""
+"""Routes about the activity of all workers: calls, sessions, upstreams, limits and events."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -92,7 +92,7 @@ class ActivityApi:
 
     def _task_progressed(self, event: TaskProgressed) -> None:
         task = event.task
-        # Progress may come many times a second: it is masked only for somebody who watches.
+        # Progress can arrive many times per second, so it is only masked for watchers.
         if len(self._feed):
             message = self._redactor.text(task.message)
             self._feed.publish("task", {"taskId": task.id, "status": task.status.value, "message": message})
@@ -102,7 +102,7 @@ class ActivityApi:
             wanted = CallFilter.parse(request.raw.query)
         except ValueError as error:
             return error_response(HttpError(status=400, message=str(error)), request.response_headers)
-        # As it came: decoded, a `#` in it would end it.
+        # Still encoded, because a decoded `#` would start a fragment.
         others = await self._ask_others("GET", f"calls?{request.raw.rel_url.raw_query_string}")
         return json_response(merged_calls([self._calls.listed(wanted), *others], wanted), request)
 
@@ -110,7 +110,7 @@ class ActivityApi:
         found: Json = None
         with suppress(ValueError):
             path = f"calls/{int(request.raw.match_info['seq'])}"
-            # Others are asked for what is not here alone: one that hangs would hold the answer.
+            # Only ask other workers if necessary, because one that hangs would delay the response.
             found = await self._own.answer("GET", path, {}) or next(iter(await self._ask_others("GET", path)), None)
         return error_response(_NO_CALL, request.response_headers) if found is None else json_response(found, request)
 
@@ -121,7 +121,7 @@ class ActivityApi:
     async def _end_session(self, request: HttpRequest) -> web.Response:
         name = request.raw.match_info["id"]
         error = await self._own.end_session(name)
-        # It may be another worker's: HTTP+SSE binds a session to the process that has its stream.
+        # It can belong to another worker: HTTP+SSE binds a session to the process of its stream.
         if error is NO_SESSION and await self._ask_others("DELETE", f"sessions/{quote(name, safe='')}"):
             error = None
         return no_content(request) if error is None else error_response(error, request.response_headers)
@@ -130,7 +130,7 @@ class ActivityApi:
         return json_response(merged_upstreams(await self._everywhere("upstreams")), request)
 
     async def _reconnect(self, request: HttpRequest) -> web.Response:
-        """Have every worker connect anew: each has connections of its own."""
+        """Reconnect an upstream in every worker, because each has its own connections."""
         name = request.raw.match_info["name"]
         error = reconnect(self._upstreams, name)
         if error is not None:
@@ -144,7 +144,7 @@ class ActivityApi:
         return json_response(answer, request)
 
     async def _everywhere(self, path: str) -> list[Json]:
-        """The answers of all workers, this one's first."""
+        """Return the reports of all workers, this one first."""
         own = await self._own.answer("GET", path, {})
         return [own, *await self._ask_others("GET", path)]
 

@@ -1,4 +1,4 @@
-"""`/-/api/catalog`: everything that is defined, and each definition as every revision sends it."""
+"""`/-/api/catalog`: all definitions, and each definition in the form of every revision."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ _CUT: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
     "prompt": downgrade.prompt,
 }
 _MAX_SEARCHED: Final = 256
-"""Characters of `q`."""
+"""Maximum length of `q`."""
 _TOO_LONG: Final = HttpError(status=400, message=f"q: {_MAX_SEARCHED} characters at the most")
 _NO_ENTRY: Final = HttpError(status=404, message="There is no such entry (any more)")
 
@@ -49,7 +49,7 @@ class CatalogApi:
         yield Route(path="/catalog/{kind}", endpoint=self._definition)
 
     async def _catalog(self, request: HttpRequest) -> web.Response:
-        """Answer with all entries that fit the query; 400 if it is too long to look for it in ten thousand."""
+        """Return all entries that match the query; 400 if the query is too long."""
         query = dict(request.raw.query)
         if len(query.get("q", "")) > _MAX_SEARCHED:
             return error_response(_TOO_LONG, request.response_headers)
@@ -68,10 +68,10 @@ class CatalogApi:
         return await json_response_by_thread(made, request)
 
     async def _definition(self, request: HttpRequest) -> web.Response:
-        """Answer with one entry and its definitions, by `?name=`: a name or a URI."""
+        """Return one entry and its definitions, by `?name=`, which is a name or a URI."""
         kind, name = request.raw.match_info["kind"], request.raw.query.get("name", "")
         snapshot = self._snapshot(request)
-        # In a thread: facts are made of every entry until one fits, and there may be ten thousand.
+        # In a thread, because the facts of up to ten thousand entries are compared.
         found = await asyncio.to_thread(_found, snapshot, kind, name) if kind in KINDS else None
         if found is None:
             return error_response(_NO_ENTRY, request.response_headers)
@@ -98,8 +98,8 @@ class CatalogApi:
 
 
 def _found(snapshot: CatalogSnapshot, kind: str, name: str) -> CatalogEntry | None:
-    """Return the entry that a name or a URI means; an exact URI before a name that several resources share."""
-    # Resources of several entries may share a name, but never a URI.
+    """Return the entry with a name or URI. An exact URI takes precedence over a shared name."""
+    # Several resources can share a name, but not a URI.
     named = [each for each in entries(snapshot) if each.kind == kind and each.is_named(name)]
     return next((each for each in named if each.facts.get("uri") == name), named[0] if named else None)
 
@@ -118,7 +118,7 @@ def _fits(entry: CatalogEntry, query: Mapping[str, str]) -> bool:
 
 
 def _definitions(entry: CatalogEntry) -> dict[str, Json]:
-    """The definition as each revision has it."""
+    """Return the definition in the form of each revision."""
     if entry.primitive is None:
         return {}
     cut, definition = _CUT[entry.kind], entry.primitive.definition

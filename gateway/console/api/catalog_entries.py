@@ -1,4 +1,4 @@
-"""Entries of the console's catalog: everything that the files and their sources define, on offer or not. Pure."""
+"""Entries of the console's catalog: all definitions of the files and sources, available or not. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -23,27 +23,27 @@ _KIND_OF_SECTION: Final = {
     "skills": "skill",
     "openapi": "tool",
 }
-"""The kind of what is left out, which the server's instructions may be, too: they are no entry."""
+"""Kinds of omitted definitions. Instructions of the server have no entry."""
 _FILES: Final = "files"
 
 
 class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that entries are made of."""
+    """The data for the entries."""
 
     document: Document
     whole: Catalog
-    """The catalog of the files, with what plugins have switched off."""
+    """The catalog of the files, including definitions that plugins have disabled."""
     current: Catalog
-    """The catalog that is served."""
+    """The served catalog."""
     places: DefinitionPlaces
     upstreams: Mapping[str, Mapping[str, Json]]
     """The status of each upstream."""
     identity: Identity
-    """Who asks: what lacks scopes is not on offer for them."""
+    """The caller. Definitions that need other scopes are not available to it."""
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry, with the primitive that it is made of; None where nothing was compiled."""
+    """An entry and its primitive, or None if nothing was compiled."""
 
     kind: str
     key: str
@@ -52,15 +52,15 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     primitive: Primitive | None = None
 
     def is_named(self, name: str) -> bool:
-        """Tell whether a URI or a name means it."""
+        """Return whether a URI or a name identifies this entry."""
         return name in {self.facts.get("uri"), self.facts["name"], self.key}
 
 
 def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
-    """Yield an entry for each definition in the order of the lists, then what this machine cannot serve."""
+    """Yield an entry for each definition in list order, then the omitted ones."""
     served = {_identifier(each) for each in snapshot.current.primitives()}
     for primitive in snapshot.whole.primitives():
-        # The files of a skill are shown with its entry.
+        # The entry of a skill includes its files.
         if isinstance(primitive, Resource) and primitive.skill is not None:
             continue
         yield _entry(primitive, snapshot, is_enabled=_identifier(primitive) in served)
@@ -69,7 +69,6 @@ def entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
 
 
 def kind_of(primitive: Primitive) -> str:
-    """Return the entry's kind."""
     match primitive:
         case Tool():
             return "tool"
@@ -82,7 +81,7 @@ def kind_of(primitive: Primitive) -> str:
 
 
 def section_of(kind: str) -> str:
-    """Return the section of the file in which entries of a kind are written."""
+    """Return the section of the file for a kind of entry."""
     return _SECTIONS.get(kind, "")
 
 
@@ -118,7 +117,7 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
 
 
 def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str]:
-    """The place of what brings a resource that is not written itself: the tool of a page, the entry of a skill."""
+    """Return the path of the definition that a derived resource comes from: a tool of a page, or a skill."""
     if primitive.definition.get("mimeType") == APP_MEDIA_TYPE:
         return "tools", primitive.definition["name"]
     found = (each for each in snapshot.whole.skills.values() if primitive.name == key_of(each.name))
@@ -139,7 +138,7 @@ def _skill(skill: Skill, uri: str, snapshot: CatalogSnapshot) -> CatalogEntry:
 
 def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry:
     kind = _KIND_OF_SECTION[absent.kind]
-    # An operation and a skill are no definitions of the document: the one would be a request, the other is files.
+    # Operations and skills have no definition in the document: they are requests and files.
     backend = _backend((absent.kind, absent.name), snapshot.document, upstream=None)
     backend = backend or ("http" if absent.kind == "openapi" else _FILES)
     source = snapshot.places.source_of((absent.kind, absent.name))
@@ -183,7 +182,7 @@ def _backend(place: tuple[str, str], document: Document, *, upstream: str | None
 
 
 def _problem_of(upstream: str | None, snapshot: CatalogSnapshot) -> str | None:
-    """Say what keeps an upstream from answering: what it offered before stays listed."""
+    """Return why an upstream is unreachable. Its earlier definitions stay listed."""
     reason = None if upstream is None else snapshot.upstreams.get(upstream, {}).get("reason")
     return None if reason is None else f"its upstream {upstream} is down: {reason}"
 

@@ -1,4 +1,4 @@
-"""`/-/api/config`: the files as they are on disk, and the configuration that they make, both masked."""
+"""`/-/api/config`: the files on disk, and the effective configuration, both masked."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,21 +26,21 @@ from gateway.transports.http.request import HttpRequest
 
 _WIDTH: Final = 120
 _DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""LibYAML's where PyYAML was built with it: ten times as fast."""
+"""LibYAML's dumper if it is available, which is ten times as fast."""
 
 
 class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The files as they are on disk now, masked, and where their definitions stand in them."""
+    """The files on disk with masked secrets, and the places of their definitions."""
 
     texts: Mapping[Path, str] = msgspec.field(default_factory=dict)
-    """Their text with secrets masked; only of those that could be read."""
+    """The masked text of each readable file."""
     digests: Mapping[Path, str] = msgspec.field(default_factory=dict)
     places: DefinitionPlaces = NO_PLACES
 
     def excerpt(self, place: Place) -> str | None:
-        """Return the lines of a definition, masked; None for one that is not written in the files."""
+        """Return the masked lines of a definition, or None if it is not in the files."""
         found = self.places.lines.get(place)
-        # What a source of definitions has made stands in no file, whatever line its entry has.
+        # Definitions of sources are not in a file, although their entry has a line.
         if found is None or place in self.places.origins or found[0] not in self.texts:
             return None
         lines = self.texts[found[0]].split("\n")[found[1] - 1 :]
@@ -52,8 +52,7 @@ class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
 class ConfigFileReader:
     """Reads the files for the console.
 
-    Why again: a catalog that is served does not keep the places of its words, which take more memory than the rest. The
-    files are read once for each state in which the console shows them.
+    The served catalog does not keep the text of the files, to save memory. The files are read once per version.
     """
 
     def __init__(self, pipeline: ReloadPipeline, reloader: Reloader[Candidate]) -> None:
@@ -63,8 +62,8 @@ class ConfigFileReader:
         self._read: tuple[object, ConfigFiles] | None = None
 
     async def written(self) -> ConfigFiles:
-        """Return the files as they are; nothing if they cannot be read at all."""
-        # One at a time: two pages that open together have the files read once.
+        """Return the files, or None if they cannot be read."""
+        # A lock, so that two pages that open together read the files once.
         async with self._lock:
             state = self._pipeline.store.current.generation, self._reloader.status.at
             if self._read is None or self._read[0] != state:
@@ -96,13 +95,13 @@ class ConfigApi:
         self._reloads: Final = reloads
         self._redactor: Final = redactor
         self._effective: tuple[str, str] | None = None
-        """The digest of a configuration, and its document."""
+        """Digest of a configuration, and its document."""
 
     def routes(self) -> Iterator[Route]:
         yield Route(path="/config", endpoint=self._config)
 
     async def _config(self, request: HttpRequest) -> web.Response:
-        # Read again, and masked: what is served does not keep the text of its files.
+        # Read and masked again, because the served configuration does not keep its files.
         written, served = await self._files.written(), self._pipeline.served
         wants_effective = request.raw.query.get("effective") != "0"
         answer = {
@@ -119,14 +118,14 @@ class ConfigApi:
         return await json_response_by_thread(partial(self._redactor.json, answer), request)
 
     async def _effective_of(self, served: Candidate) -> str:
-        """The document as one file, made once for each that is served: thousands of tools take seconds."""
+        """Returns the configuration as one document. Cached, because thousands of tools take seconds."""
         if self._effective is None or self._effective[0] != served.digest:
             self._effective = served.digest, await asyncio.to_thread(_effective, served, self._redactor)
         return self._effective[1]
 
 
 def _effective(served: Candidate, redactor: LiveRedactor) -> str:
-    """The document as one file: includes taken in, variables filled in but for secrets."""
+    """Return the configuration as one document, with includes and variables, but without secrets."""
     document = _plain(redactor.json(masked_document(served.document)))
     text: str = yaml.dump(document, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return text
@@ -144,7 +143,7 @@ def _files(written: ConfigFiles) -> list[Json]:
 
 
 def _plain(value: Json) -> Json:
-    """JSON of plain classes: a text of the configuration may be of a class of its own."""
+    """JSON of plain classes. Strings of the configuration can be of subclasses."""
     match value:
         case dict():
             return {str(key): _plain(member) for key, member in value.items()}

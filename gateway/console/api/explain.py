@@ -1,4 +1,4 @@
-"""`/-/api/validate` and `/-/api/explain`: what a call would be, without calling anything."""
+"""`/-/api/validate` and `/-/api/explain`: describe a call without running it."""
 
 import asyncio
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from gateway.transports.http.request import HttpRequest
 from gateway.transports.memory import MemoryClient
 
 _EXPLAINED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""Methods, and the parameter that says of what."""
+"""Methods and their main parameters."""
 _NO_TOOL: Final = HttpError(status=404, message="There is no such tool")
 _NOT_EXPLAINED: Final = HttpError(
     status=400, message=f"`method` must be one of {', '.join(_EXPLAINED)}, and `params` an object that says of what"
@@ -45,12 +45,12 @@ class ExplainApi:
         yield Route(path="/explain", endpoint=self._explain, methods=("POST",))
 
     async def _validate(self, request: HttpRequest) -> web.Response:
-        """Say where arguments do not fit a tool."""
+        """Return the invalid arguments of a tool."""
         body = await read_json_object(request)
         if isinstance(body, HttpError):
             return error_response(body, request.response_headers)
         tool = self._store.current.tool(str(body.get("tool")))
-        # A tool that is hidden from its caller must not be told from one that does not exist.
+        # A hidden tool must look like one that does not exist.
         if tool is None or not (request.identity.holds(tool.access.scopes) or tool.access.is_visible):
             return error_response(_NO_TOOL, request.response_headers)
         arguments = body.get("arguments")
@@ -65,9 +65,9 @@ class ExplainApi:
         return json_response({"problems": []}, request)
 
     async def _explain(self, request: HttpRequest) -> web.Response:
-        """Say what a call, a read or a prompt would do, at the view of `?view=`.
+        """Explain a call, a read or a prompt in the view of `?view=`.
 
-        404 where the caller may not use the view; 422 with the text that its caller would be told.
+        404 if the caller cannot use the view; 422 with the message for the caller.
         """
         view = view_of(request, self._views)
         if isinstance(view, HttpError):
@@ -92,7 +92,7 @@ class ExplainApi:
         found: list[Explained] = []
         catalog = await asyncio.to_thread(_only, self._store.current, method, params[_EXPLAINED[method]])
         offered = explaining(catalog, found.append)
-        # One of its own, so that nothing here is counted, limited or recorded as a call.
+        # A separate dispatcher, so that this is not counted, limited or recorded as a call.
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self._services, keys=random_keys())
         try:
             client = MemoryClient(dispatcher, capabilities=EVERY_CAPABILITY, identity=identity, view=view)
@@ -105,7 +105,7 @@ class ExplainApi:
 
 
 def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:
-    """Return the method and its parameters, without `_meta` and what else is of a call that is made."""
+    """Return the method and its parameters, without `_meta` and other members of real calls."""
     method, params = body.get("method"), body.get("params")
     if not isinstance(method, str) or method not in _EXPLAINED or not isinstance(params, dict):
         return None
@@ -116,7 +116,7 @@ def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:
 
 
 def _only(catalog: Catalog, method: str, asked: str) -> Catalog:
-    """The catalog with no more than a request is about: what it refuses, it refuses by the same rules."""
+    """Return a catalog with only the primitive of a request. Access rules still apply."""
     match method:
         case "tools/call":
             wanted: Primitive | None = catalog.tool(asked)

@@ -1,4 +1,4 @@
-"""`POST /-/api/mcp`: the MCP endpoint for the page, of the stateless revision, as the caller who signed in."""
+"""`POST /-/api/mcp`: the MCP endpoint for the console, for stateless revisions and the signed-in caller."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -18,12 +18,12 @@ _STATELESS: Final = HttpError(
     status=400,
     message=f"This path speaks the stateless revision alone: send {meta.HEADER_PROTOCOL_VERSION}: {LATEST_MODERN}",
 )
-# Also for callers who may not use it: it is for them alone to know that there is one.
+# The same for callers without access, who must not know that the view exists.
 _NO_VIEW: Final = HttpError(status=404, message="There is no such view")
 
 
 class McpApi:
-    """The route `/mcp`: hands requests on to the daemon's endpoint, as the caller, and at the view they name."""
+    """The route `/mcp`, which passes requests to the MCP endpoint of the daemon."""
 
     def __init__(self, endpoint: StreamableHttp, views: ServedViews) -> None:
         self._endpoint: Final = endpoint
@@ -33,11 +33,11 @@ class McpApi:
         yield Route(path="/mcp", endpoint=self._answer, methods=("POST",))
 
     async def _answer(self, request: HttpRequest) -> web.StreamResponse:
-        """Answer a message.
+        """Handle a message.
 
-        1. the revision is a stateless one: 400
-        2. there is a view of the name in `?view=`, and the caller may use it: 404
-        3. see `StreamableHttp.handle`
+        1. the revision is stateless (400)
+        2. the view in `?view=` exists, and the caller can use it (404)
+        3. `StreamableHttp.handle`
         """
         headers = request.response_headers
         if not is_modern_date(request.raw.headers.get(meta.HEADER_PROTOCOL_VERSION, "")):
@@ -45,7 +45,7 @@ class McpApi:
         view = view_of(request, self._views)
         if isinstance(view, HttpError):
             return error_response(view, headers)
-        # The caller has been identified by the console's own rules; the endpoint asks for no credential again.
+        # The console has authenticated the caller, so the endpoint requires no credential.
         inner = HttpRequest(
             request.raw,
             client_endpoint=request.client_endpoint,
@@ -57,7 +57,7 @@ class McpApi:
 
 
 def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
-    """Return the view that `?view=` names, None for the whole; 404 where the caller may not use it."""
+    """Return the view in `?view=`, or None; 404 if the caller cannot use it."""
     name = request.raw.query.get("view") or None
     is_admitted = request.identity.may_enter(name) and views.admits(name, request.identity)
     return name if is_admitted else _NO_VIEW

@@ -1,4 +1,4 @@
-"""`/-/api/overview`: whether the daemon is well, what happened in the last hour, and how clients find it."""
+"""`/-/api/overview`: health, the calls of the last hour, and client configurations."""
 
 import re
 from collections import Counter, defaultdict
@@ -21,13 +21,13 @@ from gateway.reload.reloader import Reloader
 from gateway.transports.http.request import HttpRequest
 
 _MOST_ALIKE: Final = 20
-"""Warnings alike that are named beside the first."""
+"""Maximum number of similar warnings to name."""
 _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out", "disabled"})
-"""Keys of the status that name each definition, of which `?names=0` asks for the number."""
+"""Keys of the status with names of definitions, which `?names=0` replaces by numbers."""
 
 
 class OverviewApi:
-    """The route `/overview`, which the page asks first."""
+    """The route `/overview`."""
 
     def __init__(  # noqa: PLR0913 - the parts of the daemon that it shows
         self,
@@ -62,7 +62,7 @@ class OverviewApi:
     async def _overview(self, request: HttpRequest) -> web.Response:
         problems, most = current_problems(self._reloader, self._store), _most(request)
         status = await self._status()
-        # Ten thousand tools may have a warning each: a page that asks every ten seconds shows a few, and no names.
+        # Thousands of tools can have a warning each. The page refreshes every ten seconds and shows only a few.
         if most is not None:
             status = {**status, "warnings": []}
         if request.raw.query.get("names") == "0":
@@ -82,10 +82,10 @@ class OverviewApi:
 
 
 def _grouped(problems: Iterable[Problem]) -> Mapping[tuple[str, str, str], list[Problem]]:
-    """Problems by what they say, and by the section of the file: errors one by one, warnings with others alike."""
+    """Group warnings by message and section. Errors are not grouped."""
     groups: defaultdict[tuple[str, str, str], list[Problem]] = defaultdict(list)
     for problem in problems:
-        # An error needs its own place to be mended; warnings of a section are often one and the same.
+        # Each error is fixed at its own place, but warnings of a section often have the same cause.
         place = problem.path.partition(".")[0] if problem.severity is Severity.WARNING else str(problem)
         groups[problem.severity, problem.message, place].append(problem)
     return groups
@@ -97,18 +97,18 @@ def _group_json(group: Sequence[Problem]) -> dict[str, Json]:
 
 
 def _rank(problem: Problem) -> bool:
-    """Errors first."""
+    """Sort errors first."""
     return problem.severity is not Severity.ERROR
 
 
 def _most(request: HttpRequest) -> int | None:
-    """The number of problems that are asked for; None: all."""
+    """Return the requested number of problems, or None for all."""
     given = request.raw.query.get("problems", "")
     return int(given) if re.fullmatch("[0-9]{1,6}", given) else None
 
 
 def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:
-    """Yield a snippet for each client, with the variable of its key, and no key; the first is a command."""
+    """Yield a configuration for each client. Keys are named by their variable. The first is a command."""
     server = HttpServerEntry(name=name, url=url, key_variable=TOKEN_VARIABLE if needs_key else None)
     yield _claude_code(server)
     for key, client in CLIENTS.items():

@@ -1,1 +1,1 @@
-"""The records that the console shows: calls, rates and reloads, and the feed of events that tells of them. Bounded."""
+"""Bounded records of calls, rates and reloads, and the event feed."""

@@ -1,4 +1,4 @@
-"""The filter of `/-/api/calls`. Looks at what a list shows, never at bodies: their secrets could be found out by it."""
+"""The filter of `/-/api/calls`. It ignores bodies, because a search could reveal their secrets."""
 
 from collections.abc import Mapping
 from typing import Final, Self
@@ -11,28 +11,26 @@ from gateway.json_types import Json
 MAX_LISTED: Final = 2000
 _DEFAULT_LISTED: Final = 200
 _EXACT: Final = ("method", "name", "outcome", "caller", "kind", "view", "revision", "transport", "sessionId")
-"""Parameters of the query that are compared with the member of the same name; several values are joined by commas."""
+"""Query parameters that filter the member with the same name. Values are separated by commas."""
 _SEARCHED: Final = ("id", "method", "name", "caller", "address", "client", "sessionId")
 
 
 class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """The filter of one list of calls."""
-
     after: int | None = None
     before: int | None = None
     limit: int = _DEFAULT_LISTED
     exact: Mapping[str, frozenset[str]] = {}
     client: str = ""
-    """A part of the client's name, in lower case."""
+    """Part of the client's name, in lower case."""
     text: str = ""
-    """A part of any member that is searched, in lower case."""
+    """Part of any searched member, in lower case."""
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> Self:
-        """Read it from a query.
+        """Parse a query.
 
         Raises:
-            ValueError: a number is none; the text names the parameter.
+            ValueError: a number is malformed. The message names the parameter.
         """
         return cls(
             after=_number(query, "after"),
@@ -44,7 +42,7 @@ class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def takes(self, record: CallRecord) -> dict[str, Json] | None:
-        """Return the summary of a call that the list shall have; None of another."""
+        """Return the summary of a call that matches, or None."""
         if (self.after is not None and record.seq <= self.after) or (
             self.before is not None and record.seq >= self.before
         ):

@@ -1,7 +1,7 @@
-"""Counts the calls of the last hour in intervals of ten seconds, with errors and durations. Memory is bounded.
+"""Counts calls, errors and durations of the last hour in ten-second intervals. Memory is bounded.
 
-Durations are counted in buckets an eighth of an octave wide, so that quantiles are right to about five per cent, and
-those of several workers can be added up.
+Buckets for durations are an eighth of an octave wide: quantiles have an error of about 5 %, and workers can be added
+up.
 """
 
 import math
@@ -16,7 +16,7 @@ from gateway.rfc3339 import timestamp
 from gateway.telemetry.observer import Outcome
 
 SECONDS: Final = 10
-"""Of one interval."""
+"""Length of an interval."""
 INTERVALS: Final = 360
 _ERRORS: Final = frozenset({Outcome.TOOL_ERROR, Outcome.PROTOCOL_ERROR})
 _PER_OCTAVE: Final = 8
@@ -24,12 +24,12 @@ _SHORTEST: Final = 1e-6
 
 
 class RateInterval(msgspec.Struct):
-    """The calls that ended within ten seconds."""
+    """The calls that ended within one interval."""
 
     calls: int = 0
     errors: int = 0
     durations: dict[int, int] = msgspec.field(default_factory=dict)
-    """Calls by bucket."""
+    """Number of calls per bucket."""
 
     def add(self, other: "RateInterval") -> None:
         self.calls += other.calls
@@ -38,12 +38,12 @@ class RateInterval(msgspec.Struct):
             self.durations[bucket] = self.durations.get(bucket, 0) + count
 
     def quantile_ms(self, share: float) -> float | None:
-        """Return the duration within which this share of calls ended; None if there were none."""
+        """Return a quantile of the durations, or None without calls."""
         wanted = math.ceil(share * self.calls)
         for bucket in sorted(self.durations):
             wanted -= self.durations[bucket]
             if wanted <= 0:
-                # The middle of a bucket: half a bucket is the most that it is wrong by.
+                # The middle of the bucket, so the error is at most half a bucket.
                 return round(1000 * _SHORTEST * 2 ** ((bucket + 0.5) / _PER_OCTAVE), 3)
         return None
 
@@ -54,12 +54,12 @@ class CallRates:
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock: Final = clock
         self._intervals: Final[dict[int, RateInterval]] = {}
-        """By the time at which each began, in tens of seconds, the oldest first."""
+        """By start time in units of ten seconds, oldest first."""
         self._newest: Final[dict[int, tuple[int, int]]] = {}
         """Calls and errors of the last seconds."""
 
     def add(self, seconds: float, *, outcome: Outcome) -> None:
-        """Count a call that has just ended."""
+        """Count a call that has ended."""
         now = int(self._clock())
         found = self._intervals.get(now // SECONDS)
         if found is None:
@@ -70,12 +70,12 @@ class CallRates:
         found.add(RateInterval(calls=1, errors=int(is_error), durations={bucket: 1}))
         calls, errors = self._newest.get(now, (0, 0))
         self._newest[now] = calls + 1, errors + is_error
-        # Swept only now and then: an idle daemon may keep a few seconds of yesterday.
+        # Old entries are removed only occasionally.
         if len(self._newest) > SECONDS + 1:
             _forget(self._newest, before=now - SECONDS)
 
     def last_seconds(self) -> dict[str, Json]:
-        """Return the calls and errors of the last ten seconds."""
+        """Return the number of calls and errors in the last ten seconds."""
         since = int(self._clock()) - SECONDS
         recent = [counts for at, counts in self._newest.items() if at > since]
         return {"calls": sum(calls for calls, _ in recent), "errors": sum(errors for _, errors in recent)}
@@ -88,7 +88,7 @@ class CallRates:
         }
 
     def shown(self, others: Iterable[Mapping[int, RateInterval]] = ()) -> dict[str, Json]:
-        """Return `rates` of the API, with the intervals of other workers added."""
+        """Return `rates` of the API, including the intervals of other workers."""
         total: dict[int, RateInterval] = {}
         for intervals in (self._intervals, *others):
             for at, each in intervals.items():
@@ -109,7 +109,7 @@ _NO_CALLS: Final = RateInterval()
 
 
 def intervals_of(value: JsonObject) -> dict[int, RateInterval]:
-    """Return the intervals that another worker has."""
+    """Parse the intervals of another worker."""
     return {
         int(at): RateInterval(calls=each["calls"], errors=each["errors"], durations=dict(map(tuple, each["durations"])))
         for at, each in value.items()

@@ -1,10 +1,9 @@
-"""The record of one call, and its forms in the API.
+"""The record of one call, and its formats in the API.
 
-Of bodies the JSON text is kept, of a large one the beginning. It is masked when somebody asks for it, which costs calls
-nothing.
+Bodies are kept as JSON text, cut to a maximum length. They are masked when they are read, so that calls stay fast.
 
-Threat answered here: a secret that is cut where a body was cut would not be found; as much as could be one is left out.
-Secrets are looked for in strings rather than in JSON text, where a quotation mark or a line break looks different.
+Threat handled here: a secret at the end of a cut body would not be recognised, so that part is removed. Secrets are
+searched in strings, because JSON text escapes some characters.
 """
 
 import json
@@ -25,47 +24,47 @@ from gateway.telemetry.observer import CallFacts, CallResult, Outcome, ProgressR
 from gateway.telemetry.trace import TraceContext
 
 MAX_BODY: Final = 64 * 1024
-"""Bytes of a body that are kept."""
+"""Maximum bytes of a stored body."""
 
-# `*+` gives back nothing that it has matched: no body can make the search slow.
+# The possessive `*+` does not backtrack, so no body can slow down the search.
 _TOKEN: Final = re.compile(r'"(?P<text>[^"\\]*+(?:\\.[^"\\]*+)*+)(?P<end>"?)|-?[0-9][0-9.eE+-]*+', re.DOTALL)
-"""A string of JSON, which the end of the text may cut, or a number."""
+"""A JSON string, which can be cut, or a number."""
 _TORN_ESCAPE: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
-"""An escape that was cut, and half of a surrogate pair."""
+"""A cut escape sequence or half of a surrogate pair."""
 
 RUNNING: Final = "running"
 _MAX_NAME: Final = 200
-"""Characters of a name that the caller has made up."""
+"""Maximum characters of an unknown name."""
 
 
-# gc=False: it refers to nothing, and thousands of them need not be looked at by each collection.
+# gc=False: it contains no references, so the garbage collector can skip thousands of them.
 class Body(msgspec.Struct, frozen=True, gc=False):
-    """A body, or its beginning."""
+    """A body, or its start."""
 
     text: bytes
     size: int
-    """Bytes of the whole."""
+    """Size of the whole body in bytes."""
 
     @property
     def is_truncated(self) -> bool:
         return self.size > len(self.text)
 
     def shown(self, redactor: Redactor) -> Json:
-        """Return it masked: as a value, or as the beginning of its JSON text if it was cut."""
+        """Return the masked value, or the masked start of its JSON text if it was cut."""
         if self.is_truncated:
             return _masked_beginning(self.text.decode(errors="ignore"), redactor)
         try:
             return redactor.json(exact_json.loads(self.text))
-        except orjson.JSONDecodeError:  # nested deeper than it can be read exactly
+        except orjson.JSONDecodeError:  # too deeply nested to parse
             return _masked_beginning(self.text.decode(errors="replace"), redactor)
 
 
 class CallRecord(msgspec.Struct, kw_only=True, eq=False):
-    """One call, while it runs and afterwards."""
+    """One running or ended call."""
 
     seq: int
     call: CallFacts | None
-    """While it runs; what it holds is not held afterwards."""
+    """None after the call has ended."""
     id: str
     at: float
     """Unix time."""
@@ -73,11 +72,11 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     kind: str
     name: str | None
     asked: str | None
-    """The name or URI in its parameters, of a primitive that the caller's catalog has not."""
+    """The name or URI in the parameters, if the caller's catalog has no such primitive."""
     principal: str | None
     address: str
     title: str
-    """The client's."""
+    """The client's request id."""
     era: str
     revision: str
     transport: str
@@ -89,22 +88,22 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     outcome: Outcome | None = None
     limit: str = ""
     ended_seq: int = 0
-    """The number of its end; 0 while it runs."""
+    """Sequence number of the end; 0 while the call runs."""
     seconds: float | None = None
     response: Body | None = None
     waits: Sequence[Wait] = ()
     reported: Sequence[ProgressReport] = ()
     log: list[JsonObject] | None = None
-    """The first lines of it in the log, masked."""
+    """The first log lines of the call, masked."""
     log_size: int = 0
-    """Characters of them."""
+    """Their total length in characters."""
     counted: int = 0
-    """Bytes of it that count against the bound; lines of the log may come later."""
+    """Counted size in bytes. Log lines can be added later."""
     is_left_out: bool = False
-    """Whether event streams have not told of it."""
+    """Whether event streams do not contain the call."""
 
     def end(self, ending: CallResult, *, seq: int, response: Body | None) -> None:
-        """Note its end, and hold no longer what it held."""
+        """Record the end, and release the call's data."""
         if self.call is not None:
             activity = self.call.activity
             self.trace, self.waits, self.reported = self.call.trace, activity.waits, activity.reports
@@ -113,18 +112,17 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         self.ended_seq, self.response = seq, response
 
     def add_line(self, line: JsonObject) -> None:
-        """Add a line of the log."""
+        """Add a log line."""
         if self.log is None:
             self.log = []
         self.log.append(line)
         self.log_size += sum(len(str(value)) for value in line.values())
 
     def leave_out(self) -> None:
-        """Note that event streams do not contain the call."""
         self.is_left_out = True
 
     def count_bytes(self) -> int:
-        """Return the size now; `counted` keeps it."""
+        """Return the current size. `counted` keeps the previous one."""
         self.counted = self.kept_bytes
         return self.counted
 
@@ -147,7 +145,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         return self.redactor.text(self.title)
 
     def summary(self) -> dict[str, Json]:
-        """`Call` of the API."""
+        """Return `Call` of the API."""
         return {
             "seq": self.seq,
             "id": self.id,
@@ -170,7 +168,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
         }
 
     def detail(self) -> dict[str, Json]:
-        """`Call` with all that is known of it."""
+        """Return `Call` with all details."""
         running, trace = self.call, self.trace
         waits, reported = self.waits, self.reported
         if running is not None:
@@ -199,19 +197,19 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
 
 
 def kept(text: bytes) -> Body:
-    """Return as much of a body as is kept."""
+    """Encode a body, cut to the maximum size."""
     return Body(text if len(text) <= MAX_BODY else text[:MAX_BODY], len(text))
 
 
 def _masked_beginning(text: str, redactor: Redactor) -> str:
-    # String by string: a secret with a quotation mark or a line break looks different in JSON text.
+    # Mask each string, because JSON text escapes some characters of secrets.
     def masked(match: re.Match[str]) -> str:
         if match["text"] is None:
             is_torn = match.end() == len(text)
             return MASK if is_torn or redactor.finds(match[0]) else match[0]
         if match["end"]:
             return _written(redactor.text(_read(match["text"])))
-        # Half an escape would be no JSON, and would hide the beginning of a secret before it.
+        # A cut escape is invalid JSON, and could hide the start of a secret.
         torn = _read(_TORN_ESCAPE.sub("", match["text"]))
         return _written(redactor.before_gap(redactor.text(torn)))[:-1]
 

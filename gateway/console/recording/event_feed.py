@@ -1,7 +1,7 @@
-"""The feed of the console's events, for all watchers. With nobody watching it does nothing.
+"""The event feed of the console. Does nothing without watchers.
 
-Each event is encoded once. Calls are sampled: nobody can read a page that shows two hundred a second. An id is the
-number of a moment, so that a stream is resumed from what is recorded and not from a copy of what was sent.
+Each event is encoded once. Calls are sampled, because a page cannot show hundreds per second. Ids are sequence numbers,
+so that a stream can be resumed from the records.
 """
 
 import asyncio
@@ -20,39 +20,39 @@ from gateway.transports.sse.event_stream import encode_event
 MAX_WATCHERS: Final = 20
 CALLS_PER_SECOND: Final = 50
 MAX_CALLS: Final = 500
-"""Events of calls that wait for a slow reader; the others are counted and left out."""
+"""Maximum queued calls of a slow client. Further calls are skipped and counted."""
 MAX_OTHERS: Final = 500
-"""Other events. A reader who lets so many wait loses the connection, and resumes from what it has seen."""
+"""Maximum queued other events. Beyond it, the client is disconnected and can resume."""
 
 
 class EventQueue:
-    """The events that wait for one watcher of the feed. Bounded."""
+    """The bounded event queue of one watcher."""
 
     def __init__(self, *, wants_calls: bool) -> None:
         self.wants_calls: Final = wants_calls
         self._calls = 0
         self._skipped = 0
         self._events: dict[object, bytes] = {}
-        """In order; one of a state stands under the name of it, others under their numbers."""
+        """In order. State events have a name as their key, others a number."""
         self._woken: asyncio.Event = asyncio.Event()
         self._is_ending = False
         self.is_lost = False
-        """Whether it was too slow for what may not be left out."""
+        """Whether the client was too slow and must be disconnected."""
 
     def put(self, key: object, event: bytes) -> None:
-        """Queue an event; one that waits under the same key is out of date."""
+        """Queue an event, and replace a queued one with the same key."""
         if key not in self._events and len(self._events) - self._calls >= MAX_OTHERS:
             self.is_lost = True
             self.end()
             return
-        # Taken out first, so that it goes to the end of the order: its number is the newest.
+        # Removed first, so that the new event is last: its number is the newest.
         self._events.pop(key, None)
         self._events[key] = event
         self._woken.set()
 
     def put_call(self, number: int, event: bytes) -> None:
-        """Queue an event of a call, which may be left out."""
-        # Left out rather than lost: the list of calls has them all, and the stream says how many.
+        """Queue an event of a call, which can be skipped."""
+        # Skipped without a disconnect: the list of calls is complete, and the stream contains the number.
         if self._calls >= MAX_CALLS:
             self._skipped += 1
             return
@@ -61,17 +61,17 @@ class EventQueue:
         self._woken.set()
 
     def skip(self, count: int) -> None:
-        """Note calls that it is not told of."""
+        """Count skipped calls."""
         self._skipped += count
         self._woken.set()
 
     def end(self) -> None:
-        """Let the reader end, once it has read what is here."""
+        """End the queue after the remaining events."""
         self._is_ending = True
         self._woken.set()
 
     async def get(self) -> bytes | None:
-        """Return all that waits, once something does; None at the end."""
+        """Wait for events, and return all of them. Return None at the end."""
         while not self._events and not self._skipped:
             if self._is_ending:
                 return None
@@ -83,7 +83,7 @@ class EventQueue:
 
 
 class EventFeed:
-    """Tells watchers what happens."""
+    """Sends events to watchers."""
 
     def __init__(self, numbers: SequenceNumbers, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.numbers: Final = numbers
@@ -91,7 +91,7 @@ class EventFeed:
         self._queues: Final[list[EventQueue]] = []
         self._second = 0
         self._told = 0
-        """Calls of which watchers were told in this second."""
+        """Number of calls sent in this second."""
         self._left_out = 0
         self._is_draining = False
 
@@ -108,7 +108,7 @@ class EventFeed:
 
     @contextmanager
     def watch(self, *, wants_calls: bool = True) -> Iterator[EventQueue]:
-        """The events from now on, for as long as the context lasts."""
+        """Subscribe to events for the duration of the context."""
         queue = EventQueue(wants_calls=wants_calls)
         if self._is_draining:
             queue.end()
@@ -119,7 +119,7 @@ class EventFeed:
             self._queues.remove(queue)
 
     def publish(self, kind: str, value: JsonObject, *, number: int | None = None, is_state: bool = False) -> None:
-        """Tell all of an event; `is_state`: it says how something is now, and takes the place of one that waits."""
+        """Send an event to all watchers. A state event (`is_state`) replaces a queued one."""
         if not self._queues:
             return
         number = self.numbers.next() if number is None else number
@@ -128,7 +128,7 @@ class EventFeed:
             queue.put(kind if is_state else number, event)
 
     def call_began(self, record: CallRecord) -> None:
-        # Counted by whole seconds: a window that slides would need the time of every call.
+        # Counted per second. A sliding window would need the time of every call.
         second = int(self._clock())
         if second != self._second:
             self._second, self._told = second, 0
@@ -140,30 +140,30 @@ class EventFeed:
         self.publish_call(record.summary(), record.seq)
 
     def call_ended(self, record: CallRecord) -> None:
-        # The end of a call of whose beginning nobody was told would come out of nowhere.
+        # Do not send the end of a call whose start was not sent.
         if not record.is_left_out:
             self.publish_call(record.summary(), record.ended_seq)
 
     def publish_call(self, call: JsonObject, number: int) -> None:
-        """Tell of a call, and of the number of its beginning or end."""
+        """Send a call with the sequence number of its start or end."""
         event = framed("call", call, number)
         for queue in self._queues:
             if queue.wants_calls:
                 queue.put_call(number, event)
 
     def leave_out(self, count: int) -> None:
-        """Count calls of which nobody is told."""
+        """Count skipped calls."""
         self._left_out += count
 
     def tell_left_out(self) -> None:
-        """Tell how many calls were left out since this was told last."""
+        """Send the number of calls skipped since the last time."""
         count, self._left_out = self._left_out, 0
         for queue in self._queues if count else ():
             if queue.wants_calls:
                 queue.skip(count)
 
     def drain(self) -> None:
-        """Let all streams end: the daemon is about to."""
+        """End all streams, because the daemon stops."""
         self._is_draining = True
         self.publish("draining", {})
         for queue in self._queues:
@@ -171,7 +171,7 @@ class EventFeed:
 
 
 def framed(kind: str, value: Json, number: int) -> bytes:
-    """Return an event as it is written."""
+    """Format an event for the stream."""
     return encode_event(orjson.dumps(value), kind=kind, event_id=b"%d" % number)
 
 

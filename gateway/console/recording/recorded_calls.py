@@ -1,6 +1,6 @@
-"""Records the newest calls: an observer of calls, bounded in their number and in the bytes of their bodies.
+"""Records the latest calls. An observer, bounded by the number of calls and the size of their bodies.
 
-A call costs its record and the encoding of its parameters; everything else is worked out when somebody looks.
+During a call, only the record and its encoded parameters are created. Everything else is computed on demand.
 """
 
 import time
@@ -22,23 +22,23 @@ from gateway.wire.meta import title_of
 
 MAX_CALLS: Final = 2000
 MAX_BYTES: Final = 16 * 2**20
-"""Of the bodies of calls that have ended. Limits of the daemon bound those that run."""
+"""Maximum size of the bodies of ended calls. Running calls are limited elsewhere."""
 MAX_REFUSALS: Final = 100
 _MAX_LINES: Final = 100
-"""Lines of the log that are kept of one call."""
+"""Maximum log lines per call."""
 _MAX_LINE: Final = 2000
-"""Characters of a value in such a line."""
+"""Maximum characters of a value in a log line."""
 _MAX_LOG: Final = 16 * 1024
-"""Characters after which no further line is kept."""
+"""No lines are added beyond this number of characters."""
 _MAX_ASKED: Final = 4096
-"""Characters: more than is shown, lest a secret is cut."""
+"""More characters than are shown, so that no secret is cut."""
 _MAX_SESSIONS: Final = 20_000
 _OWN_KEYS: Final = frozenset({CALL, "timestamp"})
 _UNRECORDED: Final = frozenset({"ping"})
 
 
 class RecordedCalls:
-    """The calls that run, and those that ended last. Implements `Observer`."""
+    """Running and recently ended calls. Implements `Observer`."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class RecordedCalls:
         self._max_bytes: Final = max_bytes
         self._clock: Final = clock
         self._running: Final[dict[int, CallRecord]] = {}
-        """By the identity of the call."""
+        """By the id() of the call."""
         self._ended: Final[dict[int, CallRecord]] = {}
         """By number, in the order of their ends."""
         self._by_id: Final[dict[str, CallRecord]] = {}
         self._bytes = 0
         self._sessions: Final[dict[str, tuple[int, str]]] = {}
-        """The number of a session's calls, and the address of the last."""
+        """Number of calls, and the address of the last one, by session."""
         self.refusals: Final[deque[CallRecord]] = deque(maxlen=MAX_REFUSALS)
-        """The newest calls that a limit refused."""
+        """The latest calls that a limit refused."""
 
     def began(self, call: CallFacts) -> None:
         if call.method in _UNRECORDED:
@@ -91,7 +91,7 @@ class RecordedCalls:
             redactor=call.catalog.redactor,
             request=kept(_encoded(call)),
         )
-        # By identity: while a call runs, nothing else has its address.
+        # By id(), which is unique while the call runs.
         self._running[id(call)] = self._by_id[record.id] = record
         if session_id is not None:
             self._count(session_id, call.caller.address)
@@ -106,7 +106,7 @@ class RecordedCalls:
         record.end(ending, seq=self.numbers.next(), response=response)
         if record.kind:
             self.rates.add(ending.seconds, outcome=ending.outcome)
-        # Kept apart: they are what an operator looks for, and many other calls would push them out.
+        # Kept separately, so that many other calls do not displace them.
         if ending.is_over_limit:
             self.refusals.append(record)
         self._keep(record)
@@ -114,8 +114,8 @@ class RecordedCalls:
             self._feed.call_ended(record)
 
     def heard(self, line: Mapping[str, Json]) -> None:
-        """Keep a line of the log with the call that it belongs to. Called in any thread."""
-        # A look into a dict is safe in any thread; a line that comes too late finds nothing.
+        """Add a log line to its call. Called in any thread."""
+        # A dict lookup is thread-safe. Lines after the end of the call are not found.
         record = self._by_id.get(line.get(CALL, ""))
         if record is None:
             return
@@ -123,7 +123,7 @@ class RecordedCalls:
             record.add_line(_bounded_line(line))
 
     def listed(self, wanted: CallFilter) -> JsonObject:
-        """Return the newest calls of a kind, oldest first; after a number, the first after it."""
+        """Return the latest calls of a kind, oldest first, or the first calls after a number."""
         records = sorted(chain(self._ended.values(), self._running.values()), key=lambda record: record.seq)
         is_forward = wanted.after is not None
         found = (wanted.takes(record) for record in (records if is_forward else reversed(records)))
@@ -139,7 +139,7 @@ class RecordedCalls:
         return found or next((record for record in self._running.values() if record.seq == seq), None)
 
     def since(self, number: int) -> list[tuple[int, CallRecord]]:
-        """Return the calls that began or ended after a number, by the number of the later of both."""
+        """Return the calls that started or ended after a number, in order."""
         records = chain(self._ended.values(), self._running.values())
         newest = ((max(record.seq, record.ended_seq), record) for record in records)
         return sorted((found for found in newest if found[0] > number), key=lambda found: found[0])
@@ -153,14 +153,14 @@ class RecordedCalls:
         return self._bytes
 
     def use_of(self, session_id: str) -> tuple[int, str]:
-        """Return how many calls a session has made, and the address of the last."""
+        """Return the number of calls of a session, and the address of the last one."""
         return self._sessions.get(session_id, (0, ""))
 
     def session_ended(self, session_id: str) -> None:
         self._sessions.pop(session_id, None)
 
     def refused(self) -> list[JsonObject]:
-        """Return the newest refusals of calls, oldest first."""
+        """Return the latest refused calls, oldest first."""
         return [
             {
                 "at": timestamp(record.at),
@@ -174,7 +174,7 @@ class RecordedCalls:
     def _keep(self, record: CallRecord) -> None:
         self._ended[record.seq] = record
         self._bytes += record.count_bytes()
-        # In the order of their ends, which is not that of their numbers: a long call is kept as long as others.
+        # In the order of their ends, so that long calls are kept as long as others.
         while len(self._ended) > self._max_calls or self._bytes > self._max_bytes:
             oldest = self._ended.pop(next(iter(self._ended)))
             self._bytes -= oldest.counted
@@ -183,7 +183,7 @@ class RecordedCalls:
 
     def _count(self, session_id: str, address: str) -> None:
         calls, _ = self.use_of(session_id)
-        # The oldest makes room: a session whose end nobody hears of would leave its entry for ever.
+        # Remove the oldest entry, because the end of a session is not always reported.
         if not calls and len(self._sessions) >= _MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         self._sessions[session_id] = calls + 1, address
@@ -195,7 +195,7 @@ def _asked(params: JsonObject) -> str | None:
 
 
 def _encoded(call: CallFacts) -> bytes:
-    """The request as JSON; files in it are described rather than kept."""
+    """Return the request as JSON, with descriptions instead of files."""
     return jsonrpc.encode(
         {"jsonrpc": jsonrpc.VERSION, "id": call.request_id, "method": call.method, "params": call.described_params}
     )

@@ -1,6 +1,6 @@
-"""Records the last reloads: what each added, changed and removed, for whom, and what kept it from being served.
+"""Records the last reloads with their changes, affected clients and problems.
 
-What is served before and after is compared as `mcp-gateway plan` does it, in a thread: ten thousand tools take a while.
+The changes are computed like those of `mcp-gateway plan`, in a thread because ten thousand tools take a while.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ log: Final = structlog.get_logger(__name__)
 
 MAX_RELOADS: Final = 20
 MAX_CHANGES: Final = 500
-"""Of one reload; the rest is counted."""
+"""Maximum changes per reload. Further ones are counted."""
 _MAX_LINES: Final = 40
-"""Of the difference of one definition."""
+"""Maximum lines of a definition's difference."""
 _VIEW: Final = "view "
 _NOUNS: Final[Mapping[str, str]] = {
     "tools": "tool",
@@ -43,7 +43,7 @@ _NOUNS: Final[Mapping[str, str]] = {
 
 
 class ReloadHistory:
-    """The newest reloads, the start of the daemon among them."""
+    """The latest reloads, including the start of the daemon."""
 
     def __init__(self, pipeline: ReloadPipeline, *, feed: EventFeed, redactor: LiveRedactor) -> None:
         self._redactor: Final = redactor
@@ -55,20 +55,20 @@ class ReloadHistory:
         self._tasks: Final = BackgroundTasks()
 
     def start(self, status: ReloadStatus) -> None:
-        """Begin with what is served now."""
+        """Start with the configuration that is served now."""
         self.attempted(ReloadAttempt(status=status, trigger=Trigger.START, seconds=0.0))
 
     def attempted(self, attempt: ReloadAttempt) -> None:
-        """Record a reload. What is served is taken now; the comparison follows."""
+        """Record a reload. The configuration is captured now and compared later."""
         served = self._pipeline.served
-        # The objects of now: a reload that follows must not change what this one is compared as.
+        # Keep the current objects, because another reload can follow.
         make = partial(manifest, served.document, served.catalog)
         self._tasks.begin(
             self._record(attempt, make, generation=self._pipeline.store.current.generation), name="record of a reload"
         )
 
     def listed(self) -> Sequence[JsonObject]:
-        """Return the reloads, the newest first."""
+        """Return the reloads, newest first."""
         return [reload for _, reload in reversed(self._reloads)]
 
     def since(self, number: int) -> list[tuple[int, JsonObject]]:
@@ -79,12 +79,12 @@ class ReloadHistory:
         await self._tasks.cancel()
 
     async def _record(self, attempt: ReloadAttempt, make: Callable[[], Manifest], *, generation: int) -> None:
-        # Each is compared with the one before: two reloads in quick succession must be taken in their order.
+        # Each reload is compared with the one before, so they are processed in order.
         async with self._one_at_a_time:
             try:
                 compared = partial(_compared, attempt, self._served, make, generation=generation)
                 self._served, reload = await asyncio.to_thread(compared)
-            except Exception:  # Boundary: a bug in what is shown must cost nothing else.
+            except Exception:  # Boundary: an error here must not affect reloads
                 log.exception("reload not recorded")
                 return
             reload = {**reload, "problems": self._redactor.json(reload["problems"])}
@@ -96,7 +96,7 @@ class ReloadHistory:
 def _compared(
     attempt: ReloadAttempt, before: Manifest | None, make: Callable[[], Manifest], *, generation: int
 ) -> tuple[Manifest | None, JsonObject]:
-    """Return what is served now, and `Reload` of the API. May take long."""
+    """Return the manifest, and `Reload` of the API. Can take long."""
     after = make() if attempt.status.is_good else before
     found = None
     if before is not None and after is not None and before is not after:
@@ -125,7 +125,7 @@ def _outcome(attempt: ReloadAttempt, found: Plan | None) -> str:
 
 def _change(change: Change, views: Mapping[str, set[tuple[str, str]]]) -> JsonObject:
     section, _, name = change.place.partition(".")
-    # None where there are no views, or the change is on no list.
+    # None without views, or if no list changed.
     listing = sorted(view for view, names in views.items() if (section, name) in names)
     return {
         "change": change.sign.word,
@@ -138,7 +138,7 @@ def _change(change: Change, views: Mapping[str, set[tuple[str, str]]]) -> JsonOb
 
 
 def _listed_by_view(manifests: Iterable[Manifest]) -> Mapping[str, set[tuple[str, str]]]:
-    """The definitions, each a section and a name, that each view lists in one of these."""
+    """Return, for each view, which of these definitions it lists."""
     listed: dict[str, set[tuple[str, str]]] = {}
     for audience, lists in (found for each in manifests for found in each.audiences.items()):
         if audience.startswith(_VIEW):

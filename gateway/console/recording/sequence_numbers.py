@@ -1,7 +1,7 @@
-"""Numbers for calls and events. They grow with time, over a restart too, and no two workers have the same.
+"""Sequence numbers of calls and events. They increase over time and across restarts, and differ between workers.
 
-Why not a plain count: a page that asks for what came after a number must get that from a daemon that was restarted, and
-from several workers at once. The numbers are integers that JavaScript reads exactly (below 2**53).
+Pages use them to request later records, also after a restart and from several workers. JavaScript can represent them
+exactly (below 2**53).
 """
 
 import time
@@ -10,11 +10,11 @@ from typing import Final
 
 _UNITS_PER_SECOND: Final = 100_000
 _WORKERS: Final = 32
-"""The last digits tell workers apart. 2**53 is reached in the year 2059."""
+"""The last digits identify the worker. The numbers reach 2**53 in 2059."""
 
 
 class SequenceNumbers:
-    """The numbers of one process."""
+    """The sequence numbers of one process."""
 
     def __init__(self, *, worker: int = 0, clock: Callable[[], float] = time.time) -> None:
         self._worker: Final = worker % _WORKERS

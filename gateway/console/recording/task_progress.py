@@ -1,4 +1,4 @@
-"""Records the newest progress reports of tasks, bounded."""
+"""Records the latest progress reports of tasks, bounded."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,7 +13,7 @@ _MAX_REPORTS: Final = 20
 
 
 class TaskProgress:
-    """The newest reports of each task."""
+    """The latest reports of each task."""
 
     def __init__(self) -> None:
         self._reports: Final[BoundedMap[str, tuple[tuple[float, str], ...]]] = BoundedMap(MAX_TASKS)
@@ -24,5 +24,5 @@ class TaskProgress:
         self._reports.put(task.id, (*before[1 - _MAX_REPORTS :], (task.updated, task.message)))
 
     def shown(self, task_id: str) -> Sequence[JsonObject]:
-        """Return the reports of a task, oldest first; messages are masked already."""
+        """Return the reports of a task, oldest first, with masked messages."""
         return [{"at": timestamp(at), "message": message} for at, message in self._reports.get(task_id) or ()]

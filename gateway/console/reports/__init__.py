@@ -1,1 +1,1 @@
-"""Reports of the daemon as it is now: sessions, upstreams, limits and tasks."""
+"""Reports of the current state: sessions, upstreams, limits and tasks."""

@@ -1,4 +1,4 @@
-"""Limits: how much of each is used, the callers who are nearest to theirs, and who was refused."""
+"""Use of limits, the callers closest to their limits, and refusals."""
 
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
@@ -18,12 +18,12 @@ _PERIODS: Final = {1: "s", 60: "min", 3600: "h", 86400: "d"}
 
 
 def nearest_to_limits(uses: Iterable[JsonObject]) -> list[JsonObject]:
-    """Return those who have used the largest share of a limit, the largest first."""
+    """Return the uses with the largest share of a limit, largest first."""
     return nlargest(MAX_CALLERS, uses, key=lambda use: use["used"] / use["limit"] if use["limit"] else 0.0)
 
 
 def quotas(status: JsonObject) -> list[JsonObject]:
-    """Return what there is of each limit and how much of it is used, of the answer of `/-/status`."""
+    """Return the use of each limit in the status."""
     return [
         {
             "name": f"limits.{name}",
@@ -56,7 +56,7 @@ def _uses(dispatcher: Dispatcher, http: HttpServer) -> Iterator[JsonObject]:
         caller = place.name if place.is_caller else None
         yield _use(caller, name, place.running + place.waiting, place.capacity)
     limits = dispatcher.store.current.limits.tasks
-    # The default that `TaskLimits.per_caller` names.
+    # The default documented in `TaskLimits.per_caller`.
     most = limits.per_caller if limits.per_caller is not None else max(1, limits.total // 2)
     for caller, used in dispatcher.tasks.limiter.unfinished_by_caller.items():
         yield _use(caller, "limits.tasks.per_caller", used, most)
@@ -78,5 +78,5 @@ def _quotas(http: HttpServer) -> Iterator[tuple[str, ResourceQuota]]:
 
 
 def _use(caller: str | None, name: str, used: int, limit: int, *, per: str | None = None) -> JsonObject:
-    """The use that one caller makes of a limit; None: all callers together."""
+    """Return the use of a limit by one caller, or by all (None)."""
     return {"caller": caller, "name": name, "used": used, "limit": limit, "per": per}

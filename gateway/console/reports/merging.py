@@ -1,4 +1,4 @@
-"""Merges what workers of one daemon answer: lists are joined, numbers are summed. Pure."""
+"""Merges the reports of several workers: joins lists and sums numbers. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,7 +12,7 @@ _SUMMED: Final = ("callsRunning", "callsWaiting", "sessions", "streams")
 
 
 def merged_calls(found: Sequence[JsonObject], wanted: CallFilter) -> JsonObject:
-    """Return one list of calls; numbers tell them apart, and grow with time in all workers."""
+    """Merge lists of calls. Sequence numbers are unique and increase in all workers."""
     calls = sorted((call for each in found for call in each["calls"]), key=lambda call: call["seq"])
     oldest = [each["oldest"] for each in found if each["oldest"] is not None]
     newest = [each["newest"] for each in found if each["newest"] is not None]
@@ -24,9 +24,9 @@ def merged_calls(found: Sequence[JsonObject], wanted: CallFilter) -> JsonObject:
 
 
 def merged_sessions(found: Sequence[JsonObject]) -> JsonObject:
-    """Return one list of sessions; one that several workers serve is one."""
+    """Merge lists of sessions. Several workers can serve the same session."""
     sessions: dict[str, JsonObject] = {}
-    # The entry of the worker that served it last counts: it comes last, and replaces the others.
+    # The worker that served the session last has the newest entry.
     for session in sorted((each for one in found for each in one["sessions"]), key=lambda each: each["lastUsedAt"]):
         before = sessions.pop(session["id"], None)
         counts = {} if before is None else {name: before[name] + session[name] for name in ("streams", "calls")}
@@ -40,7 +40,7 @@ def merged_sessions(found: Sequence[JsonObject]) -> JsonObject:
 
 
 def merged_upstreams(found: Sequence[JsonObject]) -> JsonObject:
-    """Return an entry for each upstream and worker: each worker has connections of its own."""
+    """Join the upstreams of all workers, because each has its own connections."""
     if len(found) == 1:
         return found[0]
     entries = [{**entry, "worker": at} for at, each in enumerate(found) for entry in each["upstreams"]]
@@ -48,7 +48,7 @@ def merged_upstreams(found: Sequence[JsonObject]) -> JsonObject:
 
 
 def merged_limits(found: Sequence[JsonObject]) -> JsonObject:
-    """Return one list of callers, and one of refusals."""
+    """Merge callers and refusals."""
     refusals = sorted((refusal for each in found for refusal in each["refusals"]), key=lambda refusal: refusal["at"])
     callers = [caller for each in found for caller in each["callers"]]
     return {
@@ -58,7 +58,7 @@ def merged_limits(found: Sequence[JsonObject]) -> JsonObject:
 
 
 def merged_status(own: JsonObject, others: Sequence[JsonObject]) -> JsonObject:
-    """Return the event `status` of all: its counts are summed, and the rest is the worker's that answers."""
+    """Merge the event `status`: counts are summed, other members are those of this worker."""
     every = [own, *others]
     return {
         **own,

@@ -1,4 +1,4 @@
-"""The sessions of the legacy era and the open streams, and the end of a session that an operator wants ended."""
+"""Legacy sessions and open streams, and ending a session."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ def sessions_report(
     """Return the sessions of this process, newest first, and the open streams."""
     newest = sorted(open_sessions(), key=lambda found: -found[1].created_at)
     sessions = [_facts(binding, session, http, calls, redactor) for binding, session in newest[:MAX_LISTED]]
-    # Each open subscription of the modern era is a request that runs.
+    # Open subscriptions of the modern era are running requests.
     listening = (_stream(record) for record in calls.running if record.method == _LISTEN)
     return {
         "sessions": sessions,
@@ -65,7 +65,7 @@ def _facts(
         "address": address,
         "createdAt": timestamp(session.created_at),
         "lastUsedAt": timestamp(time.time() - (0.0 if live is None else live.idle_seconds)),
-        # Over HTTP+SSE the session is its stream.
+        # A session of HTTP+SSE is its stream.
         "streams": live.readers if live is not None else int(binding is Binding.HTTP_SSE),
         "subscriptions": sorted(map(masked, session.subscriptions)),
         "calls": count,

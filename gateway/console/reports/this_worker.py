@@ -1,4 +1,4 @@
-"""The records of this process, as it shows them and as other workers of the daemon ask for them."""
+"""The records of this process, for the API and for other workers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -18,11 +18,11 @@ from gateway.transports.http_server import HttpServer
 from gateway.upstreams.source import UpstreamSource
 
 AskOthers = Callable[[str, str], Awaitable[Sequence[Json]]]
-"""Sends a method and a path to the other workers (see `ThisWorker.answer`), and returns the answers but for None."""
+"""Sends a method and a path to the other workers (see `ThisWorker.answer`), and returns their non-empty responses."""
 
 
 class ThisWorker:
-    """The records of this process alone."""
+    """The records of this process."""
 
     def __init__(  # noqa: PLR0913 - the parts of the daemon that the console shows
         self,
@@ -52,13 +52,13 @@ class ThisWorker:
             "GET rates": lambda _, _query: calls.rates.as_json(),
             "GET news": lambda _, query: self.news(int(query["since"])),
         }
-        """By the method and the path, and with `/` where a name follows."""
+        """By method and path. A path with a name ends with `/`."""
 
     async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Json:
-        """Answer another worker; None where there is nothing of that name.
+        """Handle a request of another worker. Return None for unknown names.
 
         Raises:
-            ValueError: the path or the query is none.
+            ValueError: the path or the query is malformed.
         """
         what, has_name, name = path.partition("/")
         try:
@@ -72,7 +72,7 @@ class ThisWorker:
         return None if record is None else record.detail()
 
     async def _end_session(self, name: str) -> Json:
-        # None for a refusal: `AskOthers` leaves that out, and another worker may have the session.
+        # None for a refusal, because another worker can have the session.
         return await self.end_session(name) is None or None
 
     def _reconnect(self, name: str) -> Json:
@@ -98,9 +98,9 @@ class ThisWorker:
         }
 
     def news(self, since: int) -> JsonObject:
-        """Return the status, and the calls that began or ended after a number, of many the newest."""
+        """Return the status, and the latest calls that started or ended after a number."""
         found = self._calls.since(since)
-        # Two seconds of them, as often as the ticker asks.
+        # Two seconds of calls, the interval of the ticker.
         shown = found[-2 * CALLS_PER_SECOND :]
         return {
             "status": self.status(),

@@ -1,4 +1,4 @@
-"""Upstreams: how each is, what it offers, what went wrong, and the last lines of its standard error."""
+"""Reports about upstreams: state, definitions, failures, and the latest standard error output."""
 
 import time
 from collections.abc import Mapping

@@ -254,6 +254,11 @@ class SessionPool:
         return self._spec.signs_in_callers and isinstance(error, NoCredentialsError | RefusedCredentialsError)
 
     @property
+    def has_sign_in(self) -> bool:
+        """Whether users sign in to the server in a browser."""
+        return self._spec.has_sign_in
+
+    @property
     def is_child(self) -> bool:
         """Whether the upstream is a child process."""
         return self._spec.stderr_tail is not None

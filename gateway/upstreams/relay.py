@@ -69,14 +69,17 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
             DeadlineExceededError: the deadline of the invocation passed.
             RpcError: the upstream's own error.
         """
+        pool = self.servers.pool(self.upstream)
+        if pool is None:
+            raise UpstreamError(f"{self.upstream} is no longer configured")
+        request = partial(
+            self._request, pool, method, params, invocation, is_repeatable=is_repeatable, mirrored=mirrored
+        )
+        return await (with_sign_in(invocation, request) if pool.has_sign_in else request())
 
-        async def work() -> JsonObject:
-            return await self._request(method, params, invocation, is_repeatable=is_repeatable, mirrored=mirrored)
-
-        return await with_sign_in(invocation, work)
-
-    async def _request(
+    async def _request(  # noqa: PLR0913 - the parts of a request
         self,
+        pool: SessionPool,
         method: str,
         params: JsonObject,
         invocation: Invocation,
@@ -84,9 +87,6 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         is_repeatable: bool,
         mirrored: tuple[HeaderParameter, ...],
     ) -> JsonObject:
-        pool = self.servers.pool(self.upstream)
-        if pool is None:
-            raise UpstreamError(f"{self.upstream} is no longer configured")
         call = RelayedCall(invocation, pool.config, upstream=self.upstream, may_ask=method != _COMPLETE)
         async with invocation.deadline.limit(self.upstream):
             # The era is known once the session is open.

@@ -24,6 +24,7 @@ from gateway.net.authorization import check_no_authorization, compile_authorizat
 from gateway.net.sender import Sender
 from gateway.net.sign_ins import entry_key
 from gateway.net.tls import compile_tls
+from gateway.net.user_authorization import UserAuthorization
 from gateway.processes.pipes import LastingInput
 from gateway.processes.process_tree import Command
 from gateway.upstreams.client.http_channel import Endpoint
@@ -43,6 +44,8 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The last lines of standard error, or None if the upstream is not a child process."""
     signs_in_callers: bool = False
     """Whether requests are authenticated as their caller."""
+    has_sign_in: bool = False
+    """Whether users sign in to the server in a browser."""
 
 
 def compile_spec(
@@ -118,7 +121,11 @@ def _over_http(
     )
     links: dict[str, Callable[[], Link]] = {"http": lambda: HttpLink(endpoint), "sse": lambda: SseLink(endpoint)}
     signs_in_callers = authorization is not None and authorization.is_per_caller
-    return ServerSpec(links={name: links[name] for name in _TRANSPORTS[config.kind]}, signs_in_callers=signs_in_callers)
+    return ServerSpec(
+        links={name: links[name] for name in _TRANSPORTS[config.kind]},
+        signs_in_callers=signs_in_callers,
+        has_sign_in=isinstance(authorization, UserAuthorization),
+    )
 
 
 def sign_in_keys(document: Document) -> frozenset[str]:

@@ -242,7 +242,7 @@ def test_what_cannot_be_served_is_said_at_its_place(tmp_path: Path) -> None:
         "SET TRANSACTION": "SET is not allowed in a query: the gateway starts and ends the transaction of a query",
         "$1 + :id": "`$1` is a numbered parameter. Bind an input by name: `:name`",
         "'a\"]": "quoted text is not closed with '",
-        "string}": "no query uses `more`; bind it as `:more`, or take it out",
+        "string}": "no query uses `more`; bind it as `:more`, or remove it",
         "annotations: {read_only: true}": "has `read_only: true`, but its `sql` has `writes: true`",
         "none.sql": "`none.sql`: no such file",
         ":ids": "a list must be the only item in its brackets: IN (:ids)",

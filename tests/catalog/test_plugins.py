@@ -214,7 +214,9 @@ def test_hanging_import_times_out(folder: Path, write: Write) -> None:
     write("hanging.py", "import threading\nthreading.Event().wait()\n")
     plugins = Plugins(import_seconds=0.05)
     opened(plugins, folder)
-    assert problems_of(plugins, "hanging:f") == ["the plugin hanging could not be imported: was not done after 0.05 s"]
+    assert problems_of(plugins, "hanging:f") == [
+        "the plugin hanging could not be imported: did not finish within 0.05 s"
+    ]
     plugins.close()
 
 
@@ -242,11 +244,11 @@ def test_unknown_reference_has_a_suggestion(
 @pytest.mark.parametrize(
     ("reference", "problem"),
     [
-        ("loose:f", "there is no plugin loose; that of loose.py is called loose, and found with `plugins: [.]`"),
-        ("loose.py:f", "there is no plugin loose.py; that of loose.py is called loose, and found with `plugins: [.]`"),
+        ("loose:f", "there is no plugin loose; loose.py is the plugin loose if you add `plugins: [.]`"),
+        ("loose.py:f", "there is no plugin loose.py; loose.py is the plugin loose if you add `plugins: [.]`"),
         (
             "sub/deep:f",
-            "there is no plugin sub/deep; that of sub/deep.py is called deep, and found with `plugins: [sub]`",
+            "there is no plugin sub/deep; sub/deep.py is the plugin deep if you add `plugins: [sub]`",
         ),
         (
             "nowhere:f",
@@ -401,7 +403,7 @@ async def test_hanging_hook_times_out(
     write("a.py", f"import asyncio, time\n{kind} startup(): {wait}\ndef f(): ...\n")
     opened(plugins, folder)
     module = sys.modules[found(plugins, "a:f").__module__]
-    with pytest.raises(HookFailedError, match="was not done after"):
+    with pytest.raises(HookFailedError, match="did not finish within"):
         await run_hook(module, "startup", threads=threads, seconds=0.02)
 
 

@@ -243,7 +243,7 @@ async def test_duplicate_skill_name_is_an_error(compiled: Compile, tmp_path: Pat
     (two / "SKILL.md").write_text(HEAD.replace("{name}", "a"))
     assert lines(problems(compiled, "skills: [skills/*, more/*, skills/a]")) == [
         f"error: config.yaml:1:20: `{two}` is another skill named `a`; the first is `{one}`",
-        f"error: config.yaml:1:28: `{one}` is meant by `skills.0` too",
+        f"error: config.yaml:1:28: `skills.0` already includes `{one}`",
     ]
 
 
@@ -295,7 +295,7 @@ async def test_skill_with_the_uri_of_a_resource_is_an_error(compiled: Compile, t
     skill(tmp_path, "a")
     text = "resources: {r: {uri: 'skill://a/SKILL.md', text: x, description: D}}\nskills: [skills/a]"
     assert lines(problems(compiled, text)) == [
-        "error: config.yaml:2:10: `skill://a/SKILL.md` is a URI of `resources.r` too"
+        "error: config.yaml:2:10: `resources.r` already has the URI `skill://a/SKILL.md`"
     ]
 
 

@@ -229,7 +229,7 @@ def test_link_loops_and_invalid_names_are_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     reasons = [problem.message.rpartition(": ")[2] for problem in problems_of(main)]
     assert sorted(reasons) == [
-        "a path has no NUL",
+        "a path cannot contain NUL",
         "file name too long",
         "is a directory",
         "too many levels of symbolic links",

@@ -245,7 +245,7 @@ def _add(
         places.setdefault(resource.uri, path)
         if first is not resource and path not in reported:  # the first of many files says enough
             reported.add(path)
-            problems.at(*path).error(f"`{resource.uri}` is a URI of `resources.{first.name}` too")
+            problems.at(*path).error(f"`resources.{first.name}` already has the URI `{resource.uri}`")
 
 
 def _untaken(

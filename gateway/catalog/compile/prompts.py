@@ -83,7 +83,7 @@ def _arguments_of(signature: Signature | None, *, problems: Problems) -> Mapping
     arguments = {}
     for name, schema in signature.input_schema.get("properties", {}).items():
         if not _takes_text(schema):
-            problems.at("python").error(f"a prompt's arguments are text, and the parameter {name} takes none")
+            problems.at("python").error(f"a prompt's arguments are text, but the parameter {name} does not accept text")
         arguments[name] = models.PromptArgument(
             title=schema.get("title"),
             description=schema.get("description"),

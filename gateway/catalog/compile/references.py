@@ -32,7 +32,7 @@ def check_aliases(primitives: Mapping[str, Primitive], *, taken: Container[str],
             if alias in taken:
                 place.error(f"`{alias}` is already a name, so it cannot be an alias")
             elif (first := aliases.setdefault(alias, key)) != key:
-                place.error(f"`{alias}` is an alias of `{first}` already")
+                place.error(f"`{alias}` is already an alias of `{first}`")
 
 
 class _Answers:

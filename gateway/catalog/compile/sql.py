@@ -45,7 +45,7 @@ def _sqlite(name: str, config: Database, problems: Problems) -> DatabaseProfile 
     place, written = problems.at("url"), config.url.partition(":")[2]
     path = written.removeprefix("///")
     if config.password is not None:
-        problems.at("password").error("SQLite has none")
+        problems.at("password").error("SQLite databases have no password")
     if path in {"", ":memory:"}:
         place.error("each connection would have a separate in-memory database; use a file: sqlite:notes.db")
         return None
@@ -108,7 +108,7 @@ def compile_sql(config: SqlCompletion, *, scope: Scope, context: CompileContext,
     writes = isinstance(config, Sql) and config.writes
     if not writes and not dialect.reads_only:
         scope.at("database").problems.error(
-            f"no read-only transaction is known of {dialect.name}; say `writes: true`, with a user who may only read"
+            f"{dialect.name} has no read-only transactions here; set `writes: true`, and use a user that can only read"
         )
     if config.query_file is not None:
         context.dependencies.files.add(query_path(config, scope.problems))
@@ -156,7 +156,7 @@ def check_bound(executor: SqlExecutor, scope: Scope, config: Tool | Resource) ->
             # Prevents a second report as an unused input.
             scope.used.add(name)
             scope.problems.at(*place_of_input(config, name)).error(
-                f"no query uses `{name}`; bind it as `:{name}`, or take it out"
+                f"no query uses `{name}`; bind it as `:{name}`, or remove it"
             )
 
 

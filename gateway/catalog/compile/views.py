@@ -135,7 +135,7 @@ def _warn_of_globs(globs: Sequence[str], names: Sequence[str], problems: Problem
     for index, glob in enumerate(globs):
         pattern = any_of([glob])
         if not any(map(pattern.match, names)):
-            problems.at(index).warning(f"fits none of the {what}")
+            problems.at(index).warning(f"matches none of the {what}")
 
 
 _MAX_RESULT: Final = 2 * 2**20

@@ -120,7 +120,7 @@ def _of_description(text: str) -> Iterator[str]:
 def _of_body(text: str) -> Iterator[str]:
     yield from _hidden(text)
     if (order := instructions_in(text)) is not None:
-        yield f"{order}; take it out"
+        yield f"{order}; remove it"
 
 
 def _hidden(text: str) -> Iterator[str]:

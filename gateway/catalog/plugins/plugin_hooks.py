@@ -39,7 +39,7 @@ async def run_hook(
     except NoThreadFreeError:
         raise HookFailedError(f"was not run: hooks of other plugins blocked all threads for {seconds:g} s") from None
     except TimeoutError:
-        raise HookFailedError(f"was not done after {seconds:g} s") from None
+        raise HookFailedError(f"did not finish within {seconds:g} s") from None
     if error is not None:
         raise HookFailedError(f"raised {type(error).__name__}: {error}") from error
 

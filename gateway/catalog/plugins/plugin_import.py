@@ -39,7 +39,7 @@ def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) ->
     thread.start()
     thread.join(seconds)
     if not outcome:
-        raise ImportFailedError(f"was not done after {seconds:g} s")
+        raise ImportFailedError(f"did not finish within {seconds:g} s")
     match outcome[0]:
         # If another module is missing, the error is in the plugin.
         case ModuleNotFoundError(name=missing) if missing and (name == missing or name.startswith(f"{missing}.")):

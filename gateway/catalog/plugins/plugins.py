@@ -272,7 +272,7 @@ class _Generation(msgspec.Struct, kw_only=True):
         file = directory.joinpath(*name.split(".")).with_suffix(".py")
         if file.is_file():
             place = file.parent.relative_to(directory)
-            return f"; that of {place / file.name} is called {file.stem}, and found with `plugins: [{place}]`"
+            return f"; {place / file.name} is the plugin {file.stem} if you add `plugins: [{place}]`"
         if not self.packages:
             return ": `plugins:` names no directory, and there is no entry point or module with this name"
         places = ", ".join(str(package.directory) for package in self.packages)

@@ -53,7 +53,7 @@ def find_skills(loaded: LoadedConfig, *, problems: Problems, dependencies: FileD
             if (first := found.get(snapshot.name)) is not None:
                 other = first.snapshot.globs.root
                 message = f"`{directory}` is another skill named `{snapshot.name}`; the first is `{other}`"
-                place.error(message if other != directory else f"`{directory}` is meant by `skills.{first.index}` too")
+                place.error(message if other != directory else f"`skills.{first.index}` already includes `{directory}`")
             elif not snapshot.has_errors:
                 found[snapshot.name] = FoundSkill(snapshot=snapshot, config=config, index=index)
     return tuple(found.values())
@@ -62,7 +62,7 @@ def find_skills(loaded: LoadedConfig, *, problems: Problems, dependencies: FileD
 def _directories(glob: str, *, problems: Problems, dependencies: FileDependencies) -> Iterator[str]:
     """Yield the directories with a SKILL.md that match a glob, and watch for new ones."""
     if "\0" in glob:
-        problems.error("a path has no NUL")
+        problems.error("a path cannot contain NUL")
         return
     pattern = FilePattern.parse(glob, directory=problems.directory)
     root = _root(pattern)

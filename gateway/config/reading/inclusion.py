@@ -113,7 +113,7 @@ class Inclusion:
         """Return the files that match a glob. A name without wildcards is returned even if it does not exist."""
         pattern, source = request.text, request.place.source
         if "\0" in pattern:
-            self._refuse(request, "a path has no NUL")
+            self._refuse(request, "a path cannot contain NUL")
             return []
         wanted = FilePattern.parse(pattern, directory=source.directory)
         if not (pattern.endswith(suffixes) or (wanted.path is None and _may_end(pattern, suffixes))):

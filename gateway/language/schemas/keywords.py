@@ -1,4 +1,4 @@
-"""The keywords of JSON Schema in every supported dialect: which there are, and where they lead to other schemas."""
+"""The keywords of JSON Schema in all supported dialects, and which of them contain schemas."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -12,7 +12,7 @@ ONE_SCHEMA: Final = frozenset({
 })  # fmt: skip
 SCHEMA_LISTS: Final = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
 SCHEMA_MAPS: Final = frozenset({
-    # `dependencies` (until draft-07) may have lists of names instead of schemas, which `rewritten` leaves as they are.
+    # `dependencies` (until draft-07) can contain lists of names, which `rewritten` does not change.
     "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties",
 })  # fmt: skip
 _HOLDING: Final = ONE_SCHEMA | SCHEMA_LISTS | SCHEMA_MAPS
@@ -23,7 +23,7 @@ KEYWORDS: Final = _HOLDING | {
     "maxItems", "maxLength", "maxProperties", "maximum", "minContains", "minItems", "minLength", "minProperties",
     "minimum", "multipleOf", "pattern", "readOnly", "required", "title", "type", "uniqueItems", "writeOnly",
 }  # fmt: skip
-"""All of them; a schema may have others, which validate nothing."""
+"""All keywords. Others have no effect on validation."""
 
 _ARRAYS: Final = frozenset({"array"})
 _NUMBERS: Final = frozenset({"integer", "number"})
@@ -39,11 +39,11 @@ TYPES_BY_KEYWORD: Final[Mapping[str, frozenset[str]]] = {
         _OBJECTS,
     ),
 }
-"""The types that a keyword says something of: it holds for any value of another type (JSON Schema Validation §6)."""
+"""Types that a keyword applies to. Values of other types are valid (JSON Schema Validation §6)."""
 
 
 def subschemas(schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
-    """Yield the schemas that stand directly in `schema`, and where."""
+    """Yield the direct subschemas with their paths."""
     if _HOLDING.isdisjoint(schema):
         return
     for keyword, value in schema.items():
@@ -56,13 +56,13 @@ def subschemas(schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:
 
 
 def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:
-    """A copy of a schema, in which each schema that is an object was changed, the inner ones first."""
+    """Return a copy of a schema with `change` applied to each object schema, inner schemas first."""
     if isinstance(schema, list):
         return [rewritten(item, change) for item in schema]
     if not isinstance(schema, dict):
         return schema
     copy: dict[str, Json] = dict(schema)
-    # Not below `const`, `default`, `enum` and `examples`: what looks like a schema there is data.
+    # Not below `const`, `default`, `enum` and `examples`, which contain data.
     for keyword, value in schema.items():
         if keyword in SCHEMA_MAPS and isinstance(value, dict):
             copy[keyword] = {name: rewritten(member, change) for name, member in value.items()}
@@ -73,7 +73,7 @@ def rewritten(schema: Json, change: Callable[[dict[str, Json]], None]) -> Json:
 
 
 def with_items(schema: Json) -> Json:
-    """A copy of a schema whose arrays all have `items`: some clients refuse a tool that has an array without."""
+    """Return a copy of a schema in which all arrays have `items`, because some clients require it."""
     return rewritten(schema, _give_items)
 
 
@@ -85,15 +85,15 @@ def _give_items(schema: dict[str, Json]) -> None:
 
 
 def referenced(schema: Json, reference: Json) -> Json:
-    """Return what a `$ref` that is a JSON Pointer (RFC 6901) leads to in the whole schema; None for any other."""
+    """Return the target of a `$ref` that is a JSON Pointer (RFC 6901). None for other references."""
     if not isinstance(reference, str) or not f"{reference}/".startswith("#/"):
         return None
     found = schema
     for step in unquote(reference).split("/")[1:]:
-        # RFC 6901 §4: in this order, so that `~01` is `~1`, and not `/`.
+        # RFC 6901 §4: in this order, so that `~01` becomes `~1`, and not `/`.
         key = step.replace("~1", "/").replace("~0", "~")
         if isinstance(found, list):
-            # Python refuses to read more than 4300 digits.
+            # Python does not parse more than 4300 digits.
             is_index = key.isdecimal() and len(key) < 10 and int(key) < len(found)
             found = found[int(key)] if is_index else None
         else:

@@ -1,7 +1,6 @@
-"""Finds what a reference within a JSON Schema leads to. Pure: nothing is fetched.
+"""Resolves references within a JSON Schema. Nothing is fetched.
 
-`referencing` is imported once a schema has a reference, which few have: its import takes as long as the rest of this
-package's.
+`referencing` is imported only for schemas with references, because its import is slow.
 """
 
 import msgspec
@@ -10,10 +9,10 @@ from gateway.json_types import Json, JsonObject
 
 
 class SchemaReferences(msgspec.Struct, frozen=True):
-    """References as they are written in a schema, or in one that stands in it and may have a base URI of its own."""
+    """References of a schema, or of a subschema that can have another base URI."""
 
     resolver: Json
-    """The resolver of `referencing`, which has no public type."""
+    """Resolver of `referencing`, which has no public type."""
     specification: Json
 
     def within(self, member: JsonObject) -> "SchemaReferences":
@@ -21,19 +20,19 @@ class SchemaReferences(msgspec.Struct, frozen=True):
         return SchemaReferences(inner, self.specification)
 
     def target(self, reference: str) -> "tuple[Json, SchemaReferences] | None":
-        """Return what a reference leads to, and the references there; None if it leads nowhere in the schema."""
+        """Return the target of a reference and the references there, or None if the target does not exist."""
         from referencing.exceptions import Unresolvable  # noqa: PLC0415 - see above
 
         try:
             found = self.resolver.lookup(reference)
-        # ValueError: a JSON Pointer whose index into a list is no number (`#/allOf/x`).
+        # ValueError: a JSON Pointer with an index that is not a number (`#/allOf/x`).
         except (Unresolvable, ValueError):
             return None
         return found.contents, SchemaReferences(found.resolver, self.specification)
 
 
 def references_of(schema: JsonObject, *, dialect: str) -> SchemaReferences:
-    """Return the references of a whole schema; `dialect` is the URI of its metaschema."""
+    """Return the references of a schema. `dialect` is the URI of its metaschema."""
     from referencing import Registry  # noqa: PLC0415 - see above
     from referencing.jsonschema import specification_with  # noqa: PLC0415 - see above
 

@@ -1,19 +1,16 @@
-"""Bounds the cost of validating an argument with a schema. Pure; knows no document.
+"""Limits the cost of validating an argument with a schema.
 
-Threats answered here: an argument that keeps the engine busy with one pattern, with comparing its items, or with
-wording its errors. The engine bounds none of these, and holds the interpreter's lock meanwhile.
+Threat: arguments that keep the engine busy with a pattern, with comparing items, or with error messages. The engine
+does not limit these, and holds the GIL meanwhile.
 
-Why the graph of schemas and its loops, where a length limit for every text would be shorter: a limit that does not know
-which texts meet a costly pattern refuses long lists beside one such pattern; and a schema need not be the operator's
-own work, it may be derived from a function or copied from a service's description.
+A length limit for all texts would be shorter, but would reject long lists beside one expensive pattern. Schemas can be
+derived from functions or service descriptions, so operators cannot always change them.
 
-- A pattern whose automaton is large, or that needs look-around or back-references, sees short texts alone.
-- Counted repetitions multiply to a thousand at the most, as in RE2: `(a{1,100}){1,100}` is ten thousand states, each
-  of which may have to be looked at for each character.
-- What applies to one place of an argument is bounded, however often `$ref` leads to it.
-- Integers beyond 2^53 share their hashes in the engine: those that `uniqueItems` must tell apart are counted.
-- The words for what is wrong go through every alternative at every level: where a schema refers to itself, only the
-  first levels of an argument are put into words.
+- Patterns with a large automaton, look-around or back-references match only short texts.
+- Nested counted repetitions multiply to at most 1,000, as in RE2: `(a{1,100}){1,100}` has ten thousand states.
+- The number of schemas that apply to one place of an argument is limited.
+- Integers beyond 2^53 have equal hashes in the engine. Those that `uniqueItems` compares are counted.
+- Error messages include all alternatives at all levels. For recursive schemas, they include only the first levels.
 """
 
 import math
@@ -29,32 +26,32 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.keywords import rewritten
 
 MAX_MATCHED_LENGTH: Final = 4096
-"""Characters of a text that is matched with a costly pattern."""
+"""Characters of a text for an expensive pattern."""
 MAX_MATCHES: Final = 32 * 1024
-"""Characters of all such texts in one argument, where a costly pattern applies to any number of them."""
+"""Characters of all such texts in one argument, if a pattern applies to any number of texts."""
 MAX_REPETITIONS: Final = 1000
 MAX_FAN_OUT: Final = 1000
-"""Schemas that apply to one place."""
+"""Maximum schemas that apply to one place."""
 MAX_LARGE_INTEGERS: Final = 1000
 MAX_DIVIDED: Final = 10_000
-"""Numbers in one argument whose schema has a `multipleOf`; each may take 50 µs."""
+"""Numbers in one argument with `multipleOf`, up to 50 µs each."""
 MAX_NAMED: Final = 1_000_000
-"""Names of members in one argument times the patterns that each is matched with."""
+"""Names of members in one argument, multiplied by their patterns."""
 _SMALL_AUTOMATON: Final = 32 * 1024
-"""Bytes: a few hundred states, at most some 100 ns for each character."""
+"""Bytes: a few hundred states, about 100 ns for each character."""
 _MAX_EXACT_INTEGER: Final = 2**53
 _MAX_DESCRIBED: Final = 1000
-"""Errors that are put into words, about; each takes up to 150 µs."""
+"""Approximate number of error messages, up to 150 µs each."""
 _ANY_NUMBER: Final = frozenset({
     "additionalItems", "additionalProperties", "contains", "items", "patternProperties", "propertyNames",
     "unevaluatedItems", "unevaluatedProperties",
 })  # fmt: skip
-"""Keywords whose schemas apply to any number of places."""
+"""Keywords with schemas for any number of places."""
 COSTING: Final = frozenset({
     "$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "if", "multipleOf", "oneOf", "pattern",
     "patternProperties", "uniqueItems",
 })  # fmt: skip
-"""Keywords without which a schema makes no more work than the size of the argument."""
+"""Keywords that can cost more than the size of the argument."""
 _ONE_EACH: Final = frozenset({"prefixItems", "properties"})
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
 # A set that is not closed takes all that follows, and a name holds no brace: otherwise each of many `[` would be tried
@@ -65,31 +62,31 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _ENDLESS: Final = 10**9
-"""Stands for all larger numbers of repetitions: a pattern may have numbers of any length, which `int` does not read."""
+"""Replaces larger numbers of repetitions, which can be too long for `int`."""
 
 
 class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The costly parts of a schema."""
+    """The expensive parts of a schema."""
 
     in_place: int = 1
-    """Schemas that apply to one place, at the most."""
+    """Maximum number of schemas at one place."""
     costly: frozenset[str] = frozenset()
     """Patterns."""
     costly_names: frozenset[str] = frozenset()
     """Of these, those that names of members are matched with."""
     matches_any_number: bool = False
-    """Whether a costly pattern applies to any number of texts."""
+    """Whether an expensive pattern applies to any number of texts."""
     names_matched: int = 0
     """Patterns that names of members are matched with."""
     compares: bool = False
-    """Whether items must be told apart."""
+    """Whether items must be unique."""
     divides: bool = False
     """Whether numbers must be multiples of another."""
     worded_depth: int | None = None
-    """Levels of an argument that are put into words; None: all of them."""
+    """Levels of an argument in error messages. None means all."""
 
     def limit_exceeded(self, instance: Json) -> str | None:
-        """The reason why an argument costs too much; None if it does not."""
+        """Return why an argument is too expensive, or None."""
         if self.is_light:
             return None
         found = _Amounts.of(instance)
@@ -105,25 +102,25 @@ class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_light(self) -> bool:
-        """Whether no argument makes more work than its size."""
+        """Whether the cost is proportional to the size of all arguments."""
         return not (self.compares or self.matches_any_number or self.divides or self.names_matched)
 
     @property
     def worded_nodes(self) -> int:
-        """The number of values of an argument that are put into words."""
+        """Return the number of values in error messages."""
         return max(20, 20_000 // self.in_place)
 
 
 class SchemaNode(msgspec.Struct):
-    """One schema, and those that it leads to."""
+    """A schema and its edges to other schemas."""
 
     schema: JsonObject
     edges: list[tuple[str, int]] = msgspec.field(default_factory=list)
-    """The keyword that leads there, and the `id` of the schema."""
+    """Pairs of keyword and `id` of the schema."""
 
 
 def validation_cost_of(nodes: dict[int, SchemaNode], root: int) -> ValidationCost:
-    """Measure a schema; `nodes` are what can be reached from its root."""
+    """Measure a schema. `nodes` are the nodes that can be reached from its root."""
     if all(COSTING.isdisjoint(node.schema) for node in nodes.values()):
         return ValidationCost()
     looping = _targets_of_loops(nodes, root)
@@ -142,9 +139,9 @@ def validation_cost_of(nodes: dict[int, SchemaNode], root: int) -> ValidationCos
 
 
 def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bool = False) -> dict[str, Json]:
-    """The schema for the engine, in which each costly pattern applies only to short texts.
+    """Return the schema for the engine, in which expensive patterns apply only to short texts.
 
-    Longer texts are refused, unless `accepts_longer`.
+    Longer texts are rejected, unless `accepts_longer`.
     """
     if not cost.costly:
         return schema
@@ -165,7 +162,7 @@ def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bo
 
 @lru_cache(maxsize=4096)
 def is_costly(pattern: str) -> bool:
-    """Whether the engine cannot promise to match it in some 100 ns for each character."""
+    """Whether a pattern can take more than about 100 ns for each character."""
     # This engine runs in linear time: it knows no look-around, and refuses an automaton over its limit.
     options = jsonschema_rs.RegexOptions(size_limit=_SMALL_AUTOMATON)
     try:
@@ -176,7 +173,7 @@ def is_costly(pattern: str) -> bool:
 
 
 def repetitions(pattern: str) -> int:
-    """The largest product of counted repetitions that are nested, up to `_ENDLESS`."""
+    """Return the largest product of nested counted repetitions, up to `_ENDLESS`."""
     most, last = [1], 1
     for token in _TOKEN.finditer(pattern):
         if token["least"] is not None:
@@ -201,7 +198,7 @@ def _patterns(nodes: dict[int, SchemaNode]) -> Iterator[str]:
 
 
 def _in_place(nodes: dict[int, SchemaNode]) -> int:
-    """The number of schemas that apply to one place: those reached without going down into the argument."""
+    """Return the number of schemas that apply to one place of the argument."""
     sums: dict[int, int] = {}
     for start in nodes:
         waiting = [(start, False)]
@@ -217,9 +214,9 @@ def _in_place(nodes: dict[int, SchemaNode]) -> int:
 
 
 def _targets_of_loops(nodes: dict[int, SchemaNode], root: int) -> set[int]:
-    """Schemas that lead to themselves: one at least of each loop."""
+    """Return recursive schemas, at least one of each loop."""
     found, done, path = set(), set(), {root}
-    # No recursion: a chain of `$ref` may be longer than the interpreter's stack is deep.
+    # Not recursive: a chain of `$ref` can exceed the recursion limit.
     waiting = [(root, iter(nodes[root].edges))]
     while waiting:
         at, edges = waiting[-1]
@@ -238,7 +235,7 @@ def _targets_of_loops(nodes: dict[int, SchemaNode], root: int) -> set[int]:
 
 
 def _repeated(nodes: dict[int, SchemaNode], root: int, looping: set[int]) -> set[int]:
-    """Schemas that apply to any number of places."""
+    """Return schemas that apply to any number of places."""
     repeated: set[int] = set()
     seen = {root}
     waiting = [(root, root in looping)]
@@ -261,13 +258,13 @@ def _worded_depth(nodes: dict[int, SchemaNode]) -> int | None:
 
 
 class _Amounts(msgspec.Struct):
-    """The amounts in an argument that may be costly."""
+    """Amounts in an argument that can be expensive."""
 
     large_integers: int
     numbers: int
     names: int
     matched: int
-    """Characters of texts that are short enough to be matched."""
+    """Characters of texts that are short enough to match."""
 
     @classmethod
     def of(cls, instance: Json) -> "_Amounts":
@@ -280,7 +277,7 @@ class _Amounts(msgspec.Struct):
                     waiting.extend(members.values())
                 case list() as items:
                     waiting.extend(items)
-                # A longer text is never matched with a costly pattern (`guarded`).
+                # Expensive patterns do not match longer texts (`guarded`).
                 case str() as text if len(text) <= MAX_MATCHED_LENGTH:
                     matched += len(text)
                 case int() | float() as number:

@@ -182,7 +182,7 @@ def test_signed_cursor_is_refused() -> None:
 
 def test_state_size_is_limited() -> None:
     state_signer = RequestStateSigner(KEY)
-    with pytest.raises(ExecutionError, match="more than 65536 bytes"):
+    with pytest.raises(ExecutionError, match="exceed 65536 bytes"):
         state_signer.sign(State(results={"all": "x" * MAX_BYTES}), BINDING, only_once=False)
     assert refused(state_signer, "x" * (MAX_BYTES + 1)) == "`requestState` is malformed"
 

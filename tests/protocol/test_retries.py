@@ -47,4 +47,4 @@ async def test_only_open_requests_are_sent_again(asking: LocalGateway) -> None:
 async def test_too_large_state_fails_the_call(asking: LocalGateway) -> None:
     message = await asking.modern().once("tools/call", {"name": "long_winded", "arguments": {"size": 70_000}})
     assert message["result"]["isError"]
-    assert "more than 65536 bytes" in message["result"]["content"][0]["text"]
+    assert "exceed 65536 bytes" in message["result"]["content"][0]["text"]

@@ -10,7 +10,7 @@ SECRET_KEY: Final = re.compile(
     r"|(api|access|private|auth|session)[-_]?key",
     re.IGNORECASE,
 )
-_NO_SECRETS: Final = frozenset({"client_credentials", "token_exchange", "token_url"})
+_NO_SECRETS: Final = frozenset({"authorization_code", "client_credentials", "token_exchange", "token_url"})
 """Keys that look like secrets but are not."""
 
 TOKENS: Final = re.compile(

@@ -33,7 +33,7 @@ def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
                 hints.line("".join(traceback.format_exception(error)))
             hints.line(f"{hints.styled('unexpected error:', 'red')} {type(error).__name__}: {error}")
             # Not every command has `--log-level`.
-            hints.line(f"This is a mistake in mcp-gateway itself; with {variable}=debug it shows where.")
+            hints.line(f"This is a bug in mcp-gateway. Set {variable}=debug to show the traceback.")
     return 1
 
 

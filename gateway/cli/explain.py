@@ -23,9 +23,7 @@ async def show_explanation(  # noqa: PLR0913, PLR0917 - a request, and what ever
     options: Namespace, config: str | None, method: str, params: JsonObject, out: Console, hints: Console
 ) -> int:
     if options.url is not None:
-        raise ConfigError.at(
-            "--explain", "goes with a file: what a server behind a URL would do, only that server knows"
-        )
+        raise ConfigError.at("--explain", "needs a file. It is not available with --url")
     try:
         with protect_stdout():
             explained = await explain(one_shot_settings(options, config), method, params, caller=options.caller)

@@ -220,8 +220,8 @@ def test_a_url_at_which_no_such_server_answers_is_told_apart(run: Run, tmp_path:
         finished = run("client-config", "claude", "--url", urljoin(url, f"/{shown}"))
         right = run("client-config", "claude", "--url", url)
     assert finished.code == 0
-    assert "What answers there now is no MCP server at /mcp, or not for this machine." in finished.hints
-    assert ("What answers there" in right.hints) is ("allowed_hosts" in listen)
+    assert "The response is not from an MCP server at /mcp, or not for this machine." in finished.hints
+    assert ("The response is not from" in right.hints) is ("allowed_hosts" in listen)
 
 
 def test_a_server_that_is_not_there_is_no_hindrance(run: Run) -> None:

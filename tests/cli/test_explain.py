@@ -242,7 +242,7 @@ def test_what_a_prompt_would_read_is_shown_and_not_read(run: Run, tmp_path: Path
         (["call", "add", "a=x", "--explain"], 1, "/a must be an integer"),
         (["call", "nothing", "--explain"], 1, "nothing"),
         (["read", "item://1/2", "--explain"], 1, "item://1/2"),
-        (["call", "--url", "http://127.0.0.1:1", "add", "--explain"], 2, "only that server knows"),
+        (["call", "--url", "http://127.0.0.1:1", "add", "--explain"], 2, "It is not available with --url"),
     ],
 )
 def test_what_would_be_refused_is_refused_with_the_same_words(run: Run, words: list[str], code: int, hint: str) -> None:

@@ -127,9 +127,9 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     except OSError as error:
         raise ConfigError.at(str(output), f"cannot be written: {error.strerror}") from error
     for path in contents.secret:
-        hints.line(f"Not packed, for it holds a secret: {path}")
+        hints.line(f"Not packed, because it holds a secret: {path}")
     for path in contents.outside[:_SHOWN]:
-        hints.line(f"Not packed, for it lies outside of the file's directory: {path}")
+        hints.line(f"Not packed, because it is outside of the file's directory: {path}")
     if len(contents.outside) > _SHOWN:
         hints.line(f"… and {counted(len(contents.outside) - _SHOWN, 'file')} more")
     out.line(f"Wrote {output} with {counted(len(contents.files), 'file')}.")

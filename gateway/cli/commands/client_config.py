@@ -199,11 +199,9 @@ async def _http_server(options: Namespace, hints: Console) -> HttpServerEntry:
         case AuthRequirement.LOGIN:
             hints.line("The server takes OAuth: the client asks you to log in.")
         case AuthRequirement.SOMETHING_ELSE:
-            hints.line(f"What answers there now is no MCP server at {urlsplit(url).path}, or not for this machine.")
+            hints.line(f"The response is not from an MCP server at {urlsplit(url).path}, or not for this machine.")
         case AuthRequirement.UNKNOWN:
-            hints.line(
-                "Nobody answers there now, so whether the server wants a key is not known (--key-from VARIABLE)."
-            )
+            hints.line("The server does not respond, so it is unknown whether it needs a key (--key-from VARIABLE).")
         case _:
             pass
     if variable is not None:

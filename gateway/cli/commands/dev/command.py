@@ -53,8 +53,8 @@ examples:
   {name} config.yaml --open                  the console in the browser
   {name} config.yaml --log-level debug       every message, too
 
-A file that cannot be served is shown with its mistakes, and served as soon as it is right. In a
-pipe or a file there are plain lines; Ctrl-C ends it.
+An invalid file is shown with its errors, and served as soon as they are fixed. Without a terminal,
+the output is plain lines. Ctrl-C stops the server.
 
 {EXIT_CODES}""",
     )

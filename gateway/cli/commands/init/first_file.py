@@ -15,7 +15,7 @@ from gateway.distribution import install_command
 from gateway.errors import ConfigError, Severity
 
 FIRST_FILE: Final = """\
-# An MCP server, made of this file. Check it with `mcp-gateway validate`; saving it changes what is on offer.
+# The configuration of an MCP server. `mcp-gateway validate` checks it. A running server reloads it when you save it.
 
 server:
   name: my-tools
@@ -27,7 +27,7 @@ tools:
     input:
       name: {type: string, description: Whom to greet, default: world}
     shell:
-      # A list of arguments, and no shell: whatever the caller sends stays one argument.
+      # A list of arguments without a shell: each value stays a single argument.
       command: [echo, "Hello, {{ name }}!"]
 
   disk_free:
@@ -62,11 +62,11 @@ prompts:
 """
 
 _SERVERS: Final = """\
-# The servers of an MCP client, behind one URL. `mcp-gateway list` shows what they offer.
+# The servers of an MCP client, behind one URL. `mcp-gateway list` shows their tools.
 
 mcp_json: [{file}]
 
-# What they offer can be chosen, renamed and changed here:
+# Select, rename or change their tools here:
 # upstreams:
 #   another:
 #     url: https://mcp.example.com/mcp
@@ -86,7 +86,7 @@ _TYPES: Final = (("INT", "integer"), ("CHAR", "string"), ("CLOB", "string"), ("T
 _NUMBERS: Final = ("REAL", "FLOA", "DOUB", "NUM", "DEC")
 
 _DATABASE: Final = """\
-# A database, read only: a query becomes a tool, and what callers send is bound to it, never a part of its text.
+# A read-only database. Each query becomes a tool. Arguments are bound, and never become part of the SQL text.
 # Needs these packages: {install}. `validate --connect` lets the database check each query.
 
 databases:

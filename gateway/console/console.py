@@ -41,21 +41,21 @@ class WebConsole:
         self._files: Final = files
         self._api: Final = tuple(routes)
 
-    def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
+    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
         """Add the routes to a listener, below each of these prefixes."""
-        handlers = tuple(self._handlers(door))
+        handlers = tuple(self._handlers(middleware))
         for prefix in prefixes:
             for path, handler in handlers:
                 # Every method, so that the endpoint can return 405 in the API's format.
                 router.add_route("*", f"{prefix}{path}", handler)
 
-    def admitting(self, door: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
+    def admitting(self, middleware: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
         """Return a handler that admits signed-in users. Other requests go to `otherwise`."""
-        own = door.checked(self._admitted(endpoint))
+        own = middleware.checked(self._admitted(endpoint))
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             # Checked for each request, because scripts and the page use the same path.
-            is_ours = self._access.concerns(raw, door.client_endpoint(raw))
+            is_ours = self._access.concerns(raw, middleware.client_endpoint(raw))
             return await (own if is_ours else otherwise)(raw)
 
         return handle
@@ -65,14 +65,14 @@ class WebConsole:
         token = f"?token={self._access.token.text}" if self._access.authenticator.is_open else ""
         return f"{base_url}{PAGE}/{token}"
 
-    def _handlers(self, door: Middleware) -> Iterator[tuple[str, Handler]]:
+    def _handlers(self, middleware: Middleware) -> Iterator[tuple[str, Handler]]:
         for route in self._api:
-            yield f"{API}{route.path}", door.checked(self._admitted(_by_method(route)))
-        yield f"{API}/session", door.checked(_with_headers(self._sign_in.session))
-        yield PAGE, door.checked(_with_headers(_to_page))
-        yield f"{PAGE}/static/{{name:.+}}", door.checked(_with_headers(self._static))
+            yield f"{API}{route.path}", middleware.checked(self._admitted(_by_method(route)))
+        yield f"{API}/session", middleware.checked(_with_headers(self._sign_in.session))
+        yield PAGE, middleware.checked(_with_headers(_to_page))
+        yield f"{PAGE}/static/{{name:.+}}", middleware.checked(_with_headers(self._static))
         # Any name: the page reads its state from the URL.
-        yield f"{PAGE}/{{page:[^/]*}}", door.checked(_with_headers(self._page))
+        yield f"{PAGE}/{{page:[^/]*}}", middleware.checked(_with_headers(self._page))
 
     def _admitted(self, endpoint: Endpoint) -> Endpoint:
         async def answer(request: HttpRequest) -> web.StreamResponse:

@@ -83,10 +83,10 @@ def plan(old: Manifest, new: Manifest) -> Plan:
 
 def _fixed(written: Mapping[str, Json], section: str) -> Json:
     """Return the part of a section that requires a restart."""
-    said = written.get(section, {})
+    values = written.get(section, {})
     if section == "limits":
-        return {key: value for key, value in said.items() if key not in LOOKED_UP}
-    return {**said, "tls": said.get("tls") is not None}
+        return {key: value for key, value in values.items() if key not in LOOKED_UP}
+    return {**values, "tls": values.get("tls") is not None}
 
 
 def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:

@@ -58,7 +58,7 @@ class StateDatabase:
         """
         self.connection: Final = FallbackConnection(path, schemas, why_memory=why_memory, retry_seconds=retry_seconds)
         """Only for the thread, except for its public status."""
-        self._asked: list[Transaction] = []
+        self._posted: list[Transaction] = []
         """The jobs of the current turn of the event loop."""
         self._queue: Final[SimpleQueue[Transaction | None]] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop
@@ -120,22 +120,22 @@ class StateDatabase:
         if self._thread is None:
             raise RuntimeError("the database is closed")
         # Jobs of one turn are handed over and committed together.
-        if not self._asked:
+        if not self._posted:
             self._loop.call_soon(self._hand_over)
-        self._asked.append(job)
+        self._posted.append(job)
 
     def _hand_over(self) -> None:
-        asked, self._asked = self._asked, []
-        for job in asked:
+        posted, self._posted = self._posted, []
+        for job in posted:
             self._queue.put(job)
 
     def _serve(self, opened: asyncio.Future[None]) -> None:
         self.connection.open()
-        self._tell([Transaction(lambda _: None, answer=opened)])
+        self._resolve_soon([Transaction(lambda _: None, answer=opened)])
         while (jobs := self._next()) is not None:
             if jobs:
                 self.connection.do(jobs)
-                self._tell(jobs)
+                self._resolve_soon(jobs)
             self.connection.recover()
         self.connection.close()
         with suppress(RuntimeError):  # the loop is closed
@@ -161,7 +161,7 @@ class StateDatabase:
             return jobs
         return None
 
-    def _tell(self, jobs: list[Transaction]) -> None:
+    def _resolve_soon(self, jobs: list[Transaction]) -> None:
         with suppress(RuntimeError):  # the loop is closed
             # Futures are not thread-safe (asyncio-dev, "Concurrency and Multithreading").
             self._loop.call_soon_threadsafe(_resolve, jobs)

@@ -184,7 +184,7 @@ class FallbackConnection:
         memory.execute("COMMIT")
         self._connection.close()
         self._connection, self._is_file = memory, False
-        self._say(error)
+        self._log_problem(error)
         if is_broken(error):
             self._put_aside(self.path)
             self._retry_at = 0.0
@@ -195,7 +195,7 @@ class FallbackConnection:
         try:
             file = self._opened(path)
         except (sqlite3.Error, NewerSchemaError, OSError) as error:
-            return self._say(error)
+            return self._log_problem(error)
         try:
             file.execute("BEGIN IMMEDIATE")
             copy_rows(self._connection, file, replace=self._has_all)
@@ -204,7 +204,7 @@ class FallbackConnection:
             self._inode = path.stat().st_ino
         except (sqlite3.Error, OSError) as error:
             file.close()
-            return self._say(error)
+            return self._log_problem(error)
         self._connection.close()
         self._connection, self._is_file = file, True
         if self.problem:
@@ -218,7 +218,7 @@ class FallbackConnection:
         except sqlite3.DatabaseError as error:
             if not is_broken(error):
                 raise
-            self._say(error)
+            self._log_problem(error)
             self._put_aside(path)
             return open_file(path, self._schemas)
 
@@ -226,11 +226,11 @@ class FallbackConnection:
         try:
             self.put_aside = put_aside(path)
         except OSError as error:
-            return self._say(error)
+            return self._log_problem(error)
         log.error("broken state file put aside", file=str(self.put_aside))
         return None
 
-    def _say(self, error: Exception) -> None:
+    def _log_problem(self, error: Exception) -> None:
         """Log why the file is not written, once per reason."""
         reason = getattr(error, "sqlite_errorname", type(error).__name__)
         self.faults[reason] = self.faults.get(reason, 0) + 1

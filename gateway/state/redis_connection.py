@@ -79,10 +79,10 @@ class RedisConnection:
         self._back: Final = asyncio.Event()
         self._probe_now: Final = asyncio.Event()
         self._tasks: Final = BackgroundTasks()
-        self._telling: asyncio.Task[None] | None = None
-        self._must_tell = False
+        self._running_callbacks: asyncio.Task[None] | None = None
+        self._must_run_callbacks = False
         """Whether the callbacks must be called, because the store is back or used for the first time."""
-        self._has_told = False
+        self._has_run_callbacks = False
 
     async def __aenter__(self) -> Self:
         await self._probe()
@@ -131,11 +131,11 @@ class RedisConnection:
         Raises:
             StoreAwayError: There was no reply in time.
         """
-        return await self._answered(lambda: self._client.execute_command(*words))
+        return await self._retry(lambda: self._client.execute_command(*words))
 
     async def run(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
         """Run a script; see `command`."""
-        return await self._answered(lambda: self._evaluated(script, keys, values))
+        return await self._retry(lambda: self._evaluate(script, keys, values))
 
     async def attempt(self, script: Script, keys: Sequence[str], *values: str | bytes | float) -> Json:
         """Run a script that is not idempotent, at most once. Do not wait for a store that is away.
@@ -148,7 +148,7 @@ class RedisConnection:
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(WAIT_SECONDS), self._permits:
-                answer = await self._evaluated(script, keys, values)
+                answer = await self._evaluate(script, keys, values)
         except self._errors as error:
             if not _is_fault(error):
                 raise
@@ -187,11 +187,11 @@ class RedisConnection:
 
     async def open(self) -> None:
         """Call the callbacks for the first use, as soon as the store can be used."""
-        self._must_tell = True
+        self._must_run_callbacks = True
         if not self.is_away:
-            await self._tell_of_return()
+            await self._run_callbacks()
 
-    async def _answered(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WAIT_SECONDS
         while True:
@@ -209,7 +209,7 @@ class RedisConnection:
             self._count(began)
             return answer
 
-    async def _evaluated(self, script: Script, keys: Sequence[str], values: Sequence[str | bytes | float]) -> Json:
+    async def _evaluate(self, script: Script, keys: Sequence[str], values: Sequence[str | bytes | float]) -> Json:
         from redis.exceptions import NoScriptError  # noqa: PLC0415 - optional dependency
 
         try:
@@ -238,7 +238,7 @@ class RedisConnection:
         reason = _reason(error)
         if self.away_since is None:
             # Before `open`, the owners of callbacks cannot handle messages yet.
-            self._must_tell = self._has_told or self._must_tell
+            self._must_run_callbacks = self._has_run_callbacks or self._must_run_callbacks
             self.away_since = datetime.now(UTC)
             self._back.clear()
             self._reason = reason
@@ -259,9 +259,13 @@ class RedisConnection:
                     await (asyncio.Event() if was_away else self._probe_now).wait()
             await self._probe()
             pause = min(_PROBE_SECONDS, pause * 2) if self.is_away else _SOON_SECONDS
-            if self._must_tell and not self.is_away and (self._telling is None or self._telling.done()):
+            if (
+                self._must_run_callbacks
+                and not self.is_away
+                and (self._running_callbacks is None or self._running_callbacks.done())
+            ):
                 # In the background, so that the probes continue and this replica stays alive.
-                self._telling = self._tasks.begin(self._tell_of_return(), name="store: tell of its return")
+                self._running_callbacks = self._tasks.begin(self._run_callbacks(), name="store: tell of its return")
 
     async def _probe(self) -> None:
         """Renew the key that shows that this replica is alive."""
@@ -276,13 +280,13 @@ class RedisConnection:
             self.away_since = None
         self._back.set()
 
-    async def _tell_of_return(self) -> None:
-        self._has_told, self._must_tell = True, False
+    async def _run_callbacks(self) -> None:
+        self._has_run_callbacks, self._must_run_callbacks = True, False
         for callback in self._callbacks:
             try:
                 await callback()
             except StoreAwayError:
-                self._must_tell = True
+                self._must_run_callbacks = True
                 return
             except Exception:  # Boundary: a bug in one callback must not prevent the others
                 log.exception("store's return was not taken well")

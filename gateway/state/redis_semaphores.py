@@ -102,7 +102,7 @@ class RedisSemaphores:
         self._tasks: Final = BackgroundTasks()
         self._callbacks: Final[list[Callable[[], None]]] = []
         mailbox.on(_FREED, self._freed)
-        store.on_return(self._tell)
+        store.on_return(self._report_loss)
 
     async def __aenter__(self) -> Self:
         self._tasks.begin(self._renew(), name="limits: renew")
@@ -166,7 +166,7 @@ class RedisSemaphores:
             # The store has forgotten this replica and counts its places as free.
             if not is_kept or rounds * _RENEW_SECONDS >= _KEPT_SECONDS / 3:
                 rounds = 0
-                await self._tell()
+                await self._report_loss()
 
     async def _tell_freed(self, replica: str, key: str) -> None:
         with suppress(StoreAwayError):
@@ -177,6 +177,6 @@ class RedisSemaphores:
             again()
         return b""
 
-    async def _tell(self) -> None:
+    async def _report_loss(self) -> None:
         for callback in self._callbacks:
             callback()

@@ -3,7 +3,7 @@
 Separate fields let two replicas change a session at the same time. The hash also lists the replicas that hold the
 session (`@name`), which are notified of changes.
 
-While Redis is away, writes are queued and sessions continue: see `load` and `_written`.
+While Redis is away, writes are queued and sessions continue: see `load` and `_write_record`.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class RedisSessionStore:
         self._store: Final = store
         self._mailbox: Final = mailbox
         self._clock: Final = clock
-        self._waiting: Final[BoundedMap[str, tuple[SessionRecord, SessionRecord | None]]] = BoundedMap(
+        self._queued: Final[BoundedMap[str, tuple[SessionRecord, SessionRecord | None]]] = BoundedMap(
             MAX_WAITING, clock=clock
         )
         """Queued records, each with the record that Redis is known to have."""
@@ -128,17 +128,17 @@ class RedisSessionStore:
         return None if record is None or record.expires <= self._clock() else record
 
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
-        await self._written(nonce, record, before)
+        await self._write_record(nonce, record, before)
 
     def save_soon(
         self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
     ) -> None:
         for nonce, record in records.items():
-            self._writing.begin(self._written(nonce, record, before.get(nonce)), name=_WRITE)
+            self._writing.begin(self._write_record(nonce, record, before.get(nonce)), name=_WRITE)
 
     def release(self, nonce: str) -> None:
         if not self._store.is_away:
-            letting_go = self._quietly(self._store.command("HDEL", self._key(nonce), self._own_field))
+            letting_go = self._ignoring_outage(self._store.command("HDEL", self._key(nonce), self._own_field))
             self._writing.begin(letting_go, name=_WRITE)
 
     def forget_expired(self) -> None:
@@ -151,10 +151,10 @@ class RedisSessionStore:
     def _own_field(self) -> str:
         return f"{_HOLDER}{self._mailbox.replica}"
 
-    async def _written(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
+    async def _write_record(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
         """Write a record and notify the holders, or queue it while Redis is away."""
         if self._store.is_away:
-            return self._wait_with(nonce, record, before)
+            return self._queue_write(nonce, record, before)
         try:
             async with self._permits:
                 change = _change(nonce, record, before)
@@ -162,23 +162,23 @@ class RedisSessionStore:
                 # Holders serve the session from memory, so they must know of the change before this returns.
                 if holders and not change.is_empty:
                     body = msgspec.msgpack.encode(change)
-                    await asyncio.gather(*(self._tell(nonce, holder.decode(), body) for holder in holders))
+                    await asyncio.gather(*(self._notify_holder(nonce, holder.decode(), body) for holder in holders))
         except StoreAwayError:
-            self._wait_with(nonce, record, before)
+            self._queue_write(nonce, record, before)
         return None
 
-    async def _tell(self, nonce: str, holder: str, body: bytes) -> None:
+    async def _notify_holder(self, nonce: str, holder: str, body: bytes) -> None:
         # Slow holders read the change later. Dead ones are removed.
         if await self._mailbox.ask(holder, CHANGED, body, seconds=_TOLD_SECONDS) is None and not (
             await self._mailbox.is_there(holder)
         ):
             await self._store.command("HDEL", self._key(nonce), f"{_HOLDER}{holder}")
 
-    def _wait_with(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
-        newest, written = self._waiting.get(nonce) or (None, before)
+    def _queue_write(self, nonce: str, record: SessionRecord, before: SessionRecord | None) -> None:
+        newest, written = self._queued.get(nonce) or (None, before)
         # Keep the first `before`, which is what Redis has. A queued end is never overwritten.
         if newest is None or not newest.is_ended:
-            self._waiting.put(nonce, (record, written), expires=record.expires)
+            self._queued.put(nonce, (record, written), expires=record.expires)
 
     def on_return(self, callback: Callable[[bool], Awaitable[None]]) -> None:
         """Register a callback for when Redis is back. Its argument is whether Redis has lost its data."""
@@ -200,16 +200,16 @@ class RedisSessionStore:
         await self._store.command("SET", key, secrets.token_hex(8), "NX")
         self._mark = await self._store.command("GET", key)
         is_lost = bool(before) and before != self._mark
-        await self._write_waiting()
+        await self._write_queued()
         for callback in self._on_return:
             await callback(is_lost)
 
-    async def _write_waiting(self) -> None:
+    async def _write_queued(self) -> None:
         begun = []
-        for nonce, (record, before) in list(self._waiting.items()):
-            # Removed before writing, because `_written` queues it again if the store is away.
-            self._waiting.discard(nonce)
-            begun.append(self._writing.begin(self._written(nonce, record, before), name=_WRITE))
+        for nonce, (record, before) in list(self._queued.items()):
+            # Removed before writing, because `_write_record` queues it again if the store is away.
+            self._queued.discard(nonce)
+            begun.append(self._writing.begin(self._write_record(nonce, record, before), name=_WRITE))
         # Only for these: in a busy process there are always other writes.
         if begun:
             await asyncio.wait(begun)
@@ -238,7 +238,7 @@ class RedisSessionStore:
         return [self._own_field, round(record.expires * 1000), left, mode, len(fields), *pairs, *removed]
 
     @staticmethod
-    async def _quietly(command: Awaitable[Json]) -> None:
+    async def _ignoring_outage(command: Awaitable[Json]) -> None:
         try:
             await command
         except StoreAwayError:

@@ -36,7 +36,7 @@ _KIND: Final = "signing keys"
 
 def compare_keys(replica: Replica, keys: SigningKeys) -> None:
     """Compare key digests with the other replicas, and warn if a replica has no key in common."""
-    strangers: set[str] = set()
+    warned: set[str] = set()
 
     def own() -> list[str]:
         return [hashlib.sha256(b"signing key " + key).hexdigest()[:16] for key in keys()]
@@ -46,8 +46,8 @@ def compare_keys(replica: Replica, keys: SigningKeys) -> None:
 
     async def compare(body: bytes) -> bytes:
         name, *digests = body.decode().split()
-        if name not in strangers and set(digests).isdisjoint(own()):
-            strangers.add(name)
+        if name not in warned and set(digests).isdisjoint(own()):
+            warned.add(name)
             log.warning(
                 "store is shared with a gateway that has other signing keys",
                 replica=name,

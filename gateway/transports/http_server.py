@@ -179,7 +179,7 @@ class HttpServer:
         if admin is not None:
             await self._open_admin(stack, admin, admin_api)
         app = HttpApp(
-            door=self._middleware(main),
+            middleware=self._middleware(main),
             mcp=self.streamable_http,
             sse=self.http_sse,
             path=self._listen.path,
@@ -336,7 +336,7 @@ class HttpServer:
 class BrowserPages(Protocol):
     """Pages on the main listener that identify people by themselves."""
 
-    def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
+    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
         """Add the pages below each of these prefixes."""
 
     def listen_at(self, base_url: str) -> None:
@@ -346,7 +346,7 @@ class BrowserPages(Protocol):
 class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
     """Maps the paths of a listener to endpoints."""
 
-    door: Middleware
+    middleware: Middleware
     mcp: StreamableHttp
     sse: HttpSse | None
     path: str
@@ -369,20 +369,20 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
             for each in {*_with_and_without_slash(path), *_with_and_without_slash(self.prefix + path)}:
                 router.add_route("*", each, handler)
         cards = () if self.cards is None else self.cards.endpoints(self.prefix)
-        for path, document in chain(self.door.metadata.endpoints(self.prefix), cards):
+        for path, document in chain(self.middleware.metadata.endpoints(self.prefix), cards):
             for each in _with_and_without_slash(path):
-                router.add_route("*", each, self.door.cors_public(document))
+                router.add_route("*", each, self.middleware.cors_public(document))
         if self.own is not None:
-            self.own.mount(router, self.door, prefixes=("", self.prefix))
+            self.own.mount(router, self.middleware, prefixes=("", self.prefix))
         if self.pages is not None:
-            self.pages.mount(router, self.door, prefixes=("", self.prefix))
+            self.pages.mount(router, self.middleware, prefixes=("", self.prefix))
         # aiohttp's own 404 would bypass the guard.
-        router.add_route("*", "/{path:.*}", self.door.checked(self._not_found))
+        router.add_route("*", "/{path:.*}", self.middleware.checked(self._not_found))
         return application
 
     def direct(self) -> Mapping[str, Handler]:
         """Return the handlers of the MCP endpoint, which need no router."""
-        handler = self.door.authenticated(self.mcp.handle)
+        handler = self.middleware.authenticated(self.mcp.handle)
         return {URL.build(path=path).raw_path: handler for path in (self.path, self.prefix + self.path)}
 
     def _paths(self) -> Iterator[tuple[str, Handler]]:
@@ -394,8 +394,8 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
     def _with_views(
         self, path: str, endpoint: Endpoint, *, binding: Binding = Binding.STREAMABLE_HTTP
     ) -> Iterator[tuple[str, Handler]]:
-        yield path, self.door.authenticated(endpoint, binding=binding)
-        yield f"{path.rstrip('/')}{VIEW}", self.door.authenticated(endpoint, binding=binding, names_view=True)
+        yield path, self.middleware.authenticated(endpoint, binding=binding)
+        yield f"{path.rstrip('/')}{VIEW}", self.middleware.authenticated(endpoint, binding=binding, names_view=True)
 
     async def _not_found(self, request: HttpRequest) -> web.Response:
         if wants_page(request):
@@ -405,7 +405,7 @@ class HttpApp(msgspec.Struct, frozen=True, kw_only=True):
                 self.dispatcher,
                 path=self.path,
                 has_console=has_console,
-                is_open=self.door.authenticator.is_open,
+                is_open=self.middleware.authenticator.is_open,
             )
         where = f"{request.client_endpoint.prefix}{self.path}"
         return json_response({"error": f"not found; the MCP endpoint is {where}"}, request, status=404)

@@ -77,7 +77,7 @@ class WriteQuota:
             self._grant()  # the next response may fit
         return turn.granted.done()
 
-    def give_back(self, caller: str, size: int) -> None:
+    def release_bytes(self, caller: str, size: int) -> None:
         self._written.subtract(caller, size)
         if self._turns:
             self._grant()

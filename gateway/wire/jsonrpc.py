@@ -81,9 +81,9 @@ def decode(body: bytes | bytearray | memoryview, *, max_depth: int, limit: str =
         raise InvalidMessageError(ErrorCode.PARSE_ERROR, f"Parse error: {error.msg}", _id_in_bad_text(raw)) from error
     # The number of brackets limits the depth, so ordinary messages are not walked.
     if raw.count(b"{") + raw.count(b"[") > max_depth and is_deeper(value, max_depth):
-        said = f"Nested more than {max_depth} deep"
+        text = f"Nested more than {max_depth} deep"
         raise InvalidMessageError(
-            ErrorCode.INVALID_REQUEST, f"{said} ({limit})" if limit else said, _readable_id(value)
+            ErrorCode.INVALID_REQUEST, f"{text} ({limit})" if limit else text, _readable_id(value)
         )
     return _batch(value) if isinstance(value, list) else _single(value)
 

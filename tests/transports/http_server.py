@@ -56,7 +56,7 @@ ENVELOPE: Final = {
 
 
 @dataclass
-class Course:
+class ToolControl:
     """Controls and records the tools' behaviour."""
 
     started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -162,7 +162,7 @@ class AsItIs:
 
 @dataclass(frozen=True)
 class Played:
-    """Runs a function of the course."""
+    """Runs a function of `ToolControl`."""
 
     function: Callable[[Invocation], Awaitable[Outcome]]
 
@@ -173,7 +173,7 @@ class Played:
         return await self.function(invocation)
 
 
-def catalog(course: Course) -> Catalog:
+def catalog(control: ToolControl) -> Catalog:
     config = definitions.Tool.model_validate({"content": "x", "input_schema": {"type": "object"}})
     anything = compile_arguments(config, Problems())
     tools = {
@@ -183,7 +183,7 @@ def catalog(course: Course) -> Catalog:
             timeout=timedelta(seconds=60),
             concurrency=100,
             queue=100,
-            executor=Played(getattr(course, name)),
+            executor=Played(getattr(control, name)),
             arguments=anything,
             result=AsItIs(),
         )
@@ -201,10 +201,10 @@ def catalog(course: Course) -> Catalog:
 
 
 @asynccontextmanager
-async def dispatching(course: Course, store: CatalogStore | None = None) -> AsyncIterator[Dispatcher]:
+async def dispatching(control: ToolControl, store: CatalogStore | None = None) -> AsyncIterator[Dispatcher]:
     async with running_services() as services:
         yield Dispatcher(
-            store=store or CatalogStore(catalog(course)), services=services, keys=SigningKeys([b"not a secret"])
+            store=store or CatalogStore(catalog(control)), services=services, keys=SigningKeys([b"not a secret"])
         )
 
 
@@ -229,7 +229,7 @@ class Answer:
 class RunningServer:
     """A running server and its client."""
 
-    course: Course
+    control: ToolControl
     server: HttpServer
     dispatcher: Dispatcher
     authenticator: Authenticator
@@ -367,9 +367,9 @@ async def http_server(  # shorter defaults than the daemon's, for fast tests
         connections=connection_limits or limits.connections,
         replay=replay,
     )
-    course = Course()
+    control = ToolControl()
     async with AsyncExitStack() as stack:
-        dispatcher = await stack.enter_async_context(dispatching(course, catalog_store))
+        dispatcher = await stack.enter_async_context(dispatching(control, catalog_store))
         sender = issuer_sender(await stack.enter_async_context(HttpClients()))
         authenticator = Authenticator(partial(fetch_json, sender), post=partial(post, sender), key=b"of this test")
         stack.push_async_callback(authenticator.close)
@@ -387,7 +387,7 @@ async def http_server(  # shorter defaults than the daemon's, for fast tests
             status=lambda: {"state": health.state, "sessions": len(server.sessions)},
             metrics=_no_metrics,
             logs=Logs(level="error", style=None, mask=str),
-            reload=course.reload,
+            reload=control.reload,
             config=_no_config,
             tasks=NoTasks(),
             about=lambda _: {"api": 1},
@@ -397,7 +397,7 @@ async def http_server(  # shorter defaults than the daemon's, for fast tests
         client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15))
         await stack.enter_async_context(client)
         yield RunningServer(
-            course=course,
+            control=control,
             server=server,
             dispatcher=dispatcher,
             authenticator=authenticator,

@@ -130,9 +130,9 @@ async def test_tools_do_not_see_credentials(served: RunningServer, credential: d
     fields = {**credential, "Cookie": "a=b", "X-Request-Id": "42"}
     answer = await served.send(*modern("tools/call", {"name": "echo", "arguments": {}}, headers=fields))
     assert answer.status == 200
-    assert served.course.fields["x-request-id"] == "42"
-    assert not {"authorization", "x-api-key", "cookie"} & served.course.fields.keys()
-    assert CI not in str(served.course.fields)
+    assert served.control.fields["x-request-id"] == "42"
+    assert not {"authorization", "x-api-key", "cookie"} & served.control.fields.keys()
+    assert CI not in str(served.control.fields)
 
 
 async def test_a_preflight_needs_no_key_and_allows_both_headers(served: RunningServer) -> None:
@@ -186,9 +186,9 @@ async def test_removed_key_ends_its_sessions_and_calls(served: RunningServer) ->
     gone, stays = await served.initialize(headers=bearer(CI)), await served.initialize(headers=bearer(OTHER))
     running = asyncio.create_task(served.send(call("wait"), {"Mcp-Session-Id": gone, **bearer(CI)}))
     async with asyncio.timeout(SECONDS):
-        await served.course.started.wait()
+        await served.control.started.wait()
         served.adopt(without("ci"))
-        await served.course.cancelled.wait()
+        await served.control.cancelled.wait()
     await asyncio.gather(running, return_exceptions=True)
     refused = await served.send(legacy_request("ping"), {"Mcp-Session-Id": gone, **bearer(CI)})
     assert refused.status == 401
@@ -201,11 +201,11 @@ async def test_removed_key_ends_its_modern_calls(served: RunningServer) -> None:
         served.send(*modern("tools/call", {"name": "wait", "arguments": {}}, headers=bearer(CI)))
     )
     async with asyncio.timeout(SECONDS):
-        await served.course.started.wait()
+        await served.control.started.wait()
         served.adopt(without("other"))
-        assert not served.course.cancelled.is_set()
+        assert not served.control.cancelled.is_set()
         served.adopt(without("ci"))
-        await served.course.cancelled.wait()
+        await served.control.cancelled.wait()
     await asyncio.gather(running, return_exceptions=True)
 
 
@@ -230,12 +230,12 @@ async def test_changed_scopes_end_streams_and_let_calls_finish(
         served.send(*modern("tools/call", {"name": "wait", "arguments": {}}, headers=bearer(CI)))
     )
     async with asyncio.timeout(SECONDS):
-        await served.course.started.wait()
+        await served.control.started.wait()
         ci = ApiKey(secret=[CI], scopes=["ops.read", "ops.write"])
         served.adopt(Auth(api_keys={**KEYS.api_keys, "ci": ci}))
         await listening.ended()
         assert listening.last == LISTEN_RESULT
-        served.course.release.set()
+        served.control.release.set()
         assert (await running).status == 200
     assert not others.has_ended
 

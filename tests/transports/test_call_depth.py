@@ -26,7 +26,7 @@ from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.sse.deferred_response import DeferredResponse
 from gateway.wire.jsonrpc import Batch, Notification, Request, Response
-from tests.transports.http_server import Course, http_server, modern_request, said
+from tests.transports.http_server import ToolControl, http_server, modern_request, said
 from tests.transports.test_stdio import wired
 
 MAX_FRAMES: Final = 11
@@ -66,7 +66,7 @@ class Stack:
 
         loop.set_task_factory(make)  # type: ignore[arg-type]
 
-    async def echo(self, _course: Course, invocation: Invocation) -> Outcome:
+    async def echo(self, _course: ToolControl, invocation: Invocation) -> Outcome:
         task = asyncio.current_task()
         assert task is not None
         self.frames = [*_own_frames(sys._getframe(0)), *self._made.get(task, ())]
@@ -97,10 +97,10 @@ def _own_frames(frame: FrameType | None) -> Iterator[Seen]:
 def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
     stack = Stack()
 
-    async def echo(course: Course, invocation: Invocation) -> Outcome:
-        return await stack.echo(course, invocation)
+    async def echo(control: ToolControl, invocation: Invocation) -> Outcome:
+        return await stack.echo(control, invocation)
 
-    monkeypatch.setattr(Course, "echo", echo)
+    monkeypatch.setattr(ToolControl, "echo", echo)
     return stack
 
 

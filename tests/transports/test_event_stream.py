@@ -303,9 +303,9 @@ async def test_last_event_follows_an_event_that_waited_for_room(*, is_granted: b
         sending = asyncio.create_task(stream.send(b"x" * (EXEMPT_BYTES + 1)))
         await asyncio.sleep(0)
         if is_granted:
-            quota.give_back("", 100_000)
+            quota.release_bytes("", 100_000)
         else:
-            asyncio.get_running_loop().call_later(0.05, quota.give_back, "", 100_000)
+            asyncio.get_running_loop().call_later(0.05, quota.release_bytes, "", 100_000)
         response = await stream.close(b"last")
         await sending
         return response
@@ -329,7 +329,7 @@ async def test_response_follows_a_notification_that_waited_for_room() -> None:
         sending = asyncio.create_task(response.send({**NOTE, "params": {"data": "x" * EXEMPT_BYTES}}))
         for _ in range(3):
             await asyncio.sleep(0)
-        asyncio.get_running_loop().call_later(0.05, quota.give_back, key, 10)
+        asyncio.get_running_loop().call_later(0.05, quota.release_bytes, key, 10)
         finished = await response.finish(ANSWER)
         await sending
         return finished

@@ -169,9 +169,9 @@ async def test_ipv6_addresses_are_supported() -> None:
 async def test_reload_request_returns_the_problems(served: RunningServer) -> None:
     answer = await served.send(None, method="POST", path="/-/reload")
     assert (answer.status, answer.json) == (200, {"generation": 2, "problems": []})
-    served.course.problems.append("config.yaml:3:1: tools: …")
+    served.control.problems.append("config.yaml:3:1: tools: …")
     answer = await served.send(None, method="POST", path="/-/reload")
-    assert (answer.status, answer.json["problems"]) == (422, served.course.problems)
+    assert (answer.status, answer.json["problems"]) == (422, served.control.problems)
 
 
 @pytest.mark.parametrize("headers", [{"X-Forwarded-For": "10.0.0.1"}, {"Origin": PAGE}])

@@ -112,12 +112,12 @@ async def test_requests_run_concurrently_and_can_be_cancelled(served: RunningSer
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait", request_id=1))
-        await asyncio.wait_for(served.course.started.wait(), PATIENCE)
+        await asyncio.wait_for(served.control.started.wait(), PATIENCE)
         await client.post(call("echo", request_id=2, text="meanwhile"))
         assert (await client.message())["id"] == 2
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         await client.post(cancel)
-        await asyncio.wait_for(served.course.cancelled.wait(), PATIENCE)
+        await asyncio.wait_for(served.control.cancelled.wait(), PATIENCE)
         await client.post(legacy_request("ping", request_id=3))
         assert (await client.message())["id"] == 3
 
@@ -126,9 +126,9 @@ async def test_closing_the_stream_cancels_calls_and_ends_the_session(served: Run
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait"))
-        await asyncio.wait_for(served.course.started.wait(), PATIENCE)
+        await asyncio.wait_for(served.control.started.wait(), PATIENCE)
         client.stream.close()
-        await asyncio.wait_for(served.course.cancelled.wait(), PATIENCE)
+        await asyncio.wait_for(served.control.cancelled.wait(), PATIENCE)
         assert (await client.post(legacy_request("ping"))).status == 404
     assert len(served.streams) == 0
 
@@ -209,14 +209,14 @@ async def test_draining_finishes_calls_closes_streams_and_opens_none(served: Run
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait"))
-        await asyncio.wait_for(served.course.started.wait(), PATIENCE)
+        await asyncio.wait_for(served.control.started.wait(), PATIENCE)
         draining = asyncio.create_task(served.sse.drain(10))
         await asyncio.sleep(0)
         assert (await client.post(call("echo", request_id=2, text="late"))).status == 202
         assert (await client.message())["result"]["content"][0]["text"] == "late"
         refused = await served.send(None, {"Accept": "text/event-stream"}, method="GET", path="/sse")
         assert (refused.status, refused.headers["Connection"]) == (503, "close")
-        served.course.release.set()
+        served.control.release.set()
         assert (await client.message())["result"]["content"][0]["text"] == "released"
         await asyncio.wait_for(draining, PATIENCE)
         with pytest.raises(EOFError):
@@ -227,7 +227,7 @@ async def test_call_that_outlasts_the_drain_returns_an_error(served: RunningServ
     async with connected(served) as client:
         await client.initialize()
         await client.post(call("wait", request_id="long"))
-        await asyncio.wait_for(served.course.started.wait(), PATIENCE)
+        await asyncio.wait_for(served.control.started.wait(), PATIENCE)
         await asyncio.wait_for(served.sse.drain(0.01), PATIENCE)
         answer = await client.message()
         assert (answer["id"], answer["error"]["code"]) == ("long", -32603)
@@ -255,7 +255,7 @@ async def test_the_entries_of_batches_count_as_requests_in_flight(served: Runnin
             for start in range(0, 270, 90)
         ]
         assert statuses == [202, 202, 503]
-        served.course.release.set()
+        served.control.release.set()
         answered = [*await client.message(), *await client.message()]
         assert {each["id"] for each in answered} == set(range(180))
 
@@ -264,7 +264,7 @@ async def test_batch_that_outlasts_the_drain_returns_an_error_per_entry(served: 
     async with connected(served) as client:
         await client.initialize("2025-03-26")
         await client.post([call("wait", request_id="long"), call("echo", request_id="short", text="done")])
-        await asyncio.wait_for(served.course.started.wait(), PATIENCE)
+        await asyncio.wait_for(served.control.started.wait(), PATIENCE)
         await asyncio.wait_for(served.sse.drain(0.01), PATIENCE)
         answers = {each["id"]: each for each in await client.message()}
         assert answers["short"]["result"]["content"][0]["text"] == "done"

@@ -87,4 +87,4 @@ async def test_requests_in_flight_are_limited_per_session() -> None:
                 statuses.append(response.status)
         assert statuses == [200, 200, 503]
         assert live.load == 180 <= MAX_IN_FLIGHT
-        served.course.release.set()
+        served.control.release.set()

@@ -86,7 +86,7 @@ async def _save(server: RunningServer) -> None:
 async def test_responses_and_cancellations_reach_the_right_replica(replicas: list[RunningServer]) -> None:
     a, b, c = replicas
     session = in_session(await a.initialize(elicitation={}))
-    a.course.orders.put_nowait("ask")
+    a.control.orders.put_nowait("ask")
     asking = await a.client.post(a.url, json=call("obey", request_id=7), headers=session)
     question = await next_message(asking)
     answer = {
@@ -98,10 +98,10 @@ async def test_responses_and_cancellations_reach_the_right_replica(replicas: lis
     assert "Ada" in orjson.dumps((await next_message(asking)).message["result"]).decode()
     asking.close()
     waiting = asyncio.create_task(a.send(call("wait", request_id=8), session))
-    await a.course.started.wait()
+    await a.control.started.wait()
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 8}}
     assert (await c.send(cancel, session)).status == 202
-    await a.course.cancelled.wait()
+    await a.control.cancelled.wait()
     await waiting
 
 
@@ -109,15 +109,15 @@ async def test_request_stream_resumes_at_another_replica(replicas: list[RunningS
     a, b, _ = replicas
     session = in_session(await a.initialize())
     asked = await a.client.post(a.url, json=call("obey", request_id="mine", token=1), headers=session)
-    a.course.orders.put_nowait("report")
+    a.control.orders.put_nowait("report")
     first = await next_message(asked)
-    a.course.orders.put_nowait("report")
+    a.control.orders.put_nowait("report")
     second = await next_message(asked)
     asked.close()
     resumed = await b.client.get(b.url, headers={**session, "Last-Event-ID": first.id})
     assert (await next_message(resumed)).id == second.id
     for order in ("report", "over"):
-        a.course.orders.put_nowait(order)
+        a.control.orders.put_nowait(order)
     last, answer = await rest(resumed)
     assert last.message["params"]["progress"] == 3
     assert (answer.message["id"], answer.message["result"]["content"][0]["text"]) == ("mine", "over")
@@ -150,7 +150,7 @@ async def test_response_lost_with_its_replica_is_an_error(store: RedisServer) ->
         async with joined(store.url) as (a, replica):
             session = in_session(await a.initialize())
             asked = await a.client.post(a.url, json=call("obey", request_id="mine", token=1), headers=session)
-            a.course.orders.put_nowait("report")
+            a.control.orders.put_nowait("report")
             primed = await next_message(asked)
             asked.close()
             a.sessions._live.clear()  # killed, so it sends nothing at its end

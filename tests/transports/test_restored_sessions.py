@@ -128,7 +128,7 @@ async def test_response_lost_in_a_restart_is_an_error(restart: Restart) -> None:
             first.url, json=call("wait", request_id="mine", token=1), headers=in_session(session)
         )
         primed = (await waiting.content.readuntil(b"\n\n")).decode().partition("\n")[0].removeprefix("id: ")
-        first.course.release.set()
+        first.control.release.set()
         await waiting.read()
     async with process(restart) as second:
         stream = await second.client.get(second.url, headers=in_session(session, Last_Event_ID=primed))

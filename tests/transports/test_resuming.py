@@ -106,7 +106,7 @@ class Client:
     ) -> aiohttp.ClientResponse:
         """Call a tool with its first orders. The first event opens the response."""
         for order in orders:
-            self.http_server.course.orders.put_nowait(order)
+            self.http_server.control.orders.put_nowait(order)
         body = call(tool, token="t", request_id=request_id)
         return await self.http_server.client.post(self.http_server.url, json=body, headers={**self.headers, **headers})
 
@@ -117,8 +117,8 @@ class Client:
     async def orders(self, *orders: str) -> None:
         """Send orders and wait until the last one is read."""
         for order in orders:
-            self.http_server.course.orders.put_nowait(order)
-        await eventually(self.http_server.course.orders.empty)
+            self.http_server.control.orders.put_nowait(order)
+        await eventually(self.http_server.control.orders.empty)
 
     async def cut(self, response: aiohttp.ClientResponse) -> None:
         """Abort a connection and wait until the server notices."""
@@ -212,8 +212,8 @@ class TestComingBack:
         response = await client.call(tool="wait")
         primed = await next_event(response)
         await client.cut(response)
-        served.course.release.set()
-        await eventually(lambda: served.course.finished)
+        served.control.release.set()
+        await eventually(lambda: served.control.finished)
         async with client.get(after=primed.id) as again:
             assert [event.text for event in await rest(again)] == ["released"]
 
@@ -380,7 +380,7 @@ class TestBounds:
                 client = await Client.of(served)
                 response = await client.call(tool="flood")
                 await eventually(lambda: "slow reader dropped" in [entry["event"] for entry in logs])
-                assert not served.course.cancelled.is_set()
+                assert not served.control.cancelled.is_set()
                 assert 0 < served.sessions.room.used <= bounds.stream_bytes
                 response.close()
         assert [entry["path"] for entry in logs if entry["event"] == "slow reader dropped"] == ["/mcp"]
@@ -427,7 +427,7 @@ class TestBounds:
         async with client.get() as stream, client.get(after=first.id) as resumed:
             await settled(served, streams=2)
             assert (await served.send(None, client.headers, method="DELETE")).status == 204
-            await until(served.course.cancelled)
+            await until(served.control.cancelled)
             for ended in (direct, resumed):
                 assert "The session ended" in (await rest(ended))[-1].message["error"]["message"]
             assert all(not event.fields["data"] for event in await rest(stream))
@@ -504,7 +504,7 @@ class TestQuestions:
     async def test_client_that_left_without_an_event_id_cannot_be_asked(self, served: RunningServer) -> None:
         client = await Client.of(served, elicitation={})
         calling = asyncio.create_task(client.call())
-        await until(served.course.started)
+        await until(served.control.started)
         calling.cancel()
         await asyncio.wait([calling])
         assert (await served.send(legacy_request("ping", request_id="ping"), client.headers)).status == 200

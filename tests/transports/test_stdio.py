@@ -14,7 +14,14 @@ from structlog.testing import capture_logs
 from gateway.json_types import Json
 from gateway.transports.stdio import line_writer
 from gateway.transports.stdio.stdio import AFTER_INPUT_SECONDS, StandardStreams, Stdio
-from tests.transports.http_server import Course, call, dispatching, initialize_request, legacy_request, modern_request
+from tests.transports.http_server import (
+    ToolControl,
+    call,
+    dispatching,
+    initialize_request,
+    legacy_request,
+    modern_request,
+)
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
@@ -23,7 +30,7 @@ INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 class Wire:
     """The client's end of the pipes."""
 
-    course: Course
+    control: ToolControl
     stdio: Stdio
     serving: asyncio.Task[None]
     reader: asyncio.StreamReader
@@ -58,11 +65,11 @@ class Wire:
 
 @asynccontextmanager
 async def wired(*, max_line: int = 1_000_000) -> AsyncIterator[Wire]:
-    course = Course()
+    control = ToolControl()
     requests_out, requests_in = os.pipe()
     answers_out, answers_in = os.pipe()
     streams = StandardStreams(requests_out, answers_in)
-    async with dispatching(course) as dispatcher:
+    async with dispatching(control) as dispatcher:
         reader = asyncio.StreamReader(limit=10_000_000)
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(
@@ -71,7 +78,7 @@ async def wired(*, max_line: int = 1_000_000) -> AsyncIterator[Wire]:
         stdio = Stdio(dispatcher=dispatcher, streams=streams, max_line=max_line)
         serving = asyncio.create_task(stdio.serve())
         serving.add_done_callback(lambda _: os.close(answers_in))
-        wire = Wire(course=course, stdio=stdio, serving=serving, reader=reader, to_server=requests_in)
+        wire = Wire(control=control, stdio=stdio, serving=serving, reader=reader, to_server=requests_in)
         wire.announce = dispatcher.notifier
         try:
             yield wire
@@ -158,9 +165,9 @@ class TestLines:
 
     async def test_requests_run_at_once(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}, request_id="slow"))
-        await until(wire.course.started)
+        await until(wire.control.started)
         assert (await wire.ask(modern_request("tools/list", request_id="quick")))["id"] == "quick"
-        wire.course.release.set()
+        wire.control.release.set()
         assert (await wire.receive())["id"] == "slow"
 
     async def test_constant_progress_does_not_starve_other_calls(self, wire: Wire) -> None:
@@ -169,7 +176,7 @@ class TestLines:
         while (await wire.receive()).get("id") != "p":
             pass
         wire.send(cancel("f"))
-        await until(wire.course.cancelled)
+        await until(wire.control.cancelled)
 
     async def test_a_line_of_a_megabyte_passes_both_ways(self) -> None:
         async with wired(max_line=4_000_000) as wire:
@@ -214,17 +221,17 @@ class TestLines:
 class TestCancellation:
     async def test_a_cancelled_modern_request_is_never_answered(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}, request_id="w"))
-        await until(wire.course.started)
+        await until(wire.control.started)
         wire.send(cancel("w"))
-        await until(wire.course.cancelled)
+        await until(wire.control.cancelled)
         assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
 
     async def test_a_cancelled_legacy_request_is_never_answered(self, wire: Wire) -> None:
         await wire.ask(initialize_request())
         wire.send(call("wait", request_id=5))
-        await until(wire.course.started)
+        await until(wire.control.started)
         wire.send(cancel(5))
-        await until(wire.course.cancelled)
+        await until(wire.control.cancelled)
         assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
 
     @pytest.mark.parametrize("is_modern", [True, False])
@@ -239,25 +246,25 @@ class TestCancellation:
         wire.send(b"".join(orjson.dumps(message) + b"\n" for message in (waiting, cancel("w"))))
         assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
 
-        wire.course.release.set()
+        wire.control.release.set()
         wire.hang_up()
         assert await wire.rest() == []
 
     async def test_id_in_use_is_refused(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}, request_id=1))
-        await until(wire.course.started)
+        await until(wire.control.started)
         assert (await wire.ask(modern_request("tools/list", request_id=1)))["error"]["code"] == -32600
-        wire.course.release.set()
+        wire.control.release.set()
         assert "result" in await wire.receive()
 
 
 class TestTheEnd:
     async def test_the_end_of_input_ends_everything_promptly(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}))
-        await until(wire.course.started)
+        await until(wire.control.started)
         wire.hang_up()
         assert await wire.rest() == []
-        assert wire.course.cancelled.is_set()
+        assert wire.control.cancelled.is_set()
 
     async def test_requests_just_before_the_end_are_answered(self, wire: Wire) -> None:
         wire.send(*(modern_request("tools/call", {"name": "report"}, request_id=n) for n in range(20)))
@@ -265,11 +272,11 @@ class TestTheEnd:
         assert sorted(answer["id"] for answer in await wire.rest()) == list(range(20))
 
     async def test_a_client_that_stops_reading_ends_the_server(self) -> None:
-        course = Course()
+        control = ToolControl()
         requests_out, requests_in = os.pipe()
         answers_out, answers_in = os.pipe()
         os.close(answers_out)
-        async with dispatching(course) as dispatcher, asyncio.timeout(10):
+        async with dispatching(control) as dispatcher, asyncio.timeout(10):
             streams = StandardStreams(requests_out, answers_in)
             os.write(requests_in, orjson.dumps(legacy_request("ping")) + b"\n")
             await Stdio(dispatcher=dispatcher, streams=streams, max_line=1000).serve()
@@ -278,14 +285,14 @@ class TestTheEnd:
 
     async def test_draining_answers_calls_and_opens_nothing(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}))
-        await until(wire.course.started)
+        await until(wire.control.started)
         draining = asyncio.create_task(wire.stdio.drain(20))
         await asyncio.sleep(0)
         echo = modern_request("tools/call", {"name": "echo", "arguments": {"text": "late"}})
         assert (await wire.ask(echo | {"id": 2}))["result"]["content"][0]["text"] == "late"
         refused = await wire.ask(initialize_request("2025-11-25") | {"id": 3})
         assert (refused["id"], refused["error"]["code"]) == (3, -32603)
-        wire.course.release.set()
+        wire.control.release.set()
         assert (await wire.receive())["id"] == 1
         async with asyncio.timeout(20):
             await draining
@@ -300,10 +307,10 @@ class TestTheEnd:
 
     async def test_draining_lets_calls_finish(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}))
-        await until(wire.course.started)
+        await until(wire.control.started)
         draining = asyncio.create_task(wire.stdio.drain(10))
         await asyncio.sleep(AFTER_INPUT_SECONDS + 0.1)  # the time limit after the end of input
-        wire.course.release.set()
+        wire.control.release.set()
         assert (await wire.receive())["result"]["content"][0]["text"] == "released"
         async with asyncio.timeout(20):
             await draining
@@ -314,7 +321,7 @@ class TestTheEnd:
         os.set_blocking(requests_in, False)
         arguments = {"text": "x" * 30_000}
         line = orjson.dumps(modern_request("tools/call", {"name": "echo", "arguments": arguments})) + b"\n"
-        async with dispatching(Course()) as dispatcher, asyncio.timeout(20):
+        async with dispatching(ToolControl()) as dispatcher, asyncio.timeout(20):
             streams = StandardStreams(requests_out, answers_in)
             serving = asyncio.create_task(Stdio(dispatcher=dispatcher, streams=streams, max_line=100_000).serve())
             sent = stalled = 0
@@ -347,7 +354,7 @@ class TestTheEnd:
         if not is_batch:
             messages.insert(0, initialize_request("2025-06-18"))
         os.write(requests_in, b"".join(orjson.dumps(each) + b"\n" for each in messages))
-        async with dispatching(Course()) as dispatcher, asyncio.timeout(20):
+        async with dispatching(ToolControl()) as dispatcher, asyncio.timeout(20):
             streams = StandardStreams(requests_out, answers_in)
             stdio = Stdio(dispatcher=dispatcher, streams=streams, max_line=100_000, max_unread=5_000_000)
             with capture_logs() as logs:

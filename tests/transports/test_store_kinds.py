@@ -113,7 +113,7 @@ async def test_calls_continue_without_a_cluster_node(tmp_path: Path) -> None:
             assert (await server.send(legacy_request("logging/setLevel", {"level": "error"}), session)).status == 200
         await until(lambda: replica.store.faults != {})
         await nodes[0].start()
-        await until(lambda: not replica.store.is_away and not len(replica.sessions._waiting))
+        await until(lambda: not replica.store.is_away and not len(replica.sessions._queued))
 
 
 async def test_replicas_share_a_store_behind_sentinels(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class TestAnswers:
                 assert response.content_type == "text/event-stream"
                 for _ in range(3):
                     assert await response.content.readuntil(b"\n\n") == b":\n\n"
-                served.course.release.set()
+                served.control.release.set()
                 assert (await event(response))["result"]["content"][0]["text"] == "released"
 
     async def test_a_batch_of_2025_03_26_is_answered_entry_by_entry(self, served: RunningServer) -> None:
@@ -200,9 +200,9 @@ class TestDisconnects:
     async def test_modern_disconnect_cancels_the_call(self, served: RunningServer) -> None:
         body, headers = modern_call("wait")
         request = asyncio.create_task(served.send(body, headers))
-        await until(served.course.started)
+        await until(served.control.started)
         request.cancel()
-        await until(served.course.cancelled)
+        await until(served.control.cancelled)
         assert served.dispatcher.concurrency.running == 0
 
     async def test_modern_disconnect_of_a_stream_cancels_the_call(self, served: RunningServer) -> None:
@@ -210,19 +210,19 @@ class TestDisconnects:
         async with served.client.post(served.url, json=body, headers=headers) as response:
             await event(response)
             response.close()
-        await until(served.course.cancelled)
+        await until(served.control.cancelled)
 
     async def test_legacy_disconnect_does_not_cancel_the_call(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait"), headers))
-        await until(served.course.started)
+        await until(served.control.started)
         request.cancel()
         await asyncio.wait([request])
         assert (await served.send(call("echo", request_id=2), headers)).status == 200
-        assert not served.course.cancelled.is_set()
-        served.course.release.set()
+        assert not served.control.cancelled.is_set()
+        served.control.release.set()
         async with asyncio.timeout(20):
-            while not served.course.finished:
+            while not served.control.finished:
                 await asyncio.sleep(0)
 
     async def test_legacy_call_continues_reporting_after_a_disconnect(self, served: RunningServer) -> None:
@@ -231,15 +231,15 @@ class TestDisconnects:
             await event(response)
             response.close()
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-        assert not served.course.cancelled.is_set()
+        assert not served.control.cancelled.is_set()
         assert (await served.send(cancel, headers)).status == 202
-        await until(served.course.cancelled)
+        await until(served.control.cancelled)
 
     async def test_slow_reader_of_responses_is_dropped(self) -> None:
         async with http_server(write_timeout=0.1) as served:
             body, headers = modern_call("flood", progressToken="t")
             response = await served.client.post(served.url, json=body, headers=headers)
-            await until(served.course.cancelled)
+            await until(served.control.cancelled)
             response.close()
 
 
@@ -247,29 +247,29 @@ class TestCancellation:
     async def test_cancelled_legacy_request_gets_no_response(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait", request_id="x"), headers))
-        await until(served.course.started)
+        await until(served.control.started)
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "x"}}
         assert (await served.send(cancel, headers)).status == 202
-        await until(served.course.cancelled)
+        await until(served.control.cancelled)
         answer = await request
         assert (answer.status, answer.text) == (202, "")
 
     async def test_one_session_cannot_cancel_the_calls_of_another(self, served: RunningServer) -> None:
         mine, other = in_session(await served.initialize()), in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait"), mine))
-        await until(served.course.started)
+        await until(served.control.started)
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         await served.send(cancel, other)
-        served.course.release.set()
+        served.control.release.set()
         assert (await request).json["result"]["content"][0]["text"] == "released"
 
     async def test_cancelling_a_modern_call_by_notification_does_nothing_over_http(self, served: RunningServer) -> None:
         body, headers = modern_call("wait")
         request = asyncio.create_task(served.send(body, headers))
-        await until(served.course.started)
+        await until(served.control.started)
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         assert (await served.send(cancel, modern_headers("notifications/cancelled", {}))).status == 202
-        served.course.release.set()
+        served.control.release.set()
         assert (await request).status == 200
 
 
@@ -277,9 +277,9 @@ class TestSessions:
     async def test_requests_of_one_session_run_at_once(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         slow = asyncio.create_task(served.send(call("wait"), headers))
-        await until(served.course.started)
+        await until(served.control.started)
         assert (await served.send(call("echo", request_id=2, text="quick"), headers)).status == 200
-        served.course.release.set()
+        served.control.release.set()
         assert (await slow).status == 200
 
     async def test_deleting_a_session_cancels_its_calls(self, served: RunningServer) -> None:
@@ -287,9 +287,9 @@ class TestSessions:
         headers = in_session(session_id)
         slow = asyncio.create_task(served.send(call("wait"), headers))
         stream = await served.client.get(served.url, headers=headers)
-        await until(served.course.started)
+        await until(served.control.started)
         assert (await served.send(None, {"Mcp-Session-Id": session_id}, method="DELETE")).status == 204
-        await until(served.course.cancelled)
+        await until(served.control.cancelled)
         assert (await slow).status == 404
         assert (await stream.content.read()).endswith(b"-0\nretry: 3000\ndata: \n\n")
         assert (await served.send(call("echo"), headers)).status == 404
@@ -308,7 +308,7 @@ class TestSessions:
                 await asyncio.sleep(0)
         served.sessions.end(session_id)
         assert (await slow).status == 404
-        assert not served.course.started.is_set()
+        assert not served.control.started.is_set()
 
     async def test_an_idle_session_ends_and_a_used_one_does_not(self) -> None:
         async with http_server(session_ttl=0.2) as served:
@@ -447,7 +447,7 @@ class TestDraining:
             await served.send(listen, modern_headers("subscriptions/listen", {})),
         ):
             assert (refused.status, refused.headers["Connection"]) == (503, "close")
-        served.course.release.set()
+        served.control.release.set()
         assert (await legacy).json["result"]["content"][0]["text"] == "released"
         assert (await modern).json["result"]["content"][0]["text"] == "released"
         async with asyncio.timeout(20):
@@ -456,7 +456,7 @@ class TestDraining:
     async def test_a_call_can_still_be_cancelled(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait"), headers))
-        await until(served.course.started)
+        await until(served.control.started)
         draining = asyncio.create_task(served.mcp.drain(10))
         await asyncio.sleep(0)
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
@@ -470,20 +470,20 @@ class TestDraining:
     ) -> None:
         body, headers = modern_call("wait")
         modern = asyncio.create_task(served.send(body, headers))
-        await until(served.course.started)
+        await until(served.control.started)
         async with asyncio.timeout(20):
             await served.mcp.drain(0.01)
-        await until(served.course.cancelled)
+        await until(served.control.cancelled)
         answer = await modern
         assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (503, body["id"], -32603)
 
     async def test_a_stream_that_outlasts_the_drain_ends_with_an_error(self, served: RunningServer) -> None:
         body, headers = modern_call("obey", progressToken="t")
         modern = asyncio.create_task(served.send(body, headers))
-        await until(served.course.started)
-        served.course.orders.put_nowait("report")
+        await until(served.control.started)
+        served.control.orders.put_nowait("report")
         async with asyncio.timeout(20):
-            while not served.course.orders.empty():
+            while not served.control.orders.empty():
                 await asyncio.sleep(0)
             await served.mcp.drain(0.1)
         *_, last = (await modern).events

@@ -111,7 +111,7 @@ async def test_forwarded_content_length_is_the_requests_own() -> None:
             params = {"name": "echo", "arguments": {"text": text}}
             assert (await served.modern("tools/call", params)).json["result"]["content"][0]["text"] == text
             length = len(orjson.dumps(modern_request("tools/call", params)))
-            assert served.course.fields["content-length"] == str(length)
+            assert served.control.fields["content-length"] == str(length)
 
 
 async def test_cors_headers_name_only_the_requesting_origin() -> None:

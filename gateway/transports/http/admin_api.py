@@ -26,7 +26,7 @@ log: Final = structlog.get_logger(__name__)
 _READ: Final = ("GET", "HEAD")
 _PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """Responses show the current state and contain no HTML."""
-_UNTOLD: Final = "there are problems; operators can see them at /-/status"
+_HIDDEN_PROBLEMS: Final = "there are problems; operators can see them at /-/status"
 
 
 class Tasks(Protocol):
@@ -52,10 +52,10 @@ class Workers(Protocol):
 class BrowserConsole(Protocol):
     """The web console. Users who sign in to it can call `/-/api/…`."""
 
-    def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str]) -> None:
+    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None:
         """Add the console's paths below each prefix."""
 
-    def admitting(self, door: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
+    def admitting(self, middleware: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
         """Return a handler for signed-in users that falls back to `otherwise`."""
 
 
@@ -88,48 +88,56 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     console: BrowserConsole | None = None
     """None if the console is disabled."""
 
-    def application(self, door: Middleware, *, is_private: bool, prefixes: Iterable[str] = ("",)) -> web.Application:
+    def application(
+        self, middleware: Middleware, *, is_private: bool, prefixes: Iterable[str] = ("",)
+    ) -> web.Application:
         """Return the application of a separate admin listener.
 
         On a private listener, callers need the operator scope. On any other, every caller is an operator. `prefixes`
         are the paths where proxies mount the daemon.
         """
         application = web.Application()
-        self._mount(application.router, door, is_main=False, is_private=is_private, prefixes=prefixes)
-        application.router.add_route("*", "/{path:.*}", door.checked(_not_found))
+        self._mount(application.router, middleware, is_main=False, is_private=is_private, prefixes=prefixes)
+        application.router.add_route("*", "/{path:.*}", middleware.checked(_not_found))
         return application
 
-    def mount(self, router: web.UrlDispatcher, door: Middleware, *, prefixes: Iterable[str] = ("",)) -> None:
+    def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str] = ("",)) -> None:
         """Add the paths to the main listener. Without authentication, only local callers are operators."""
-        self._mount(router, door, is_main=True, is_private=True, prefixes=prefixes)
+        self._mount(router, middleware, is_main=True, is_private=True, prefixes=prefixes)
 
     def _mount(
-        self, router: web.UrlDispatcher, door: Middleware, *, is_main: bool, is_private: bool, prefixes: Iterable[str]
+        self,
+        router: web.UrlDispatcher,
+        middleware: Middleware,
+        *,
+        is_main: bool,
+        is_private: bool,
+        prefixes: Iterable[str],
     ) -> None:
         # aiohttp refuses to add a route twice, and both prefixes are empty without `public_url`.
         prefixes = dict.fromkeys(prefixes)
-        for own in self._paths(door if is_private else None, is_main=is_main):
-            answer = _by_method(own)
-            if own.is_open:
-                handler = door.public(answer)
+        for route in self._paths(middleware if is_private else None, is_main=is_main):
+            answer = _by_method(route)
+            if route.is_open:
+                handler = middleware.public(answer)
             elif is_private:
-                handler = door.authenticated(_for_operators(answer, is_main=is_main), scopes=OPERATORS)
+                handler = middleware.authenticated(_for_operators(answer, is_main=is_main), scopes=OPERATORS)
             else:
-                handler = door.checked(_for_operators(answer, is_main=is_main))
-            if own.path:
-                router.add_route("*", own.path, handler)
-            if own.api and self.console is not None:
-                handler = self.console.admitting(door, answer, otherwise=handler)
-            if own.api:
+                handler = middleware.checked(_for_operators(answer, is_main=is_main))
+            if route.path:
+                router.add_route("*", route.path, handler)
+            if route.api and self.console is not None:
+                handler = self.console.admitting(middleware, answer, otherwise=handler)
+            if route.api:
                 for prefix in prefixes:
-                    router.add_route("*", f"{prefix}/-/api{own.api}", handler)
+                    router.add_route("*", f"{prefix}/-/api{route.api}", handler)
         if self.console is not None:
-            self.console.mount(router, door, prefixes=prefixes)
+            self.console.mount(router, middleware, prefixes=prefixes)
 
-    def _paths(self, door: Middleware | None, *, is_main: bool) -> Iterator[AdminPath]:
+    def _paths(self, middleware: Middleware | None, *, is_main: bool) -> Iterator[AdminPath]:
         yield AdminPath(path="", api="/", answer=partial(self._about, is_main=is_main))
         yield AdminPath(path="/-/healthy", answer=self._healthy, is_open=True)
-        yield AdminPath(path="/-/ready", answer=partial(self._ready, door=door), is_open=True)
+        yield AdminPath(path="/-/ready", answer=partial(self._ready, middleware=middleware), is_open=True)
         yield AdminPath(path="/-/status", api="/status", answer=self._status)
         yield AdminPath(path="/-/config", api="/manifest", answer=self._config)
         yield AdminPath(path="/metrics", answer=self._metrics)
@@ -144,17 +152,17 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     async def _healthy(self, request: HttpRequest) -> web.Response:
         return json_response({"healthy": True}, request)
 
-    async def _ready(self, request: HttpRequest, *, door: Middleware | None) -> web.Response:
-        """Report readiness. Only operators see the problems; without `door`, everyone is an operator."""
+    async def _ready(self, request: HttpRequest, *, middleware: Middleware | None) -> web.Response:
+        """Report readiness. Only operators see the problems; without `middleware`, everyone is an operator."""
         readiness = self.health.readiness()
         if self.workers is not None:
             readiness = await self.workers.readiness(readiness)
         status = 200 if readiness["ready"] else 503
         # Problems and warnings can quote the files.
-        if door is not None and not await _is_operator(door, request):
+        if middleware is not None and not await _is_operator(middleware, request):
             readiness = {name: value for name, value in readiness.items() if name != "warnings"}
             if readiness["problems"]:
-                readiness["problems"] = [_UNTOLD]
+                readiness["problems"] = [_HIDDEN_PROBLEMS]
         return json_response(readiness, request, status=status)
 
     async def _about(self, request: HttpRequest, *, is_main: bool) -> web.Response:
@@ -180,10 +188,10 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
         return json_response(await self.tasks.listed(), request)
 
     async def _task(self, request: HttpRequest) -> web.Response:
-        return _found_or_not(await self.tasks.shown(request.raw.match_info["id"]), request)
+        return _task_response(await self.tasks.shown(request.raw.match_info["id"]), request)
 
     async def _cancel_task(self, request: HttpRequest) -> web.Response:
-        return _found_or_not(await self.tasks.cancel(request.raw.match_info["id"]), request)
+        return _task_response(await self.tasks.cancel(request.raw.match_info["id"]), request)
 
     async def _log_level(self, request: HttpRequest) -> web.Response:
         """Return the log level. A POST with `?level=debug` or `?level=transports=debug` sets it."""
@@ -219,7 +227,7 @@ def json_response(value: JsonObject, request: HttpRequest, *, status: int = 200)
     return request.answer(value, status=status, headers=_PAGE)
 
 
-def _found_or_not(task: JsonObject | None, request: HttpRequest) -> web.Response:
+def _task_response(task: JsonObject | None, request: HttpRequest) -> web.Response:
     if task is None:
         return json_response({"error": "there is no such task"}, request, status=404)
     return json_response(task, request)
@@ -230,13 +238,13 @@ async def _not_found(request: HttpRequest) -> web.Response:
     return json_response({"error": error}, request, status=404)
 
 
-def _by_method(own: AdminPath) -> Endpoint:
+def _by_method(route: AdminPath) -> Endpoint:
     async def answer(request: HttpRequest) -> web.StreamResponse:
-        if request.raw.method not in own.methods:
+        if request.raw.method not in route.methods:
             response = json_response({"error": "method not allowed"}, request, status=405)
-            response.headers["Allow"] = ", ".join(own.methods)
+            response.headers["Allow"] = ", ".join(route.methods)
             return response
-        return await own.answer(request)
+        return await route.answer(request)
 
     return answer
 
@@ -256,6 +264,6 @@ def _for_operators(endpoint: Endpoint, *, is_main: bool) -> Endpoint:
     return answer
 
 
-async def _is_operator(door: Middleware, request: HttpRequest) -> bool:
+async def _is_operator(middleware: Middleware, request: HttpRequest) -> bool:
     """Whether the caller of an open path is an operator."""
-    return is_local(request) if door.authenticator.is_open else await door.holds(request, OPERATORS)
+    return is_local(request) if middleware.authenticator.is_open else await middleware.holds(request, OPERATORS)

@@ -30,13 +30,13 @@ _FOR_EVERY_PAGE: Final = {
     "Access-Control-Allow-Methods": "GET, HEAD",
     "Access-Control-Allow-Headers": "*",
 }
-_MAX_REMEMBERED: Final = 1024
+_MAX_CACHED: Final = 1024
 """Combinations of peer, host, origin and forwarded headers."""
-_MAX_REMEMBERED_LENGTH: Final = 512
+_MAX_CACHED_LENGTH: Final = 512
 """Characters. Longer combinations are not cached."""
 
 
-class _Entrance(NamedTuple):
+class _PeerCheck(NamedTuple):
     """The result of checking a peer, host and origin. It is cached, because clients send many requests."""
 
     client_endpoint: ClientEndpoint
@@ -55,7 +55,7 @@ class _Head(NamedTuple):
     """The index of `Content-Length`, whose value can change."""
     version: HttpVersion
     fields: HeaderFields
-    entrance: _Entrance
+    peer_check: _PeerCheck
     refusal: HttpError | None
     """The reason for refusing the request, if any."""
 
@@ -108,7 +108,7 @@ class Middleware:
         self._proxies: Final = proxies
         self._is_draining: Final = is_draining
         self._mask: Final = mask
-        self._remembered: Final = lru_cache(maxsize=_MAX_REMEMBERED)(self._entrance)
+        self._cached_peer_check: Final = lru_cache(maxsize=_MAX_CACHED)(self._make_peer_check)
 
     def public(self, endpoint: Endpoint) -> Handler:
         """Accept every request. Probes can have any Host."""
@@ -149,15 +149,15 @@ class Middleware:
         """Accept requests with a permitted Host from any origin, because the response is public."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
-            entrance = self._enter(raw, origin=None)
-            refusal = refusal_of(raw) or entrance.refusal
+            peer_check = self._check_peer(raw, origin=None)
+            refusal = refusal_of(raw) or peer_check.refusal
             if refusal is not None:
                 return self._refuse(refusal)
             headers = {**self._headers(SERVER), **_FOR_EVERY_PAGE}
             if raw.method not in {"GET", "HEAD"}:
                 status = 204 if raw.method == "OPTIONS" else 405
                 return web.Response(status=status, headers={"Allow": "GET, HEAD", **headers})
-            client_endpoint = entrance.client_endpoint
+            client_endpoint = peer_check.client_endpoint
             return await endpoint(HttpRequest(raw, client_endpoint=client_endpoint, response_headers=headers))
 
         return handle
@@ -179,7 +179,7 @@ class Middleware:
             head = self._head(raw)
             if head.refusal is not None:
                 return self._refuse(head.refusal)
-            headers = self._headers(head.entrance.headers)
+            headers = self._headers(head.peer_check.headers)
             # Fetch: preflights carry no credential.
             if raw.method == "OPTIONS":
                 return self._options(raw, _origin(raw), headers)
@@ -193,7 +193,7 @@ class Middleware:
                 request = HttpRequest(
                     raw,
                     fields=head.fields,
-                    client_endpoint=head.entrance.client_endpoint,
+                    client_endpoint=head.peer_check.client_endpoint,
                     response_headers=headers,
                     identity=identity if isinstance(identity, Identity) else UNAUTHENTICATED,
                     binding=binding,
@@ -240,7 +240,7 @@ class Middleware:
     async def _identify(self, raw: web.Request) -> Identity | AuthError:
         proofs, request = raw.headers.getall("DPoP", ()), None
         if proofs:
-            url = f"{self._head(raw).entrance.client_endpoint.base_url}{raw.rel_url.raw_path}"
+            url = f"{self._head(raw).peer_check.client_endpoint.base_url}{raw.rel_url.raw_path}"
             request = ProofRequest(proofs=proofs, method=raw.method, url=url)
         return await self.authenticator.identify(
             authorization=raw.headers.getall("Authorization", ()),
@@ -263,34 +263,36 @@ class Middleware:
                 fields = last.fields.with_length(lines[last.length_at][1].decode())
                 head = connection.last_head = last._replace(lines=lines, fields=fields)
                 return head
-        entrance = self._enter(raw, origin=_origin(raw))
+        peer_check = self._check_peer(raw, origin=_origin(raw))
         head = _Head(
             lines=lines,
             length_at=next((at for at, (name, _) in enumerate(lines) if name.lower() == b"content-length"), -1),
             version=raw.version,
             fields=read_fields(raw),
-            entrance=entrance,
-            refusal=refusal_of(raw) or entrance.refusal,
+            peer_check=peer_check,
+            refusal=refusal_of(raw) or peer_check.refusal,
         )
         # `fits` ignores the content length, so requests without one are not cached.
         if is_plain and head.length_at >= 0:
             connection.last_head = head
         return head
 
-    def _enter(self, raw: web.Request, *, origin: str | None) -> _Entrance:
+    def _check_peer(self, raw: web.Request, *, origin: str | None) -> _PeerCheck:
         peer, host = raw.remote or "", host_of(raw)
         lines = self._proxies.believed_lines(peer, raw.headers)
         # Clients choose these values. Caching long ones would use too much memory.
         length = len(host) + len(origin or "")
         if lines:
             length += sum(len(line) for several in lines for line in several)
-        look = self._remembered if length <= _MAX_REMEMBERED_LENGTH else self._entrance
+        look = self._cached_peer_check if length <= _MAX_CACHED_LENGTH else self._make_peer_check
         return look(peer, raw.scheme, host, origin, lines)
 
-    def _entrance(self, peer: str, scheme: str, host: str, origin: str | None, lines: tuple[Lines, ...]) -> _Entrance:
+    def _make_peer_check(
+        self, peer: str, scheme: str, host: str, origin: str | None, lines: tuple[Lines, ...]
+    ) -> _PeerCheck:
         endpoint = self._proxies.client_endpoint_of(peer=peer, scheme=scheme, host=host, lines=lines)
         refusal = self._guard.check(host=endpoint.host, origin=origin)
-        return _Entrance(endpoint, refusal, {**SERVER, **self._guard.cors(origin)})
+        return _PeerCheck(endpoint, refusal, {**SERVER, **self._guard.cors(origin)})
 
     def _headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         return {**headers, **_CLOSE} if self._is_draining() else headers

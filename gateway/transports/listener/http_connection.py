@@ -31,7 +31,7 @@ _BAD_REQUEST: Final = 400
 _MAX_LINE_LENGTH: Final = 8190
 """Bytes of the request line or a header."""
 _MAX_FIELDS: Final = 128
-_NO_HEAD: Final = (
+_BAD_HEAD: Final = (
     f"The request head is malformed or too large (limits: {_MAX_LINE_LENGTH} bytes per line, {_MAX_FIELDS} headers)"
 )
 _LINGER_SECONDS: Final = 10.0
@@ -72,8 +72,8 @@ class HttpConnection(web.RequestHandler):
         "_caller",
         "_connection_limits",
         "_deadline",
-        "_has_spoken",
-        "_is_given_up",
+        "_has_partial_head",
+        "_ignores_input",
         "_is_idle",
         "_linger_seconds",
         "has_begun",
@@ -104,7 +104,7 @@ class HttpConnection(web.RequestHandler):
         self.last_head: object | None = None
         """The middleware's result for the last request."""
         self._deadline: asyncio.TimerHandle | None = None
-        self._has_spoken = False
+        self._has_partial_head = False
         """Whether part of a head has been received."""
         self._is_idle = True
         """Whether the next byte starts a new head. False while a request is served or its body is received."""
@@ -112,7 +112,7 @@ class HttpConnection(web.RequestHandler):
         """The chunked body being received."""
         self._body_bytes = 0
         """Bytes received for the body, including its framing."""
-        self._is_given_up = False
+        self._ignores_input = False
         """Whether further input is ignored."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -122,7 +122,7 @@ class HttpConnection(web.RequestHandler):
             caller = self._connection_limits.caller_behind(transport.get_extra_info("peername"))
             refusal = self._connection_limits.quota.refusal_of(caller)
             if refusal is not None:
-                self._turn_away(refusal)
+                self._send_error(refusal)
                 return
             self._connection_limits.quota.acquire(caller)
             self._caller = caller
@@ -130,13 +130,13 @@ class HttpConnection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         if self._is_idle and not data.isspace():  # RFC 9112 §2.2: ignore empty lines before a request
-            self._has_spoken = True
+            self._has_partial_head = True
             if self._deadline is None and data.find(_END_OF_HEAD) < 0:  # most heads arrive in one piece
                 self._wait_for_head()
         try:
             super().data_received(data)
         except IndexError:  # raised for the target `http://[]@/`: https://github.com/aio-libs/yarl/issues/1822
-            self._turn_away(HttpError(status=_BAD_REQUEST, message=_NO_HEAD))
+            self._send_error(HttpError(status=_BAD_REQUEST, message=_BAD_HEAD))
             return
         if self._body is not None:
             self._count_framing(self._body, len(data))
@@ -145,20 +145,20 @@ class HttpConnection(web.RequestHandler):
         """Refuse a chunked body whose framing is much larger than its content."""
         self._body_bytes += received
         if self._body_bytes - body.total_bytes > _FRAMING_BYTES + _FRAMING_PER_BYTE * body.total_bytes:
-            self._give_up_body(body)
+            self._refuse_body(body)
         elif not body.is_eof():
             return
         self._body = None
 
-    def _give_up_body(self, body: StreamReader) -> None:
+    def _refuse_body(self, body: StreamReader) -> None:
         body.set_exception(FramingError())
-        self._is_given_up = True
+        self._ignores_input = True
         self.close()  # after the response
 
     def request_begun(self, *, chunked_body: StreamReader | None) -> None:
         """Note that a head was read. Bytes of the body are counted from here."""
         self._stop_waiting()
-        self._has_spoken = self._is_idle = False
+        self._has_partial_head = self._is_idle = False
         self._body, self._body_bytes = chunked_body, 0
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -181,8 +181,8 @@ class HttpConnection(web.RequestHandler):
             log.error("request handler failed", path=request.path, method=request.method, exc_info=exc or True)
         # Only for the `ConnectionError` that it raises if part of a response was sent.
         super().handle_error(request, status, exc, message)
-        said = _NO_HEAD if status == _BAD_REQUEST else "Internal error"
-        response = refuse(HttpError(status=status, message=said), headers=SERVER)
+        text = _BAD_HEAD if status == _BAD_REQUEST else "Internal error"
+        response = refuse(HttpError(status=status, message=text), headers=SERVER)
         response.force_close()
         return response
 
@@ -190,38 +190,40 @@ class HttpConnection(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Send a response. The router's own responses get our headers."""
-        if self._is_given_up:
+        if self._ignores_input:
             resp.force_close()
         if isinstance(resp, web.HTTPException):
             resp.headers.update(SERVER)
         resp, is_gone = await super().finish_response(request, resp, start_time)
-        request.content.on_eof(self._rest)
-        if self._is_given_up:
+        request.content.on_eof(self._mark_idle)
+        if self._ignores_input:
             await asyncio.sleep(self._linger_seconds)  # input is dropped; a disconnect ends the wait
         return resp, is_gone
 
-    def _rest(self) -> None:
+    def _mark_idle(self) -> None:
         self._is_idle = True
 
     def _wait_for_head(self) -> None:
-        self._deadline = asyncio.get_running_loop().call_later(self._connection_limits.head_seconds, self._give_up)
+        self._deadline = asyncio.get_running_loop().call_later(
+            self._connection_limits.head_seconds, self._on_head_timeout
+        )
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _give_up(self) -> None:
+    def _on_head_timeout(self) -> None:
         self._deadline = None
         # Browsers and connection pools connect in advance. Without a request there is nothing to respond to.
-        if not self._has_spoken:
+        if not self._has_partial_head:
             self.force_close()
             return
         seconds = self._connection_limits.head_seconds
         message = f"The request head did not arrive within {seconds:g} seconds (listen.receive_timeout)"
-        self._turn_away(HttpError(status=408, message=message))
+        self._send_error(HttpError(status=408, message=message))
 
-    def _turn_away(self, refusal: HttpError) -> None:
+    def _send_error(self, refusal: HttpError) -> None:
         """Send an error and close the connection."""
         if self.transport is not None:
             # A closed transport still sends what was written to it.

@@ -70,11 +70,11 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     if not _is_certificate(chain):
         problems.at("cert").error(f"{cert} contains no certificate in PEM format")
         return None
-    context, nobody = _new_context(), _Nobody()
+    context, password = _new_context(), _PasswordCallback()
     try:
-        context.load_cert_chain(cert, key, password=nobody)
+        context.load_cert_chain(cert, key, password=password)
     except ssl.SSLError as error:
-        problems.at("key").error(f"{key} {_ENCRYPTED if nobody.was_asked else _fault(error)}")
+        problems.at("key").error(f"{key} {_ENCRYPTED if password.was_called else _fault(error)}")
         return None
     except OSError as error:  # removed since it was read
         problems.error(f"cannot read {error.filename or cert}: {error.strerror}")
@@ -121,13 +121,13 @@ def _fault(error: ssl.SSLError) -> str:
             return f"cannot be used: {reason or error}" if reason else "contains no private key in PEM format"
 
 
-class _Nobody:
+class _PasswordCallback:
     """Password callback, without which OpenSSL would prompt on the terminal."""
 
-    was_asked = False
+    was_called = False
 
     def __call__(self) -> bytes:
-        self.was_asked = True
+        self.was_called = True
         return b""
 
 

@@ -206,7 +206,7 @@ class DeferredResponse:
             await response.prepare(self._request.raw)
             await write_within(seconds, self._request.raw, write_in_parts(response, body, is_end=True))
         finally:
-            quota.give_back(caller, len(body))
+            quota.release_bytes(caller, len(body))
         return response
 
     def stop(self) -> None:

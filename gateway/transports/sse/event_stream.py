@@ -158,7 +158,7 @@ class EventStream:
                     await write_within(self._pace.write_timeout, self._request, writing)
                     return response
             finally:
-                self._pace.quota.give_back(self._caller, counted)
+                self._pace.quota.release_bytes(self._caller, counted)
         finally:
             self._exempt -= exempt
             self._pending -= 1

@@ -81,7 +81,7 @@ class SessionEndpoint:
             if http.accepted.json and self._dispatcher.is_immediate(message, size=size):
                 return await self._answer_now(message, live, http)
             return await self._relay(message, live, http)
-        return await self._take(message, live, http)
+        return await self._handle_one_way(message, live, http)
 
     async def refuse_unreadable(self, error: InvalidMessageError, http: HttpRequest) -> web.Response:
         """Refuse an invalid message, in the form of the session's revision if the caller owns it."""
@@ -124,13 +124,13 @@ class SessionEndpoint:
     ) -> Awaitable[web.StreamResponse]:
         """Resume or open a stream. Not a coroutine, whose frame would live as long as the stream."""
         if isinstance(cursor, RemotePlace):
-            return self._carry_on(live, cursor, http)
+            return self._resume_remote(live, cursor, http)
         if isinstance(cursor, LostAnswer):
-            return self._tell_of_loss(cursor, http)
+            return self._send_lost_response(cursor, http)
         if cursor is not None:
-            return self._pass_on(live, cursor, self._event_stream(http))
+            return self._stream_events(live, cursor, self._event_stream(http))
         fresh = live.streams.open(answers_request=False)
-        return self._pass_on(live, Cursor(fresh, 0), self._event_stream(http, preamble=fresh.preamble))
+        return self._stream_events(live, Cursor(fresh, 0), self._event_stream(http, preamble=fresh.preamble))
 
     async def delete(self, http: HttpRequest) -> web.StreamResponse:
         live = await self._admit(http)
@@ -156,7 +156,9 @@ class SessionEndpoint:
         finally:
             response.stop()
 
-    async def _take(self, message: Notification | Response, live: LiveSession, http: HttpRequest) -> web.StreamResponse:
+    async def _handle_one_way(
+        self, message: Notification | Response, live: LiveSession, http: HttpRequest
+    ) -> web.StreamResponse:
         """Handle a message without a response, or forward it to another replica."""
         if self._messages is not None and (refusal := await self._messages.forward(message, live)) is not None:
             return http.refuse(refusal, message)
@@ -201,7 +203,7 @@ class SessionEndpoint:
             await self._sessions.save(live)
         return reply
 
-    async def _carry_on(self, live: LiveSession, place: RemotePlace, http: HttpRequest) -> web.StreamResponse:
+    async def _resume_remote(self, live: LiveSession, place: RemotePlace, http: HttpRequest) -> web.StreamResponse:
         """Relay a stream of another replica: up to its response, or continue a GET stream here."""
         assert self._sessions.copies is not None  # noqa: S101 - only they return remote positions
         out = self._event_stream(http)
@@ -224,9 +226,9 @@ class SessionEndpoint:
             live.end_reading()
             if fresh is None:
                 out.stop()
-        return await self._pass_on(live, Cursor(fresh, 0), out)
+        return await self._stream_events(live, Cursor(fresh, 0), out)
 
-    async def _tell_of_loss(self, lost: LostAnswer, http: HttpRequest) -> web.StreamResponse:
+    async def _send_lost_response(self, lost: LostAnswer, http: HttpRequest) -> web.StreamResponse:
         """Respond with an error to a request whose process ended, so that the client does not wait forever."""
         out = self._event_stream(http)
         try:
@@ -235,7 +237,7 @@ class SessionEndpoint:
         finally:
             out.stop()
 
-    async def _pass_on(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
+    async def _stream_events(self, live: LiveSession, cursor: Cursor, out: EventStream) -> web.StreamResponse:
         """Write the events after the cursor and all new events, until the stream or the connection ends."""
         live.begin_reading()  # no context managers: an open stream would hold their frames
         try:

@@ -19,9 +19,9 @@ from gateway.transports.streamable_http.sessions import Sessions
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Message, Notification, Response
 
-PASSED_ON: Final = "session message"
+FORWARDED: Final = "session message"
 """The message kind of a `SessionMessage`."""
-_TAKEN: Final = b""
+_RECEIVED: Final = b""
 _CANCELLED: Final = "notifications/cancelled"
 _ROOTS_CHANGED: Final = "notifications/roots/list_changed"
 
@@ -41,7 +41,7 @@ class SessionMessages:
         self._replica: Final = replica
         self._dispatcher: Final = dispatcher
         replica.mailbox.on(CHANGED, self._take_change)
-        replica.mailbox.on(PASSED_ON, self._take)
+        replica.mailbox.on(FORWARDED, self._receive)
         replica.sessions.on_return(lambda is_lost: sessions.catch_up(is_lost=is_lost))
 
     async def forward(self, message: Message, live: LiveSession) -> HttpError | None:
@@ -53,7 +53,7 @@ class SessionMessages:
                         await self._forward_answer(request_id, entry, live)
                     case Notification() if _is_for_others(entry, live):
                         body = _body(live, {"method": entry.method, "params": entry.params})
-                        await self._replica.sessions.tell_holders(live.nonce, PASSED_ON, body)
+                        await self._replica.sessions.tell_holders(live.nonce, FORWARDED, body)
         except StoreAwayError as error:
             return HttpError(status=503, message=error.message, headers=RETRY)
         return None
@@ -66,13 +66,13 @@ class SessionMessages:
         if request_id in live.session.pending_answers or begin != "gateway" or not asked_by.isalnum():
             return
         outcome = {"result": answer.result} if answer.error is None else {"error": answer.error}
-        await self._replica.mailbox.ask(asked_by, PASSED_ON, _body(live, {"id": request_id, **outcome}))
+        await self._replica.mailbox.ask(asked_by, FORWARDED, _body(live, {"id": request_id, **outcome}))
 
-    async def _take(self, body: bytes) -> bytes:
-        passed_on = _DECODER.decode(body)
-        live = self._sessions.served_here(passed_on.session_id)
+    async def _receive(self, body: bytes) -> bytes:
+        forwarded = _DECODER.decode(body)
+        live = self._sessions.served_here(forwarded.session_id)
         if live is not None:
-            message = self._dispatcher.decode(passed_on.message)
+            message = self._dispatcher.decode(forwarded.message)
             match message:
                 case Response():
                     live.session.take_answer(message)
@@ -80,11 +80,11 @@ class SessionMessages:
                     live.session.in_flight.cancel(message.params.get("requestId"))
                 case Notification(method="notifications/roots/list_changed"):
                     self._dispatcher.notifier.roots_changed(live.session.id)
-        return _TAKEN
+        return _RECEIVED
 
     async def _take_change(self, body: bytes) -> bytes:
         self._sessions.take_change(_CHANGES.decode(body))
-        return _TAKEN
+        return _RECEIVED
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(SessionMessage)

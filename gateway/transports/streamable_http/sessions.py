@@ -92,7 +92,7 @@ class Sessions:
         )
         """Copies of events for other replicas; None for a single process."""
         self._count: Final = (
-            SharedSessionCount(self.replica.session_count, quota, expires=lambda: self._clock() + self._lasts)
+            SharedSessionCount(self.replica.session_count, quota, expires=lambda: self._clock() + self._record_seconds)
             if self.replica is not None and quota.is_written
             else None
         )
@@ -182,7 +182,7 @@ class Sessions:
         """Apply a change that another process has saved."""
         live = self._of_nonce.get(change.nonce)
         if change.is_ended:
-            self._note_end(change.nonce)
+            self._record_end(change.nonce)
             if live is not None:
                 self._close(live.session.id)
             return
@@ -216,7 +216,7 @@ class Sessions:
         """End a session in all processes."""
         if (live := self._live.get(session_id)) is not None:
             # First, so that no request starts in it meanwhile.
-            ended = self._note_end(live.nonce)
+            ended = self._record_end(live.nonce)
             self._close(session_id)
             await self._store.save(live.nonce, ended)
             if self._count is not None:
@@ -235,11 +235,11 @@ class Sessions:
         """Like `delete`, without waiting for the store."""
         if (live := self._live.get(session_id)) is not None:
             self._close(session_id)
-            self._store.save_soon({live.nonce: self._note_end(live.nonce)})
+            self._store.save_soon({live.nonce: self._record_end(live.nonce)})
             if self._count is not None:
                 self._count.remove_soon(live.nonce)
 
-    def _leave(self, session_id: str) -> None:
+    def _stop_serving(self, session_id: str) -> None:
         """Stop serving an idle session. Other replicas can continue it."""
         if not self._store.is_shared:
             self.end(session_id)
@@ -300,7 +300,7 @@ class Sessions:
         if (live := self._live.get(session_id)) is not None:  # a concurrent request restored it
             live.touch()
             return live
-        if not self._is_good(claims, record):
+        if not self._can_continue(claims, record):
             return None
         if (refusal := self.quota.refusal_of(caller.rate_limit_key)) is not None:
             return refusal
@@ -312,7 +312,7 @@ class Sessions:
         self.restored += 1
         return live
 
-    def _is_good(self, claims: SessionClaims, record: SessionRecord | None) -> bool:
+    def _can_continue(self, claims: SessionClaims, record: SessionRecord | None) -> bool:
         """Whether a session that is not served here can continue.
 
         A session without a record must be too young to have expired, or the process too young to have a record.
@@ -321,18 +321,18 @@ class Sessions:
             return False
         if record is not None:
             return not record.is_ended
-        if claims.issued_at + self._lasts > self._clock():
+        if claims.issued_at + self._record_seconds > self._clock():
             return True
-        return not self._store.knows_the_past and self._began + self._lasts > self._clock()
+        return not self._store.knows_the_past and self._began + self._record_seconds > self._clock()
 
     @property
-    def _lasts(self) -> float:
+    def _record_seconds(self) -> float:
         """The lifetime of a record in seconds, longer than the TTL because uses are saved late."""
         return self.ttl.total_seconds() + 2 * self._slack
 
-    def _note_end(self, nonce: str) -> SessionRecord:
+    def _record_end(self, nonce: str) -> SessionRecord:
         """Remember that a session ended, and return a record of it that outlives its id."""
-        ended = SessionRecord(expires=self._clock() + self._lasts, is_ended=True)
+        ended = SessionRecord(expires=self._clock() + self._record_seconds, is_ended=True)
         self._ended.put(nonce, ended, expires=ended.expires)
         return ended
 
@@ -342,14 +342,14 @@ class Sessions:
         # Before `initialized`, clients get no notifications and know the lists from the start.
         known = before.lists if before is not None and session.is_initialized else {}
         lists = self._dispatcher.told(session, before=known)
-        return live.record(expires=self._clock() + self._lasts - live.idle_seconds, lists=lists)
+        return live.record(expires=self._clock() + self._record_seconds - live.idle_seconds, lists=lists)
 
     def _is_stale(self, live: LiveSession) -> bool:
         """Whether the record is outdated: the session would expire too early or get notifications twice."""
         saved = live.saved
         if saved is None or live.has_changed:
             return True
-        used_until = self._clock() + self._lasts - live.idle_seconds
+        used_until = self._clock() + self._record_seconds - live.idle_seconds
         return used_until - saved.expires >= self._slack or saved.lists != self._dispatcher.told(
             live.session, before=saved.lists
         )
@@ -374,7 +374,7 @@ class Sessions:
             try:
                 for session_id, live in list(self._live.items()):
                     if live.is_idle and live.idle_seconds >= ttl:
-                        self._leave(session_id)
+                        self._stop_serving(session_id)
                 self._save_all([live for live in self._live.values() if self._is_stale(live)])
                 self._store.forget_expired()
             except Exception:  # Boundary: without this task nothing would expire

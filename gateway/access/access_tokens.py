@@ -148,7 +148,9 @@ class AccessTokens:
             claims = await self.introspector.claims_of(token)
         except FetchError as error:
             log.warning("token not introspected", issuer=self.rules.issuer, reason=str(error))
-            return temporarily_unavailable("The authorization server cannot be asked about the token", retry_after=5)
+            return temporarily_unavailable(
+                "The authorization server cannot be reached to check the token", retry_after=5
+            )
         if claims is None:
             return None
         try:
@@ -172,7 +174,7 @@ class AccessTokens:
         # RFC 7662 §2.2: `aud` is optional. An entry that names audiences requires it.
         is_missing = "aud" not in claims and self.rules.entry.audience is None
         if not is_missing and self.rules.views_of(claims) == frozenset():
-            raise TokenError("The token is meant for another server")
+            raise TokenError("The token was issued for another server")
 
     async def _verify(self, token: str) -> Identity | AuthError:
         try:
@@ -182,7 +184,7 @@ class AccessTokens:
         except KeysUnavailableError as error:
             seconds = math.ceil(error.seconds)
             return temporarily_unavailable(
-                "The keys of the authorization server cannot be fetched now", retry_after=seconds
+                "The keys of the authorization server cannot be fetched at the moment", retry_after=seconds
             )
         identity = self.rules.identity(claims, views=self.rules.views_of(claims))
         if isinstance(identity, AuthError):
@@ -206,7 +208,7 @@ class AccessTokens:
             if claims.get("token_use", "access") != "access":
                 raise TokenError("The token is not an access token")
             if self.rules.views_of(claims) == frozenset():
-                raise TokenError("The token is meant for another server")
+                raise TokenError("The token was issued for another server")
             return claims
         raise wrong
 

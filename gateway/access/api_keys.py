@@ -56,10 +56,10 @@ def check_api_keys(keys: Mapping[str, ApiKey], problems: Problems) -> None:
         for digest in dict.fromkeys(digests(key)):
             first = holders.setdefault(digest, name)
             if first != name:
-                problems.at(name).error(f"has the same key as `{first}`, so that nobody could tell them apart")
+                problems.at(name).error(f"has the same key as `{first}`; each key must have one holder")
         if any(len(secret) < MIN_KEY_LENGTH for secret in key.secret):
             message = (
-                f"a key of less than {MIN_KEY_LENGTH} characters can be guessed; make one with `openssl rand -hex 32`"
+                f"keys of fewer than {MIN_KEY_LENGTH} characters can be guessed; create one with `openssl rand -hex 32`"
             )
             problems.at(name, "secret").warning(message)
 

@@ -118,7 +118,7 @@ class Authenticator:
         if holder is not None and not credential.is_bound:
             return holder
         if not self._tokens or not credential.is_bearer:
-            return invalid_token("The key is not known here")
+            return invalid_token("The API key is unknown")
         found = await self._identify_token(credential.secret)
         return found if isinstance(found, AuthError) else self._checked_binding(found, credential, request)
 
@@ -241,13 +241,13 @@ def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
         _check_claim(entry, place)
         if entry.audience is None and listen.public_url is None and is_elsewhere:
             place.warning(
-                f"tokens must be meant for this server, and clients do not know it as {listen.http}: "
+                f"clients do not reach this server as {listen.http}, so their tokens are not issued for it: "
                 "set `listen.public_url`, or `audience` here"
             )
         for key in ("required_scopes", "scopes_supported"):
             if _OFFLINE_ACCESS in getattr(entry, key):
                 # MCP 2026-07-28 basic/authorization, "Refresh Tokens".
-                message = f"`{_OFFLINE_ACCESS}` is between clients and the issuer; a server should not ask for it"
+                message = f"`{_OFFLINE_ACCESS}` is for clients and their issuer; servers should not request it"
                 place.at(key).warning(message)
 
 

@@ -40,9 +40,7 @@ def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> 
     3. The scheme is Bearer or DPoP. Credentials of other schemes are ignored.
     """
     if len(authorization) + len(api_key) > 1:
-        return invalid_request(
-            "More than one credential was sent: Authorization and X-API-Key take one, and together one"
-        )
+        return invalid_request("More than one credential was sent: send one Authorization or X-API-Key header")
     if api_key:
         return _credential(api_key[0].strip(), what="X-API-Key", is_bearer=False)
     if not authorization:
@@ -58,5 +56,5 @@ def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> 
 
 def _credential(text: str, *, what: str, is_bearer: bool, is_bound: bool = False) -> Credential | AuthError:
     if _VISIBLE.fullmatch(text) is None:
-        return invalid_request(f"The header {what} holds no credential, or more than one word")
+        return invalid_request(f"The header {what} must contain one credential without spaces")
     return Credential(text, is_bearer, is_bound)

@@ -58,7 +58,7 @@ class ProofVerifier:
         try:
             claims = self._checked_claims(request, token=token, thumbprint=thumbprint)
             if not self._is_ours(claims.get("nonce")):
-                return self._error("use_dpop_nonce", "The DPoP proof needs the nonce of this response")
+                return self._error("use_dpop_nonce", "The DPoP proof must contain the nonce of this response")
             self._use(claims, thumbprint)
         except TokenError as error:
             return self._error("invalid_dpop_proof", str(error))
@@ -69,7 +69,7 @@ class ProofVerifier:
             raise TokenError("The token is bound to a key: send one header DPoP with a proof")
         claims, proven = read_proof(request.proofs[0])
         if proven != thumbprint:
-            raise TokenError("The DPoP proof is signed with another key than the token is bound to")
+            raise TokenError("The DPoP proof is not signed with the key that the token is bound to")
         if claims.get("htm") != request.method:
             raise TokenError("The DPoP proof is for another method")
         url = claims.get("htu")

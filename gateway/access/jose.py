@@ -87,9 +87,9 @@ def read_header(token: str, *, types: Collection[str] = _TYPES) -> tuple[str, st
         raise TokenError("The header of the token cannot be read") from None
     algorithm, kind, kid = header.get("alg"), header.get("typ", "JWT"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-        raise TokenError("The token is not signed in a way that this server takes")
+        raise TokenError("The token is not signed with an algorithm that this server accepts")
     if not isinstance(kind, str) or kind.lower() not in types or "crit" in header or len(kid or "") > _MAX_KID_LENGTH:
-        raise TokenError("The token is of a kind that this server does not take")
+        raise TokenError("The token has a type that this server does not accept")
     return algorithm, kid
 
 
@@ -205,7 +205,7 @@ def read_claims(token: str, key: Json, *, algorithm: str, issuer: str) -> JsonOb
     if not claims["sub"]:
         raise TokenError("The token has no sub")
     if not isinstance(claims["exp"], int | float) or claims["exp"] > _END_OF_TIME:
-        raise TokenError("The exp of the token is no time")
+        raise TokenError("The exp of the token is not a time")
     # PyJWT applies the leeway to `exp` as well.
     if claims["exp"] <= time.time():
         raise TokenError("The token has expired")
@@ -256,7 +256,7 @@ def read_private_key(pem: str) -> PrivateKey:
         key = load_pem_private_key(pem.encode(), password=None)
     # cryptography raises TypeError if a password is required.
     except TypeError:
-        raise ValueError("is encrypted; write the key without a password") from None
+        raise ValueError("is encrypted; save the key without a password") from None
     except Exception:  # noqa: BLE001 - Boundary: cryptography raises many kinds, and their texts may quote the key
         raise ValueError("is not a private key in PEM") from None
     if isinstance(key, RSAPrivateKey) and key.key_size >= _MIN_RSA_KEY_BITS:
@@ -265,7 +265,9 @@ def read_private_key(pem: str) -> PrivateKey:
         return PrivateKey(key=key, algorithms=[_CURVES[key.curve.name]])
     if isinstance(key, Ed25519PrivateKey):
         return PrivateKey(key=key, algorithms=["EdDSA"])
-    raise ValueError(f"is a key that cannot be used: RSA of {_MIN_RSA_KEY_BITS} bits, P-256, P-384, P-521 or Ed25519")
+    raise ValueError(
+        f"is not a supported key: use RSA of at least {_MIN_RSA_KEY_BITS} bits, P-256, P-384, P-521 or Ed25519"
+    )
 
 
 def sign(claims: JsonObject, key: PrivateKey, *, key_id: str | None, preferred: Sequence[str] = ()) -> str:

@@ -248,7 +248,7 @@ async def test_refused_start_names_the_file_and_line(tmp_path: Path) -> None:
         ),
         (
             "{oauth: {issuer: 'https://idp.example.com', scopes_supported: [offline_access]}}",
-            "warning: auth.oauth.scopes_supported: `offline_access` is between clients and the issuer",
+            "warning: auth.oauth.scopes_supported: `offline_access` is for clients and their issuer",
         ),
     ],
 )

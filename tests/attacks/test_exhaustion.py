@@ -256,11 +256,11 @@ def test_no_generated_text_does_either(target: Target, text: str, name: str) -> 
 @pytest.mark.parametrize(
     ("items", "answer"),
     [
-        ([2**63 + number for number in range(100_000)], "too many to be told apart"),
-        ([[2**63 + number] for number in range(100_000)], "too many to be told apart"),
-        ([1] * 500_000, "too large to say where"),
+        ([2**63 + number for number in range(100_000)], "too many for `uniqueItems`"),
+        ([[2**63 + number] for number in range(100_000)], "too many for `uniqueItems`"),
+        ([1] * 500_000, "too large to locate the error"),
         (list(range(300_000)), ""),
-        ([[]] * 2, "must not have the same item twice"),
+        ([[]] * 2, "must not contain duplicate items"),
     ],
     ids=["large integers", "large integers in lists", "equal", "control", "small"],
 )

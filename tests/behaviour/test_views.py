@@ -476,7 +476,7 @@ async def test_a_tool_is_called_through_call_tool_or_by_its_own_name(tmp_path: P
             assert result["isError"] is True
         unfit = await everything.result("tools/call", through("deploy", surplus=1))
         assert unfit["isError"] is True
-        assert "takes no arguments" in unfit["content"][0]["text"]
+        assert "accepts no arguments" in unfit["content"][0]["text"]
 
 
 async def test_what_call_tool_is_given_as_text_nests_no_deeper_than_a_message(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ _REFUSED: Final = {"%20Thing` is not a variable": "encoded name", "%C3%9Fe` is n
 _UNMATCHABLE: Final = {
     "cannot be matched": "form",
     "can only be matched at the end": "form",
-    "stands there twice": "twice",
+    "is used twice": "twice",
     "need text between": "neighbours",
 }
 

@@ -60,15 +60,15 @@ def test_values_are_percent_decoded_exactly_once(encoded: str, value: str | None
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("a://{x}{y}", "`{x}` and `{y}` need text between them to be told apart"),
-        ("a://{+x}{/y}", "`{+x}` and `{/y}` need text between them to be told apart"),
+        ("a://{x}{y}", "`{x}` and `{y}` need literal text between them"),
+        ("a://{+x}{/y}", "`{+x}` and `{/y}` need literal text between them"),
         ("a://h{?x}b", "`{?x}` can only be matched at the end, not before `b`"),
         ("a://h{/x}/b", "`{/x}` can only be matched at the end, not before `/b`"),
-        ("a://{x}/{x}", "`x` stands there twice; a URI is matched to each variable once"),
-        ("{x}", "a resource's URI starts with a scheme of its own, such as `incident://{id}`"),
+        ("a://{x}/{x}", "`x` is used twice; each variable must be unique"),
+        ("{x}", "a resource's URI must start with a scheme, such as `incident://{id}`"),
         ("a://{x*}", "`{x*}` cannot be matched; a resource's URI takes {var}, {+var}, {/var}, {?a,b}"),
         ("a://{#x}", "`{#x}` cannot be matched; a resource's URI takes {var}, {+var}, {/var}, {?a,b}"),
-        ("a://{x", "character 5: `{` without its `}`; a literal brace is %7B"),
+        ("a://{x", "character 5: `{` without `}`; write a literal brace as %7B"),
     ],
 )
 def test_a_template_that_cannot_be_matched_is_a_mistake(template: str, message: str) -> None:

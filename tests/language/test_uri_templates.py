@@ -85,26 +85,26 @@ def test_what_was_interpolated_is_never_an_expression() -> None:
 def test_an_expression_cannot_be_put_together_by_interpolation() -> None:
     scope = make_scope({"id": {}})
     compile_uri_template(InterpolatedText(("/{", Interpolation("id", secret=False), "}")), scope)
-    assert messages_of(scope) == ["character 2: `{` without its `}`; a literal brace is %7B"]
+    assert messages_of(scope) == ["character 2: `{` without `}`; write a literal brace as %7B"]
 
 
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("/{{ id }}", "character 2: a URL takes no Jinja; write `{id}` here"),
-        ("/{% if id %}", "character 2: a URL takes no Jinja; write `{if}` here"),
-        ("/{id", "character 2: `{` without its `}`; a literal brace is %7B"),
-        ("/id}", "character 4: `}` without its `{`; a literal brace is %7D"),
-        ("/{=id}", "character 3: `=` is no operator of RFC 6570; there are + # . / ; ? &"),
+        ("/{{ id }}", "character 2: URLs cannot contain Jinja; write `{id}` here"),
+        ("/{% if id %}", "character 2: URLs cannot contain Jinja; write `{if}` here"),
+        ("/{id", "character 2: `{` without `}`; write a literal brace as %7B"),
+        ("/id}", "character 4: `}` without `{`; write a literal brace as %7D"),
+        ("/{=id}", "character 3: `=` is not an operator of RFC 6570; use one of + # . / ; ? &"),
         (
             "/{a-b}",
             "character 2: `a-b` is not a variable; expected a name of letters, digits and `_`, such as {id}",
         ),
         ("/{}", "character 2: `` is not a variable; expected a name of letters, digits and `_`, such as {id}"),
-        ("/a b", "character 3: ` ` cannot stand in a URI; write %20"),
-        ("/100%", "character 5: `%` cannot stand in a URI; write %25"),
+        ("/a b", "character 3: ` ` is not allowed in a URI; write %20"),
+        ("/100%", "character 5: `%` is not allowed in a URI; write %25"),
         ("/{idd}", "`idd` is not an input; did you mean `id`?"),
-        ("/{other}", "`other` is not an input; there are id"),
+        ("/{other}", "`other` is not an input; available: id"),
     ],
 )
 def test_a_mistake_is_found_at_load(template: str, message: str) -> None:

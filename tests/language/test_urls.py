@@ -56,14 +56,14 @@ def test_an_absent_input_is_left_out_of_the_query() -> None:
 )
 @pytest.mark.parametrize("url", ["https://h/x/{v}", "https://h/x/{+v}/y", "https://h/x{/v}"])
 def test_a_value_cannot_climb(url: str, value: str) -> None:
-    with pytest.raises(ExecutionError, match="`v` would make a"):
+    with pytest.raises(ExecutionError, match="`v` would turn a"):
         expand(url, v=value)
 
 
 def test_a_value_cannot_climb_together_with_literal_text_or_another_value() -> None:
-    with pytest.raises(ExecutionError, match="`a`, `b` would make a"):
+    with pytest.raises(ExecutionError, match="`a`, `b` would turn a"):
         expand("https://h/{a}{b}/x", a=".", b=".")
-    with pytest.raises(ExecutionError, match="`a` would make a"):
+    with pytest.raises(ExecutionError, match="`a` would turn a"):
         expand("https://h/.{a}/x", a=".")
 
 
@@ -85,7 +85,7 @@ def test_a_value_cannot_make_a_segment_vanish(url: str, value: Json) -> None:
 
 
 def test_null_cannot_stand_in_the_path() -> None:
-    with pytest.raises(ExecutionError, match="`v` must be given: it stands in the URL's path"):
+    with pytest.raises(ExecutionError, match="`v` must be given: it is part of the URL's path"):
         expand("https://h/a{v}b", v=None)
 
 
@@ -112,20 +112,24 @@ ABSOLUTE = "expected a URL that starts with http:// or https://, or a `connectio
         ("{id}://h/", None, ABSOLUTE),
         ("/x", None, ABSOLUTE),
         ("ftp://h/x", None, ABSOLUTE),
-        ("https://x/", "https://h", "is absolute, but the connection gives the address; drop the one or the other"),
-        ("https://h:{id}/", None, "`h:{id}` is not a host, or host:port; expressions may fill host labels only"),
-        ("https://h:99999/", None, "`h:99999` is not a host, or host:port; expressions may fill host labels only"),
-        ("https://{+id}/", None, "`{+id}` stands in the host, which takes {name} alone"),
-        ("https://{id}@h/", None, "takes no user and password; give `headers: {Authorization: …}`"),
-        ("https://u:p@h/", None, "takes no user and password; give `headers: {Authorization: …}`"),
-        ("https://h/#x", None, "takes no fragment: `#` and what follows is never sent to a server"),
-        ("https://h/{#id}", None, "takes no fragment: `#` and what follows is never sent to a server"),
-        ("https://h/?a=1{?id}", None, "a query begins once, with `?`: write `{&id}` for `{?id}`"),
-        ("https://h/{&id}", None, "a query begins once, with `?`: write `{?id}` for `{&id}`"),
-        ("https://h/../x", None, "the path holds the segment `..`; write the path that is meant"),
-        ("https://h/%2E%2e/x", None, "the path holds the segment `%2E%2e`; write the path that is meant"),
-        ("https://h/{opt}", None, "`opt` stands in the host or path, so it must be required or have a default"),
-        ("https://h/{{ id }}", None, "character 11: a URL takes no Jinja; write `{id}` here"),
+        ("https://x/", "https://h", "is absolute, but the connection already has the address; remove one of them"),
+        ("https://h:{id}/", None, "`h:{id}` is not a host, or host:port; expressions can only replace host labels"),
+        ("https://h:99999/", None, "`h:99999` is not a host, or host:port; expressions can only replace host labels"),
+        ("https://{+id}/", None, "`{+id}` is not allowed in the host; use {name}"),
+        ("https://{id}@h/", None, "cannot contain a user and password; use `headers: {Authorization: …}`"),
+        ("https://u:p@h/", None, "cannot contain a user and password; use `headers: {Authorization: …}`"),
+        ("https://h/#x", None, "cannot have a fragment, because fragments are not sent to servers"),
+        ("https://h/{#id}", None, "cannot have a fragment, because fragments are not sent to servers"),
+        (
+            "https://h/?a=1{?id}",
+            None,
+            "a query starts with `?` and continues with `&`: write `{&id}` instead of `{?id}`",
+        ),
+        ("https://h/{&id}", None, "a query starts with `?` and continues with `&`: write `{?id}` instead of `{&id}`"),
+        ("https://h/../x", None, "the path contains the segment `..`; write the resolved path"),
+        ("https://h/%2E%2e/x", None, "the path contains the segment `%2E%2e`; write the resolved path"),
+        ("https://h/{opt}", None, "`opt` is part of the host or path, so it must be required or have a default"),
+        ("https://h/{{ id }}", None, "character 11: URLs cannot contain Jinja; write `{id}` here"),
     ],
 )
 def test_a_mistake_in_a_url_is_found_at_load(url: str, base_url: str | None, message: str) -> None:
@@ -138,11 +142,14 @@ def test_a_mistake_in_a_url_is_found_at_load(url: str, base_url: str | None, mes
     ("base_url", "problem"),
     [
         ("https://h/a/b", None),
-        ("https://h/{x}", "is literal; put expressions into the `url` of what uses the connection"),
-        ("https://h?x=1", "takes no query and no fragment; the connection's `query` is added to each request"),
+        ("https://h/{x}", "cannot contain expressions; put them into the `url` that uses the connection"),
+        (
+            "https://h?x=1",
+            "cannot have a query or a fragment; use the connection's `query`, which is added to each request",
+        ),
         ("h/x", "expected a URL that starts with http:// or https://"),
-        ("https://h/a b", "character 12: ` ` cannot stand in a URI; write %20"),
-        ("https://u:p@h/", "takes no user and password; give `headers: {Authorization: …}`"),
+        ("https://h/a b", "character 12: ` ` is not allowed in a URI; write %20"),
+        ("https://u:p@h/", "cannot contain a user and password; use `headers: {Authorization: …}`"),
     ],
 )
 def test_a_base_url_is_checked(base_url: str, problem: str | None) -> None:

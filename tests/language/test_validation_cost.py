@@ -66,7 +66,7 @@ def test_no_pattern_of_an_upstream_takes_the_square_of_its_length() -> None:
 def test_a_pattern_of_too_many_states_is_refused_when_the_file_is_read(pattern: str) -> None:
     schema_problem = schema_problem_in({"type": "string", "pattern": pattern})
     assert schema_problem is not None
-    assert "more than 1000; see `maxLength`" in schema_problem
+    assert "use `maxLength`" in schema_problem
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,9 @@ def test_texts_of_any_number_share_what_costly_patterns_may_take() -> None:
 def test_integers_that_share_a_hash_are_counted_before_they_are_told_apart() -> None:
     schema = {"type": "array", "uniqueItems": True}
     assert says(schema, list(range(100_000))) == ""
-    assert "must not have the same item twice" in says(schema, [1, 1.0])
+    assert "must not contain duplicate items" in says(schema, [1, 1.0])
     assert says(schema, [2**63 + number for number in range(MAX_LARGE_INTEGERS)]) == ""
-    assert "too many to be told apart" in says(schema, [[2**63 + number] for number in range(100_000)])
+    assert "too many for `uniqueItems`" in says(schema, [[2**63 + number] for number in range(100_000)])
 
 
 def test_numbers_that_must_be_multiples_are_counted() -> None:
@@ -148,7 +148,7 @@ def test_names_are_counted_with_the_patterns_that_each_is_matched_with() -> None
     schema = {"type": "object", "patternProperties": {f"^a{number}": {} for number in range(100)}}
     assert says(schema, {f"a{number}": 1 for number in range(1000)}) == ""
     assert "`patternProperties`" in says(schema, {f"a{number}": 1 for number in range(20_000)})
-    assert "too intricate" in str(schema_problem_in({"patternProperties": {INTRICATE: {}}}))
+    assert "too expensive" in str(schema_problem_in({"patternProperties": {INTRICATE: {}}}))
 
 
 def test_references_that_unfold_without_end_are_refused_when_the_file_is_read() -> None:

@@ -76,7 +76,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         errors: list[SchemaError] = []
         for name, parameter in self.parameters.items():
             if parameter.required and name not in arguments:
-                errors.append(SchemaError(path=(name,), message="is required, and missing"))
+                errors.append(SchemaError(path=(name,), message="is required"))
                 continue
             try:
                 bound.update(parameter.bound(name, arguments))

@@ -72,10 +72,10 @@ def size_in_words(size: int) -> str:
 def _from_uri(uri: str, rule: FileRule) -> FileArgument:
     head, comma, body = uri[5:].partition(",")
     if not comma or len(head) > _MAX_HEAD:
-        raise FileRefusedError("must be a data: URI such as data:image/png;base64,…, and has no comma after its type")
+        raise FileRefusedError("must be a data: URI such as data:image/png;base64,…, but has no comma after its type")
     given, *parameters = (each.strip() for each in head.split(";"))
     if given and not _MEDIA_TYPE.fullmatch(given):
-        raise FileRefusedError("must be a data: URI whose media type is one, such as data:image/png;base64,…")
+        raise FileRefusedError("must be a data: URI with a valid media type, such as data:image/png;base64,…")
     is_base64 = bool(parameters) and parameters[-1].lower() == "base64"
     if is_base64:
         # RFC 2397 §3: any character of the data can be percent-encoded, such as `=` at the end.
@@ -106,14 +106,14 @@ def _from_base64(text: str, rule: FileRule) -> bytes:
     missing = -size % 4
     # One character has six bits, too few for a byte.
     if missing == 3 or len(text) - size not in {0, missing}:
-        raise _not_base64(text, "is cut off, or its padding is wrong")
+        raise _not_base64(text, "is truncated, or has wrong padding")
     try:
         data = b"".join(_decoded_steps(text, size, is_url_safe=is_url_safe))
     except binascii.Error as error:
         raise _not_base64(text) from error
     # RFC 4648 §3.5: unused bits are zero, unless the text was truncated.
     if missing and _standard(text[size - 1]) != _last_of(data[-(3 - missing) :]):
-        raise _not_base64(text, "is cut off in the middle of a byte")
+        raise _not_base64(text, "ends in the middle of a byte")
     return data
 
 
@@ -135,13 +135,13 @@ def _last_of(data: bytes) -> str:
     return binascii.b2a_base64(data, newline=False).rstrip(b"=").decode()[-1]
 
 
-def _not_base64(text: str, why: str = "has `=` before its end") -> FileRefusedError:
+def _not_base64(text: str, why: str = "contains `=` before the end") -> FileRefusedError:
     message = "must be a file's bytes as base64, or as a data: URI such as data:image/png;base64,…"
     if len(text) <= _MAX_HEAD and _PLACE.match(text):
-        return FileRefusedError(f"{message}, and no path, name or URL of a file")
+        return FileRefusedError(f"{message}, not a path, name or URL")
     if (foreign := _FOREIGN.search(text)) is not None:
-        why = f"has {foreign[0]!r} at character {foreign.start() + 1}"
-    return FileRefusedError(f"{message}; this {why}")
+        why = f"contains {foreign[0]!r} at character {foreign.start() + 1}"
+    return FileRefusedError(f"{message}; the text {why}")
 
 
 def _check_size(size: int, rule: FileRule) -> None:
@@ -165,7 +165,7 @@ def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
         if not _is_wanted(given, rule):
             raise FileRefusedError(f"must be {wanted}, was {given}")
         if (found is None and has_signature(given)) or (found is not None and not _may_be(given, found)):
-            raise FileRefusedError(f"must be {wanted}: its bytes are not those of {given}")
+            raise FileRefusedError(f"must be {wanted}: the content is not {given}")
         return given
     only = rule.media_types[0] if len(rule.media_types) == 1 and "*" not in rule.media_types[0] else None
     if found is not None:
@@ -173,12 +173,14 @@ def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:
             return found
         if only is not None and agrees(only, found):
             return only
-        raise FileRefusedError(f"must be {wanted}; its bytes are those of {found}")
+        raise FileRefusedError(f"must be {wanted}, but the content is {found}")
     if only is not None and not has_signature(only):
         return only
     if _is_wanted(_TEXT, rule) and is_text(data):
         return _TEXT
-    raise FileRefusedError(f"must be {wanted}, which its bytes do not tell: send it as data:<media type>;base64,…")
+    raise FileRefusedError(
+        f"must be {wanted}, but the type cannot be detected: send the file as data:<media type>;base64,…"
+    )
 
 
 def _may_be(given: str, found: str) -> bool:

@@ -77,7 +77,7 @@ def compile_file_inputs(
         if is_file_input(found):
             inputs.append((path, found))
         for keyword in () if is_file_input(found) else sorted(_OURS & found.keys()):
-            message = f"`{keyword}` goes with `type: file`, and nothing would hold other values to it"
+            message = f"`{keyword}` requires `type: file`, and has no effect on other values"
             problems.at(*place((*path, keyword))).error(message)
     if not inputs:
         return schema, None
@@ -86,7 +86,7 @@ def compile_file_inputs(
     # By identity: several `$ref` can refer to one part of the schema.
     for path, found in inputs:
         if id(found) not in finder.made:
-            message = "a file can be an input, a member of an object, or an item of a list; nothing would read this one"
+            message = "a file must be an input, a member of an object, or an item of a list; it is not supported here"
             problems.at(*place((*path, "type"))).error(message)
     shown: JsonObject = rewritten(schema, _show_as_text)
     return shown, places
@@ -198,7 +198,7 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
                 problems.at(keyword).error("a file cannot be mirrored in a header field")
             elif not keyword.startswith("x-"):
                 problems.at(keyword).error(
-                    f"`{keyword}` does not go with `type: file`; `max_size` and `media_types` do"
+                    f"`{keyword}` cannot be used with `type: file`; use `max_size` or `media_types`"
                 )
         try:
             given = FileInput.model_validate({key: schema[key] for key in _OURS & schema.keys()})
@@ -217,8 +217,8 @@ class _Finder(msgspec.Struct, frozen=True, kw_only=True):
         most = None if self.max_body is None else max(0, (self.max_body - _ENVELOPE) * 3 // 4)
         if self.max_body is not None and most is not None and max_size is not None and max_size > most:
             problems.warning(
-                "in base64 such a file is longer than a message may be: `listen.max_body` is "
-                f"{size_in_words(self.max_body)}, which admits files of {size_in_words(most)}"
+                "a file of this size exceeds a message in base64: `listen.max_body` is "
+                f"{size_in_words(self.max_body)}, enough for files of {size_in_words(most)}"
             )
 
 

@@ -56,9 +56,9 @@ def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterat
             for name in unexpected[:_MAX_CHOICES]:
                 yield _error((*path, name), f"is not a known {member}{_meant(name, known)}")
         case Kind.FalseSchema() if error.schema_path[-1:] == ["additionalProperties"]:
-            yield _error(path, f"takes no {member}s")  # the engine does not report the value
+            yield _error(path, f"accepts no {member}s")  # the engine does not report the value
         case Kind.Required(name):
-            yield _error((*path, name), "is required, and missing")
+            yield _error((*path, name), "is required")
         case kind:
             words = _WORDS.get(type(kind))
             yield _error(path, words(kind, error.instance) if words else error.message)
@@ -99,7 +99,7 @@ def _describe_branches(
         yield _error(path, f"must be {types}, was {shown(error.instance)}")
     else:
         reasons = [str(next(describe(branch[0], schema, noun=noun))) for branch in near[:3] if branch]
-        yield _error(path, f"fits none of the {len(branches)} alternatives: {'; or '.join(reasons)}")
+        yield _error(path, f"matches none of the {len(branches)} alternatives: {'; or '.join(reasons)}")
 
 
 def _is_wrong_type_at(path: DocumentPath, error: ValidationError) -> bool:
@@ -182,15 +182,17 @@ _WORDS: Final[dict[type[Kind], Callable[[Any, Json], str]]] = {
     Kind.MinProperties: lambda kind, was: f"must have at least {_counted(kind.limit, 'member')}, had {len(was)}",
     Kind.MaxProperties: lambda kind, was: f"must have at most {_counted(kind.limit, 'member')}, had {len(was)}",
     Kind.Pattern: lambda kind, was: f"must match the pattern {kind.pattern}, was {shown(was)}",
-    Kind.BacktrackLimitExceeded: lambda _, was: f"is too intricate for its pattern, was {shown(was)}",
+    Kind.BacktrackLimitExceeded: lambda _, was: f"is too complex to match its pattern, was {shown(was)}",
     Kind.Format: lambda kind, was: f"must be {_FORMAT_WORDS.get(kind.format, kind.format)}, was {shown(was)}",
-    Kind.UniqueItems: lambda _, was: f"must not have the same item twice, was {shown(was)}",
-    Kind.Contains: lambda _, was: f"has too few or too many items of the kind that it must contain, was {shown(was)}",
-    Kind.Not: lambda kind, was: f"must not fit {shown(kind.schema)}, was {shown(was)}",
-    Kind.OneOfMultipleValid: lambda _, was: f"must fit one alternative alone, but fits several, was {shown(was)}",
+    Kind.UniqueItems: lambda _, was: f"must not contain duplicate items, was {shown(was)}",
+    Kind.Contains: lambda _, was: f"has too few or too many items that match `contains`, was {shown(was)}",
+    Kind.Not: lambda kind, was: f"must not match {shown(kind.schema)}, was {shown(was)}",
+    Kind.OneOfMultipleValid: lambda _, was: (
+        f"must match exactly one alternative, but matches several, was {shown(was)}"
+    ),
     Kind.FalseSchema: lambda _, was: f"is not allowed, was {shown(was)}",
     Kind.AdditionalItems: lambda kind, was: f"must have at most {_counted(kind.limit, 'item')}, had {len(was)}",
     Kind.PropertyNames: lambda kind, _: (
-        f"has a member name that does not fit: {shown(kind.error.instance)} ({kind.error.message})"
+        f"has an invalid member name: {shown(kind.error.instance)} ({kind.error.message})"
     ),
 }

@@ -46,9 +46,9 @@ def _refusal(name: Json, path: DocumentPath, schema: JsonObject, *, taken: set[s
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         return f"{KEYWORD} must be a header field name (letters, digits and !#$%&'*+-.^_`|~)"
     if not path or any(step != "properties" for step in path[0::2]):
-        return f"{KEYWORD} may only stand on an input that is reached through `properties` alone"
+        return f"{KEYWORD} is only allowed on an input that is reached through `properties`"
     if schema.get("type") not in _TYPES:
-        return f"{KEYWORD} may only stand on a string, integer or boolean"
+        return f"{KEYWORD} is only allowed on a string, integer or boolean"
     if name.lower() in taken:
-        return f"{KEYWORD} {name} is used twice (upper and lower case are the same)"
+        return f"{KEYWORD} {name} is used twice (header field names are case-insensitive)"
     return None

@@ -121,7 +121,9 @@ class Validator:
 
         described = self._described(kept, noun=noun)
         errors = list(islice((error for error in described if not is_of_the_cut(error.path)), MAX_ERRORS))
-        return errors or [SchemaError(path=(), message="does not fit the schema, and is too large to say where")]
+        return errors or [
+            SchemaError(path=(), message="does not match the schema, and is too large to locate the error")
+        ]
 
 
 def compile_schema(
@@ -148,7 +150,7 @@ def validation_errors(schema: JsonObject, instance: Json) -> list[SchemaError]:
     compiled = _compiled(schema)
     if isinstance(compiled, Validator):
         return compiled.errors(instance)
-    return [SchemaError(path=(), message=f"the schema is broken: {problem.message}") for problem in compiled]
+    return [SchemaError(path=(), message=f"the schema is invalid: {problem.message}") for problem in compiled]
 
 
 def schema_problem_in(schema: JsonObject) -> str | None:

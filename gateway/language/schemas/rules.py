@@ -111,7 +111,7 @@ _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 def _unknown_dialect(uri: Json) -> SchemaError:
     near = get_close_matches(str(uri), DIALECTS, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(DIALECTS)}"
+    hint = f"; did you mean {near[0]}?" if near else f"; use one of {', '.join(DIALECTS)}"
     return SchemaError(path=("$schema",), message=f"names a dialect that is not supported{hint}")
 
 
@@ -178,13 +178,13 @@ def _cost_problems(cost: ValidationCost) -> Iterator[SchemaError]:
     if cost.in_place > MAX_FAN_OUT:
         yield SchemaError(path=(), message=f"applies {cost.in_place} schemas to one place, more than {MAX_FAN_OUT}")
     for pattern in sorted(cost.costly_names):
-        yield SchemaError(path=(), message=f"as a pattern of names, {shown(pattern)} is too intricate")
+        yield SchemaError(path=(), message=f"the pattern {shown(pattern)} of member names is too expensive to match")
 
 
 def _unresolved(reference: str) -> str:
     if reference.startswith("#"):
-        return f"cannot be loaded: this schema has no {reference}"
-    return f"only places in the schema itself (#/…) can be referred to, nothing is fetched: {reference}"
+        return f"refers to {reference}, which the schema does not contain"
+    return f"can only refer to places in the schema itself (#/…), because references are not fetched: {reference}"
 
 
 _NOT_APPLIED: Final = frozenset({"$defs", "definitions", "contentSchema"})
@@ -220,5 +220,5 @@ def is_pattern_usable(pattern: str) -> bool:
 
 def _refused(pattern: str) -> str:
     if (times := repetitions(pattern)) > MAX_REPETITIONS:
-        return f"the pattern {shown(pattern)} repeats {times} times, more than {MAX_REPETITIONS}; see `maxLength`"
-    return f"the pattern {shown(pattern)} is not an ECMA-262 regular expression that the engine takes"
+        return f"the pattern {shown(pattern)} repeats {times} times, more than {MAX_REPETITIONS}; use `maxLength`"
+    return f"the pattern {shown(pattern)} is not a supported ECMA-262 regular expression"

@@ -91,13 +91,13 @@ class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
             return None
         found = _Amounts.of(instance)
         if self.compares and found.large_integers > MAX_LARGE_INTEGERS:
-            return f"holds more than {MAX_LARGE_INTEGERS} integers beyond 2^53, too many to be told apart"
+            return f"contains more than {MAX_LARGE_INTEGERS} integers beyond 2^53, too many for `uniqueItems`"
         if self.matches_any_number and found.matched > MAX_MATCHES:
-            return f"holds more than {MAX_MATCHES} characters of text, too many for the patterns of its schema"
+            return f"contains more than {MAX_MATCHES} characters of text, too many for the patterns of its schema"
         if self.divides and found.numbers > MAX_DIVIDED:
-            return f"holds more than {MAX_DIVIDED} numbers, too many for the `multipleOf` of its schema"
+            return f"contains more than {MAX_DIVIDED} numbers, too many for the `multipleOf` of its schema"
         if self.names_matched * found.names > MAX_NAMED:
-            return f"holds {found.names} names of members, too many for the `patternProperties` of its schema"
+            return f"contains {found.names} members, too many for the `patternProperties` of its schema"
         return None
 
     @property

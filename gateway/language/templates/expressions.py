@@ -57,7 +57,7 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True):
         if not hint and self.scope.inputs.is_open:
             hint = f"; an input that the schema does not list is `{ALL_INPUTS}['{name}']`"
         listed = ", ".join(known) or "none"
-        self.error(f"`{name}` is not an input{hint or '; there is ' + listed}")
+        self.error(f"`{name}` is not an input{hint or '; available: ' + listed}")
 
 
 def compile_expression_node(node: nodes.Node, names: Bindings) -> Evaluate:
@@ -392,7 +392,7 @@ _RULES: Final[Mapping[type[nodes.Node], Rule]] = {
 """All expressions that templates can contain."""
 
 _REFUSED: Final[Mapping[type[nodes.Node], str]] = {
-    nodes.Call: "a template cannot call anything; filters are written `{{ value | upper }}`",
+    nodes.Call: "a template cannot call functions; write filters as `{{ value | upper }}`",
     # These make texts and numbers of any size from small values.
     nodes.Mul: "`*` is not allowed in a template",
     nodes.Pow: "`**` is not allowed in a template",

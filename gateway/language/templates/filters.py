@@ -59,19 +59,19 @@ def _as_list(value: Json) -> list[Json]:
         return value
     if isinstance(value, Mapping):
         return list(value)
-    raise ExecutionError(f"a list is needed where {kind_of(value)} was given")
+    raise ExecutionError(f"expected a list, not {kind_of(value)}")
 
 
 def _as_number(value: Json) -> int | float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
-    raise ExecutionError(f"a number is needed where {kind_of(value)} was given")
+    raise ExecutionError(f"expected a number, not {kind_of(value)}")
 
 
 def _as_object(value: Json) -> Mapping[str, Json]:
     if isinstance(value, Mapping):
         return value
-    raise ExecutionError(f"an object is needed where {kind_of(value)} was given")
+    raise ExecutionError(f"expected an object, not {kind_of(value)}")
 
 
 def _as_base64(value: Json) -> str:
@@ -232,33 +232,36 @@ def _rejectattr(frame: RenderState, values: list[Json], attribute: Json) -> list
 
 
 _LENGTH: Final = Filter(
-    function=lambda _, value: len(value), takes=_as_text_or_list, meaning="how many characters, items or members"
+    function=lambda _, value: len(value), takes=_as_text_or_list, meaning="number of characters, items or members"
 )
 _DEFAULT: Final = Filter(
-    function=default, meaning="another value where there is none; `default('x', true)` where it is empty or false too"
+    function=default,
+    meaning="a replacement for a missing value; `default('x', true)` also replaces empty and false values",
 )
 
 FILTERS: Final[Mapping[str, Filter]] = {
-    "abs": Filter(function=lambda _, number: abs(number), takes=_as_number, meaning="a number without its sign"),
+    "abs": Filter(function=lambda _, number: abs(number), takes=_as_number, meaning="absolute value of a number"),
     "base64": Filter(
         function=lambda _, text: text,
         takes=_as_base64,
         meaning="base64 of a file's bytes, or of text in UTF-8",
     ),
     "capitalize": Filter(
-        function=lambda _, text: text.capitalize(), takes=text_of, meaning="first letter upper case, the others lower"
+        function=lambda _, text: text.capitalize(),
+        takes=text_of,
+        meaning="first letter in upper case, the others in lower case",
     ),
     "count": _LENGTH,
     "d": _DEFAULT,
     "default": _DEFAULT,
     "first": Filter(function=lambda _, value: member(value, 0), takes=_as_text_or_list, meaning="the first item"),
-    "float": Filter(function=_float, meaning="a number from text; `float(1.5)` gives what to take if it is none"),
+    "float": Filter(function=_float, meaning="text as a number; `float(1.5)` sets the result for other text"),
     "indent": Filter(
         function=_indent,
         takes=text_of,
-        meaning="every line but the first moved in by 4, or as many as `indent(2)` says",
+        meaning="all lines except the first indented by 4 spaces, or by 2 with `indent(2)`",
     ),
-    "int": Filter(function=_int, meaning="a whole number; `int(1)` gives what to take if it is none"),
+    "int": Filter(function=_int, meaning="text or a number as an integer; `int(1)` sets the result for other text"),
     "items": Filter(
         function=lambda _, value: [[name, item] for name, item in value.items()],
         takes=_as_object,
@@ -267,46 +270,52 @@ FILTERS: Final[Mapping[str, Filter]] = {
     "join": Filter(
         function=_join,
         takes=_as_list,
-        meaning="the items as one text, with `join(', ')` between; of `attribute=` if given",
+        meaning="the items as one text, separated with `join(', ')`; `attribute=` selects a member of each item",
     ),
     "last": Filter(function=lambda _, value: member(value, -1), takes=_as_text_or_list, meaning="the last item"),
     "length": _LENGTH,
     "lower": Filter(function=lambda _, text: text.lower(), takes=text_of, meaning="lower case"),
-    "map": Filter(function=_map, takes=_as_list, meaning="of each item the member `map(attribute='name')`"),
-    "max": Filter(function=_greatest, takes=_as_list, meaning="the greatest item"),
-    "min": Filter(function=_least, takes=_as_list, meaning="the least item"),
+    "map": Filter(function=_map, takes=_as_list, meaning="one member of each item: `map(attribute='name')`"),
+    "max": Filter(function=_greatest, takes=_as_list, meaning="the largest item"),
+    "min": Filter(function=_least, takes=_as_list, meaning="the smallest item"),
     "rejectattr": Filter(
-        function=_rejectattr, takes=_as_list, meaning="items whose member `rejectattr('done')` is false"
+        function=_rejectattr, takes=_as_list, meaning="items without a true member: `rejectattr('done')`"
     ),
     "replace": Filter(
-        function=_replace, takes=text_of, meaning="`replace('old', 'new')`; a third argument says how often"
+        function=_replace,
+        takes=text_of,
+        meaning="replaces text: `replace('old', 'new')`; a third argument limits the replacements",
     ),
-    "reverse": Filter(function=lambda _, value: value[::-1], takes=_as_text_or_list, meaning="back to front"),
-    "round": Filter(function=_round, takes=_as_number, meaning="rounded, to as many digits as `round(2)` says"),
+    "reverse": Filter(function=lambda _, value: value[::-1], takes=_as_text_or_list, meaning="in reverse order"),
+    "round": Filter(function=_round, takes=_as_number, meaning="a rounded number; `round(2)` keeps two decimal places"),
     "selectattr": Filter(
-        function=_selectattr, takes=_as_list, meaning="items whose member `selectattr('done')` is true"
+        function=_selectattr, takes=_as_list, meaning="items with a true member: `selectattr('done')`"
     ),
     "sort": Filter(
         function=_sort,
         takes=_as_list,
-        meaning="in order, numbers first; `sort(reverse=true)`, `sort(attribute='name')`",
+        meaning="sorted, numbers first; `sort(reverse=true)`, `sort(attribute='name')`",
     ),
-    "string": Filter(function=lambda _, text: text, takes=text_of, meaning="the text that rendering the value gives"),
-    "sum": Filter(function=_sum, takes=_as_list, meaning="the numbers added up; of `sum(attribute='size')` if given"),
+    "string": Filter(function=lambda _, text: text, takes=text_of, meaning="the value as text"),
+    "sum": Filter(
+        function=_sum, takes=_as_list, meaning="the sum of numbers; `sum(attribute='size')` adds a member of each item"
+    ),
     "title": Filter(function=_title, takes=text_of, meaning="Each Word With A Capital"),
     "tojson": Filter(function=lambda _, value: json_of(value), meaning="the value as compact JSON"),
     "trim": Filter(
-        function=lambda _, text, chars=None: text.strip(chars), takes=text_of, meaning="without white space at its ends"
+        function=lambda _, text, chars=None: text.strip(chars),
+        takes=text_of,
+        meaning="without white space at both ends",
     ),
     "truncate": Filter(
         function=_truncate,
         takes=text_of,
-        meaning="255 characters, or as many as `truncate(40)` says, `...` included; 5 more are let pass",
+        meaning="at most 255 characters including `...`, or 40 with `truncate(40)`; up to 5 more are tolerated",
     ),
-    "unique": Filter(function=_unique, takes=_as_list, meaning="each item once, upper and lower case taken as one"),
+    "unique": Filter(function=_unique, takes=_as_list, meaning="each item once, ignoring case"),
     "upper": Filter(function=lambda _, text: text.upper(), takes=text_of, meaning="upper case"),
     "urlencode": Filter(
-        function=lambda _, text: quote(text, safe="/"), takes=text_of, meaning="percent-encoded, but for `/`"
+        function=lambda _, text: quote(text, safe="/"), takes=text_of, meaning="percent-encoded, except `/`"
     ),
 }
 
@@ -326,21 +335,21 @@ def _is_number(value: Json) -> bool:
 
 TESTS: Final[Mapping[str, Condition]] = {
     "boolean": Condition(function=lambda value: isinstance(value, bool), meaning="true or false"),
-    "defined": Condition(function=lambda value: value is not UNDEFINED, meaning="given"),
+    "defined": Condition(function=lambda value: value is not UNDEFINED, meaning="present"),
     "divisibleby": Condition(
         function=lambda value, by: _is_number(value) and bool(_as_number(by)) and value % by == 0,
-        meaning="a number that the argument divides",
+        meaning="divisible by the argument",
     ),
     "even": Condition(function=lambda value: _is_number(value) and value % 2 == 0, meaning="an even number"),
     "false": Condition(function=lambda value: value is False, meaning="exactly false"),
     "float": Condition(function=lambda value: isinstance(value, float), meaning="a number with a fraction"),
-    "integer": Condition(function=lambda value: _is_number(value) and isinstance(value, int), meaning="a whole number"),
+    "integer": Condition(function=lambda value: _is_number(value) and isinstance(value, int), meaning="an integer"),
     "mapping": Condition(function=lambda value: isinstance(value, Mapping), meaning="an object"),
-    "none": Condition(function=lambda value: value is None or value is UNDEFINED, meaning="null, or not given"),
+    "none": Condition(function=lambda value: value is None or value is UNDEFINED, meaning="null or missing"),
     "number": Condition(function=_is_number, meaning="a number"),
     "odd": Condition(function=lambda value: _is_number(value) and value % 2 == 1, meaning="an odd number"),
     "sequence": Condition(function=lambda value: isinstance(value, list), meaning="a list"),
     "string": Condition(function=lambda value: isinstance(value, str), meaning="text"),
     "true": Condition(function=lambda value: value is True, meaning="exactly true"),
-    "undefined": Condition(function=lambda value: value is UNDEFINED, meaning="not given"),
+    "undefined": Condition(function=lambda value: value is UNDEFINED, meaning="missing"),
 }

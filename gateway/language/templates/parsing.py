@@ -94,7 +94,7 @@ def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], No
     literals = [piece.text for piece in pieces if isinstance(piece, Interpolation)]
     free = (mark for mark in _MARKS if not any(mark in piece for piece in pieces if isinstance(piece, str)))
     if (mark := next(free, None)) is None:
-        raise TemplateSyntaxError("the characters U+E000 to U+E00F cannot all stand in one", lineno=1)
+        raise TemplateSyntaxError("a template cannot contain all characters from U+E000 to U+E00F", lineno=1)
     numbers = count()
     source = "".join(f"{mark}{next(numbers)}{mark}" if isinstance(piece, Interpolation) else piece for piece in pieces)
     # Inserted into the tree, not the source, where a literal could end a quote or an expression.

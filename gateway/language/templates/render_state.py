@@ -80,7 +80,7 @@ class RenderState:
         # `isascii` is cheap, and avoids encoding most texts.
         self._room -= len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
         if self._room < 0:
-            raise ExecutionError(f"the text would be over {MAX_TEXT_BYTES // 2**20} MiB")
+            raise ExecutionError(f"the text would exceed {MAX_TEXT_BYTES // 2**20} MiB")
         if not self._written:
             self.begins_with_value = is_value
         self._written.append(text)
@@ -88,7 +88,7 @@ class RenderState:
     def charge(self, amount: int) -> None:
         self._budget -= amount
         if self._budget < 0:
-            raise ExecutionError("the arguments make too much work; give fewer or shorter ones")
+            raise ExecutionError("the arguments require too much work; use fewer or shorter ones")
 
     def value(self, value: Json) -> Json:
         """Return `value`, with the replacement for null."""

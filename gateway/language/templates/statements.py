@@ -33,7 +33,7 @@ def _statement(statement: nodes.Node, names: Bindings) -> Run:
     rule = _RULES.get(type(statement))
     if rule is None:
         tag = _TAGS.get(type(statement), type(statement).__name__.lower())
-        names.error(f"`{{% {tag} %}}` is not allowed in a template; there are if, for and set")
+        names.error(f"`{{% {tag} %}}` is not allowed in a template; use if, for or set")
         return _do_nothing
     return rule(statement, names)
 
@@ -98,7 +98,7 @@ def _for(node: nodes.For, names: Bindings) -> Run:
     if node.recursive:
         names.error("a recursive `for` is not allowed in a template")
     if names.loops == DEEPEST_LOOPS:
-        names.error(f"`for` may be nested {DEEPEST_LOOPS} deep")
+        names.error(f"`for` can be nested at most {DEEPEST_LOOPS} levels deep")
     inside = names.inside_loop(targets)
     find = compile_expression_node(node.iter, names)
     wanted = None if node.test is None else compile_expression_node(node.test, inside)

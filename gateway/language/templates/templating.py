@@ -201,7 +201,7 @@ def _check_files(body: list[nodes.Node], names: Bindings) -> None:
             name = input_named_by(each, names)
             if name is not None and holds_files_alone(names.scope.inputs.schemas.get(name, {})):
                 members = f"`{name}.name`, `{name}.type` and `{name}.size`"
-                names.error(f"`{name}` is a file, which cannot stand in a text; {members} can")
+                names.error(f"`{name}` is a file, which cannot be part of a text; use {members}")
 
 
 def _is_one_expression(body: list[nodes.Node]) -> bool:
@@ -221,7 +221,7 @@ def compile_expression(source: str, scope: Scope) -> Expression:
     """Compile an expression. Errors are reported, and the expression then returns UNDEFINED."""
     place = scope.problems.path
     if "{{" in source:
-        scope.problems.error("this is an expression already; write it without `{{ }}`")
+        scope.problems.error("this is already an expression; write it without `{{ }}`")
         return Expression(place=place, evaluate=lambda _: UNDEFINED)
     try:
         node = parse_expression(parts_of(source))
@@ -273,5 +273,5 @@ def _report(error: Exception, source: str, scope: Scope) -> None:
 def _explained(message: str) -> str:
     # A mark of `parsing` (U+E000 to U+E00F) in place of an expression.
     if "unexpected char '\\ue0" in message:
-        return "inside `{{ }}` an interpolation must stand in quotes: `'${env:NAME}'`"
+        return "quote interpolations inside `{{ }}`: `'${env:NAME}'`"
     return message.rstrip(".")

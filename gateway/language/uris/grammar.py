@@ -100,10 +100,10 @@ def _parse_text(text: str) -> Iterator[Part]:
         yield _literal(text, position, start)
         if jinja := _JINJA.match(text, start):
             name = jinja["name"] or "id"
-            raise UriTemplateError(f"{_at(start)}: a URL takes no Jinja; write `{{{name}}}` here")
+            raise UriTemplateError(f"{_at(start)}: URLs cannot contain Jinja; write `{{{name}}}` here")
         end = text.find("}", start)
         if end < 0:
-            raise UriTemplateError(f"{_at(start)}: `{{` without its `}}`; a literal brace is %7B")
+            raise UriTemplateError(f"{_at(start)}: `{{` without `}}`; write a literal brace as %7B")
         yield _expression(text[start : end + 1], start)
         position = end + 1
     yield _literal(text, position, len(text))
@@ -115,10 +115,10 @@ def _at(index: int) -> str:
 
 def _literal(text: str, start: int, end: int) -> str:
     if (brace := text.find("}", start, end)) >= 0:
-        raise UriTemplateError(f"{_at(brace)}: `}}` without its `{{`; a literal brace is %7D")
+        raise UriTemplateError(f"{_at(brace)}: `}}` without `{{`; write a literal brace as %7D")
     if wrong := _NOT_IN_A_URI.search(text, start, end):
         encoded = quote(wrong[0], safe="")
-        raise UriTemplateError(f"{_at(wrong.start())}: `{wrong[0]}` cannot stand in a URI; write {encoded}")
+        raise UriTemplateError(f"{_at(wrong.start())}: `{wrong[0]}` is not allowed in a URI; write {encoded}")
     return _encoded(text[start:end])
 
 
@@ -132,7 +132,7 @@ def _expression(source: str, start: int) -> UriExpression:
     operator = body[:1] if body[:1] in _OPERATORS else ""
     if body[:1] and body[0] in _FUTURE_OPERATORS:
         raise UriTemplateError(
-            f"{_at(start + 1)}: `{body[0]}` is no operator of RFC 6570; there are {' '.join(_OPERATORS)}"
+            f"{_at(start + 1)}: `{body[0]}` is not an operator of RFC 6570; use one of {' '.join(_OPERATORS)}"
         )
     names = body.removeprefix(operator)
     variables = tuple(_variable(text, start) for text in names.split(","))

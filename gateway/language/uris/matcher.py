@@ -95,13 +95,13 @@ _LAST: Final = {"": 0, "+": 0, "/": 1, "?": 2}
 def _check_matchable(parts: tuple[Part, ...]) -> None:
     """Reject ambiguous templates: (1) a scheme, (2) known forms, (3) each name once, (4) text between expressions."""
     if not (parts and isinstance(parts[0], str) and _SCHEME.match(parts[0])):
-        raise UriTemplateError("a resource's URI starts with a scheme of its own, such as `incident://{id}`")
+        raise UriTemplateError("a resource's URI must start with a scheme, such as `incident://{id}`")
     for part in parts:
         if isinstance(part, UriExpression):
             _check_form(part)
     names = names_in(parts)
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UriTemplateError(f"`{twice}` stands there twice; a URI is matched to each variable once")
+        raise UriTemplateError(f"`{twice}` is used twice; each variable must be unique")
     for part, following in pairwise(parts):
         if isinstance(part, UriExpression):
             _check_neighbours(part, following)
@@ -124,9 +124,7 @@ def _check_neighbours(expression: UriExpression, following: Part) -> None:
         _LAST[expression.operator] < _LAST[following.operator] or expression.operator == following.operator == "/"
     )
     if not is_ordered or (expression.operator == "+" and following.operator == "/"):
-        raise UriTemplateError(
-            f"`{expression.source}` and `{following.source}` need text between them to be told apart"
-        )
+        raise UriTemplateError(f"`{expression.source}` and `{following.source}` need literal text between them")
 
 
 def _pattern(parts: Sequence[Part], segments: Sequence[str]) -> "_Pattern":

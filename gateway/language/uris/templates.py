@@ -92,12 +92,12 @@ def parse_in_scope(source: str, scope: Scope) -> tuple[Part, ...]:
         scope.problems.error(f"`{name}` is not an input{did_you_mean(name, sorted(known)) or _what_there_is(known)}")
     for name in names_in(parts):
         if scope.inputs.has_files and holds_files_alone(scope.inputs.schemas.get(name, {})):
-            scope.problems.error(f"`{name}` is a file, which cannot stand in a URI")
+            scope.problems.error(f"`{name}` is a file, which is not allowed in a URI")
     return () if unknown else parts
 
 
 def _what_there_is(known: Collection[str]) -> str:
-    return f"; there are {', '.join(sorted(known))}" if known else "; there are none"
+    return f"; available: {', '.join(sorted(known))}" if known else "; available: none"
 
 
 def _encoded_forms(kept: str) -> re.Pattern[str]:

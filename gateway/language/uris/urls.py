@@ -71,9 +71,9 @@ def compile_url(source: str, *, base_url: str | None, scope: Scope) -> UrlTempla
 def base_url_problem(base_url: str) -> str | None:
     """Return the error in the `base_url` of a connection, or None."""
     if re.search(r"[{}]", base_url):
-        return "is literal; put expressions into the `url` of what uses the connection"
+        return "cannot contain expressions; put them into the `url` that uses the connection"
     if re.search(r"[?#]", base_url):
-        return "takes no query and no fragment; the connection's `query` is added to each request"
+        return "cannot have a query or a fragment; use the connection's `query`, which is added to each request"
     if _WEB_SCHEME.match(base_url) is None:
         return f"expected {_WEB_URL}"
     try:
@@ -100,7 +100,7 @@ def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         is_glued = first.operator in {"/", "?", "&"}
         return (base_url.rstrip("/") + ("" if is_glued else "/"), *parts)
     if _SCHEME.match(first):
-        raise UriTemplateError("is absolute, but the connection gives the address; drop the one or the other")
+        raise UriTemplateError("is absolute, but the connection already has the address; remove one of them")
     if not first or first.startswith("?"):
         return (base_url + first, *parts[1:])
     # Slashes are removed, so that `//host` is a path and not another authority (RFC 3986 §5.2.2).
@@ -164,14 +164,14 @@ def _check_authority(parts: tuple[Part, ...]) -> None:
         if isinstance(part, UriExpression) and (
             part.operator or len(part.variables) > 1 or part.variables[0].has_modifier
         ):
-            raise UriTemplateError(f"`{part.source}` stands in the host, which takes {{name}} alone")
+            raise UriTemplateError(f"`{part.source}` is not allowed in the host; use {{name}}")
     written = "".join(part if isinstance(part, str) else part.source for part in parts)
     if "@" in written:
         # RFC 9110 §4.2.4: userinfo in http URIs is deprecated, because it obscures the host.
-        raise UriTemplateError("takes no user and password; give `headers: {Authorization: …}`")
+        raise UriTemplateError("cannot contain a user and password; use `headers: {Authorization: …}`")
     match = _AUTHORITY.fullmatch("".join(part if isinstance(part, str) else "x" for part in parts))
     if match is None or int(match["port"] or 0) > 65535:
-        raise UriTemplateError(f"`{written}` is not a host, or host:port; expressions may fill host labels only")
+        raise UriTemplateError(f"`{written}` is not a host, or host:port; expressions can only replace host labels")
 
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
@@ -186,7 +186,7 @@ class _HostInput(msgspec.Struct, frozen=True, kw_only=True):
         value = variable(self.name, arguments)
         if not (isinstance(value, str) and self.pattern.fullmatch(value)):
             what = "a host name" if self.pattern is _HOST else "one label of a host name (letters, digits, hyphens)"
-            raise ExecutionError(f"`{self.name}` must be {what}: it stands in the URL's host")
+            raise ExecutionError(f"`{self.name}` must be {what}: it is part of the URL's host")
         return value
 
 
@@ -203,28 +203,30 @@ def _check_path(parts: tuple[Part, ...]) -> None:
     pieces = [(part, _NO_NAMES) if isinstance(part, str) else ("x", part.names) for part in parts]
     for segment, names in _segments(pieces):
         if not names and _climbs(segment):
-            raise UriTemplateError(f"the path holds the segment `{segment}`; write the path that is meant")
+            raise UriTemplateError(f"the path contains the segment `{segment}`; write the resolved path")
 
 
 def _check_query(parts: tuple[Part, ...]) -> None:
     if any("#" in part if isinstance(part, str) else part.operator == "#" for part in parts):
-        raise UriTemplateError("takes no fragment: `#` and what follows is never sent to a server")
+        raise UriTemplateError("cannot have a fragment, because fragments are not sent to servers")
     for index, part in enumerate(parts):
         if isinstance(part, UriExpression) and part.operator == ("?" if index else "&"):
             begins = f"{'&' if index else '?'}{part.source[2:-1]}"
-            raise UriTemplateError(f"a query begins once, with `?`: write `{{{begins}}}` for `{part.source}`")
+            raise UriTemplateError(
+                f"a query starts with `?` and continues with `&`: write `{{{begins}}}` instead of `{part.source}`"
+            )
 
 
 def _check_always_given(names: Iterable[str], scope: Scope) -> None:
     for name in dict.fromkeys(names):
         if name not in scope.inputs.always_given and not is_fact_path(name):
-            scope.problems.error(f"`{name}` stands in the host or path, so it must be required or have a default")
+            scope.problems.error(f"`{name}` is part of the host or path, so it must be required or have a default")
 
 
 def _given(part: Expansion, arguments: JsonObject) -> str:
     for name in part.names:
         if variable(name, arguments) is None:
-            raise ExecutionError(f"`{name}` must be given: it stands in the URL's path")
+            raise ExecutionError(f"`{name}` must be given: it is part of the URL's path")
     return part.expand(arguments)
 
 
@@ -266,7 +268,7 @@ def _check_segment(segment: str, names: frozenset[str]) -> None:
     if not segment:
         raise ExecutionError(f"{_listed(names)} would leave a segment of the URL's path empty")
     if _climbs(segment):
-        raise ExecutionError(f"{_listed(names)} would make a `.` or `..` of a segment of the URL's path")
+        raise ExecutionError(f"{_listed(names)} would turn a segment of the URL's path into `.` or `..`")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -66,7 +66,7 @@ function ofParts(schema, value, root, path, depth) {
   if (!isObject(value)) return [];
   const missing = (schema.required ?? []).filter((name) => !Object.hasOwn(value, name));
   return [
-    ...missing.map((name) => ({ path: step(path, name), message: "is required, and missing" })),
+    ...missing.map((name) => ({ path: step(path, name), message: "is required" })),
     ...Object.keys(value).flatMap((name) => {
       const below = memberSchema(schema, name);
       if (below === false) return [{ path: step(path, name), message: "is not known here" }];
